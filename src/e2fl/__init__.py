@@ -1,0 +1,3 @@
+"""Equal and equitable federated learning."""
+
+__version__ = "0.1.0"
