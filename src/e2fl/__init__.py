@@ -1,3 +1,5 @@
 """Equal and equitable federated learning."""
 
-__version__ = "0.1.0"
+from e2fl.version import __version__
+
+__all__ = ["__version__"]

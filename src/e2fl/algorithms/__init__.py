@@ -1,0 +1,22 @@
+"""The algorithms.
+
+To add one: write a subclass of `Algorithm` in a file of its own and one line in `ALGORITHMS`.
+"""
+
+from typing import Any
+
+from e2fl.algorithms.base import Algorithm, Use, Uses
+from e2fl.algorithms.e2fl import E2FL, FRL
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.algorithms.local import Local
+
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # the runtimes take all of them, whatever their messages are
+
+ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "frl": FRL,
+    "e2fl": E2FL,
+}
+
+__all__ = ["ALGORITHMS", "Algorithm", "AnyAlgorithm", "Use", "Uses"]

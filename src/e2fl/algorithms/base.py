@@ -1,0 +1,137 @@
+"""What an algorithm is: both halves, server and client, in one object that holds hyper-parameters only.
+
+What changes between rounds is a state, a frozen dataclass of plain values: handed in, never changed, a new one handed
+back. So it can be saved, compared, replayed and resumed. The runtimes (`simulator`, `flower`) call these methods and
+know no algorithm by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from e2fl.data.federated import Client, ClientId, GroupId, Roll
+from e2fl.errors import ConfigError, WireError
+from e2fl.learning import Learner
+from e2fl.models import Model, Params
+from e2fl.ranking import Mask
+from e2fl.wire import Message
+
+State = TypeVar("State")
+Down = TypeVar("Down", bound=Message)
+Up = TypeVar("Up", bound=Message)
+Served = TypeVar("Served", bound=Message)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a client predicts with: weights or a mask, or another one for the rows of some groups.
+
+    Clients that use the very same object on the very same test examples are scored once for all.
+    """
+
+    model: Params | Mask
+    by_group: Mapping[GroupId, Params | Mask] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """The models a client tries, its own first, and the group it found itself in."""
+
+    views: Mapping[str, Use]
+    group: GroupId | None = None
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC, Generic[State, Down, Up, Served]):
+    """One federated algorithm. Its fields are its hyper-parameters."""
+
+    clients_per_round: int = 10
+
+    down: ClassVar[type[Message]]  # what a client trains from
+    up: ClassVar[type[Message]]  # what it answers
+    served: ClassVar[type[Message]]  # what it is given to use
+    improves: ClassVar[bool] = True  # False where rounds are mere turns: then only the last is worth evaluating
+
+    @property
+    def first_round(self) -> int:
+        """1, or 0 where a round of preparation comes before."""
+        return 1
+
+    def __post_init__(self) -> None:
+        if self.clients_per_round < 1:
+            raise ConfigError(f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}")
+
+    # On the server.
+
+    @abstractmethod
+    def start(self, model: Model, roll: Roll, seed: int) -> State:
+        """The state before the first round."""
+
+    def rounds(self, asked: int, roll: Roll) -> int:
+        """How many rounds this algorithm has use for, when so many are asked for."""
+        return asked
+
+    def select(self, state: State, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
+        """Who takes part in a round, in rising order: drawn evenly, nobody twice."""
+        drawn = rng.choice(len(roll), size=min(self.clients_per_round, len(roll)), replace=False)
+        return sorted(roll.ids[place] for place in drawn)
+
+    @abstractmethod
+    def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
+        """What each client trains from. Clients told the same share one object, which is encoded once."""
+
+    def check(self, state: State, client: ClientId, reply: Up) -> None:
+        """Raise `WireError` if a reply, though well formed, is not one this client may send."""
+
+    @abstractmethod
+    def aggregate(self, state: State, replies: Mapping[ClientId, Up]) -> State:
+        """The next state, from whoever answered; may be nobody. Replies come in rising order of client."""
+
+    @abstractmethod
+    def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
+        """What each client is given to use."""
+
+    def models(self, state: State) -> Mapping[str, Params | Mask]:
+        """The models to keep when a run ends, by name: weights, or masks of the supernetwork."""
+        return {}
+
+    def notes(self, state: State) -> Mapping[str, Any]:
+        """Facts about the state for the history of the run, as plain JSON values."""
+        return {}
+
+    # On a client.
+
+    @abstractmethod
+    def train(self, message: Down, client: Client, learner: Learner) -> Up:
+        """Learn from own data; only `client.memory` may change."""
+
+    @abstractmethod
+    def use(self, message: Served, client: Client, learner: Learner) -> Uses:
+        """The models this client predicts with, its own first."""
+
+
+def everybody_gets(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
+    """The same message for all."""
+    return dict.fromkeys(clients, message)
+
+
+def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
+    """The weighted mean of models, summed in double precision in the order given."""
+    total = float(sum(weights))
+    mean: Params = {}
+    for name in models[0]:
+        sums = torch.zeros(models[0][name].shape, dtype=torch.float64)
+        for params, weight in zip(models, weights, strict=True):
+            sums.add_(params[name], alpha=weight / total)
+        mean[name] = sums.float()
+    return mean
+
+
+def refuse_no_examples(examples: int) -> None:
+    """A client that claims no examples, or fewer, would turn a mean upside down."""
+    if examples < 1:
+        raise WireError(f"a reply claims to be trained on {examples} examples")

@@ -1,0 +1,205 @@
+"""E2FL: clients send rankings of edges; the server votes within each group, then once more among the groups.
+
+Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With one group it is FRL (Mozaffari et al.,
+"Every Vote Counts: Ranking-Based Training of Federated Learning to Resist Poisoning Attacks", USENIX Security 2023).
+
+Departures, all where the paper is silent: ties go to the lower edge number; the mask and the ranking are decided by the
+same non-negative start scores; a group without a ballot in a round is treated as `absent` says; groups that lie inside
+a client get one ballot each.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Roll
+from e2fl.errors import ConfigError, WireError
+from e2fl.grouping import Grouping, Known, One
+from e2fl.learning import Learner
+from e2fl.models import Model
+from e2fl.ranking import Mask, Ranking, mask_layers, vote_layers
+from e2fl.scores import NO_GROUP
+from e2fl.wire import Message
+
+ABSENT = ("carry_forward", "present_only", "init_vote")
+INSIDE = ("each", "majority")
+
+
+@dataclass(frozen=True)
+class Invitation(Message):
+    """The ranking to start from, and every group's mask where the client must find its group."""
+
+    ranking: Ranking
+    masks: tuple[Mask, ...]
+
+
+@dataclass(frozen=True)
+class Ballots(Message):
+    """One ranking for each group the client speaks for; `NO_GROUP` where the server knows better."""
+
+    groups: tuple[int, ...]
+    rankings: tuple[Ranking, ...]
+
+
+@dataclass(frozen=True)
+class Masks(Message):
+    """Subnetworks to use: of the groups that may concern the client, and of everybody."""
+
+    groups: tuple[int, ...]
+    masks: tuple[Mask, ...]
+    overall: Mask
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """What the server knows after a round."""
+
+    overall: Ranking
+    groups: dict[GroupId, Ranking]  # of every group that has voted, as it voted last
+    starts: dict[GroupId, Ranking]  # shown for a group that has not voted, to clients that look for theirs
+    assigned: dict[ClientId, GroupId]  # as far as the server knows: declared, clustered, or said with the last ballot
+    prepared: bool  # False until everybody has been clustered, where that is needed
+    count: int  # of groups
+    keep: float
+    seed: int
+
+    def shown(self, group: GroupId) -> Ranking:
+        """What a group looks like from outside."""
+        return self.groups.get(group, self.starts.get(group, self.overall))
+
+
+@dataclass(frozen=True)
+class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
+    grouping: Grouping = field(default_factory=Known)
+    absent: str = "carry_forward"  # or present_only, init_vote: does a group vote in a round nobody voted in it?
+    inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
+
+    down: ClassVar[type[Message]] = Invitation
+    up: ClassVar[type[Message]] = Ballots
+    served: ClassVar[type[Message]] = Masks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, choices in (("absent", self.absent, ABSENT), ("inside", self.inside, INSIDE)):
+            if value not in choices:
+                raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
+
+    @property
+    def first_round(self) -> int:
+        return 0 if self.grouping.clusters else 1
+
+    def start(self, model: Model, roll: Roll, seed: int) -> Rankings:
+        overall = model.supernet(seed).ranking
+        count = self.grouping.count(roll)
+        return Rankings(
+            overall=overall,
+            groups=dict.fromkeys(range(count), overall) if self.absent == "init_vote" else {},
+            starts={
+                group: model.random_ranking(seed, "start of a group", group)
+                for group in (range(count) if self.grouping.infers else ())
+            },
+            assigned=self.grouping.declared(roll),
+            prepared=not self.grouping.clusters,
+            count=count,
+            keep=model.keep,
+            seed=seed,
+        )
+
+    def select(self, state: Rankings, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
+        return super().select(state, roll, number, rng) if state.prepared else list(roll.ids)
+
+    def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Invitation]:
+        masks: tuple[Mask, ...] = ()
+        if self.grouping.infers:
+            masks = tuple(mask_layers(state.shown(group), state.keep) for group in range(state.count))
+        return everybody_gets(Invitation(state.overall, masks), clients)
+
+    def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
+        parts = self._parts(message.masks, client, learner)
+        rankings = (learner.fit_scores(message.ranking, rows, part=place) for place, (_, rows) in enumerate(parts))
+        return Ballots(tuple(group for group, _ in parts), tuple(rankings))
+
+    def _parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
+        """The groups this client speaks for, and the examples it does so with."""
+        if self.grouping.infers:
+            return [(self.grouping.find(masks, client, learner), client.train)]
+        if self.grouping.clusters or client.train.group is None or isinstance(self.grouping, One):
+            return [(NO_GROUP, client.train)]
+        if self.inside == "majority":
+            return [(int(np.bincount(client.train.group).argmax()), client.train)]
+        return [(group, client.train.of_group(group)) for group in client.groups()]
+
+    def check(self, state: Rankings, client: ClientId, reply: Ballots) -> None:
+        if len(reply.groups) != len(reply.rankings) or not reply.groups:
+            raise WireError(f"a reply has {len(reply.rankings)} rankings for {len(reply.groups)} groups")
+        if len(set(reply.groups)) != len(reply.groups):
+            raise WireError("a reply votes twice in one group")
+        for group in reply.groups:
+            if group == NO_GROUP and (client in state.assigned or not state.prepared):
+                continue
+            if not 0 <= group < state.count:
+                raise WireError(f"a reply votes in group {group}; there are groups 0 to {state.count - 1}")
+            if not self.grouping.infers and state.assigned.get(client, group) != group:
+                raise WireError(f"a reply votes in group {group}; its client is in group {state.assigned[client]}")
+
+    def aggregate(self, state: Rankings, replies: Mapping[ClientId, Ballots]) -> Rankings:
+        if not replies:
+            return state
+        if not state.prepared:
+            ballots = {client: reply.rankings[0] for client, reply in replies.items()}
+            assigned = self.grouping.cluster(ballots, state.count, state.seed)
+            return replace(state, assigned=assigned, prepared=True)
+
+        cast: dict[GroupId, list[Ranking]] = {}
+        said: dict[ClientId, GroupId] = {}
+        for client, reply in replies.items():
+            for group, ranking in zip(reply.groups, reply.rankings, strict=True):
+                place = state.assigned[client] if group == NO_GROUP else group
+                cast.setdefault(place, []).append(ranking)
+            if self.grouping.infers:
+                said[client] = reply.groups[0]
+        elected = {group: vote_layers(cast[group]) for group in sorted(cast)}
+        groups = state.groups | elected
+        # One vote a group, however many clients it has: this is what makes a small group count.
+        voting = elected if self.absent == "present_only" else groups
+        overall = vote_layers(voting[group] for group in sorted(voting))
+        return replace(state, overall=overall, groups=groups, assigned=state.assigned | said)
+
+    def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
+        overall = mask_layers(state.overall, state.keep)
+        masks = {group: mask_layers(state.shown(group), state.keep) for group in range(state.count)}
+        everything = Masks(tuple(masks), tuple(masks.values()), overall)
+        own = {group: Masks((group,), (mask,), overall) for group, mask in masks.items()}
+        if self.grouping.infers:
+            return everybody_gets(everything, clients)
+        return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
+
+    def use(self, message: Masks, client: Client, learner: Learner) -> Uses:
+        overall = Use(message.overall)
+        masks = dict(zip(message.groups, message.masks, strict=True))
+        if self.grouping.infers:
+            own = self.grouping.find(message.masks, client, learner)
+            return Uses({"group": Use(masks[own]), "global": overall}, own)
+        if len(masks) == 1:
+            ((own, mask),) = masks.items()
+            return Uses({"group": Use(mask), "global": overall}, own)
+        return Uses({"group": Use(message.overall, by_group=masks), "global": overall})
+
+    def models(self, state: Rankings) -> Mapping[str, Mask]:
+        masks = {f"group{group}": mask_layers(ranking, state.keep) for group, ranking in sorted(state.groups.items())}
+        return {"global": mask_layers(state.overall, state.keep)} | masks
+
+    def notes(self, state: Rankings) -> Mapping[str, Any]:
+        return {"groups_seen": sorted(state.groups)}
+
+
+@dataclass(frozen=True)
+class FRL(E2FL):
+    """E2FL with everybody in one group: a single flat vote."""
+
+    grouping: Grouping = field(default_factory=One, init=False)
+    absent: str = field(default="carry_forward", init=False)
+    inside: str = field(default="each", init=False)

@@ -1,0 +1,145 @@
+"""Checkpoints: a state on disk, whole or not at all.
+
+A state is a frozen dataclass of arrays, numbers, texts and containers of these. Its arrays go into one safetensors
+file, its shape into JSON; what type a part has is known from the state's own class, never from the file.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from safetensors.torch import load as tensors
+from safetensors.torch import save_file
+
+from e2fl.errors import RunError
+
+KEPT = 2  # checkpoints on disk: should the newest prove damaged, there is one more
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved: the round, the state after it, and whatever else belongs to the run."""
+
+    number: int
+    state: Any
+    extra: Mapping[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint beside the older ones, then drop all but the newest few."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"round-{checkpoint.number:07d}"
+    partial = folder / f"{final.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    arrays: dict[str, torch.Tensor] = {}
+    tree = _encode(checkpoint.state, arrays, "state")
+    save_file(arrays, partial / "state.safetensors")
+    body = {
+        "number": checkpoint.number,
+        "extra": checkpoint.extra,
+        "tree": tree,
+        "sha256_state": _sha256((partial / "state.safetensors").read_bytes()),
+    }
+    description = json.dumps(body | {"sha256": _sha256(json.dumps(body).encode())})
+    (partial / "checkpoint.json").write_text(description)
+    for path in (*partial.iterdir(), partial):
+        _to_disk(path)
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(partial, final)
+    _to_disk(folder)
+    for old in _found(folder)[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def latest(folder: Path, kind: type[Any], *, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+    """The newest checkpoint that is whole; `warn` is told of each that is not."""
+    for path in _found(folder):
+        try:
+            return load(path, kind)
+        except RunError as error:
+            if warn is not None:
+                warn(f"{error}; trying the one before")
+    return None
+
+
+def load(path: Path, kind: type[Any]) -> Checkpoint:
+    """One checkpoint whose state is of this class, or `RunError`."""
+    try:
+        body = json.loads((path / "checkpoint.json").read_text())
+        if body.pop("sha256") != _sha256(json.dumps(body).encode()):
+            raise ValueError("its description does not fit its checksum")
+        raw = (path / "state.safetensors").read_bytes()
+        if body["sha256_state"] != _sha256(raw):
+            raise ValueError("its arrays do not fit their checksum")
+        state = _decode(body["tree"], tensors(raw), kind)
+        return Checkpoint(int(body["number"]), state, body["extra"])
+    except Exception as error:  # whatever is wrong with the file, the answer is the same
+        raise RunError(f"checkpoint {path.name} is damaged or of another kind ({error})") from error
+
+
+def oldest(folder: Path) -> int:
+    """The round of the oldest checkpoint there is."""
+    return int(_found(folder)[-1].name.removeprefix("round-"))
+
+
+def _found(folder: Path) -> list[Path]:
+    """Finished checkpoints, newest first."""
+    return sorted(folder.glob("round-???????"), reverse=True) if folder.is_dir() else []
+
+
+def _sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _encode(value: Any, arrays: dict[str, torch.Tensor], path: str) -> Any:
+    if isinstance(value, torch.Tensor | np.ndarray):
+        arrays[path] = torch.as_tensor(value).detach().cpu().contiguous().clone()
+        return {"array": path}
+    if dataclasses.is_dataclass(value):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"fields": {name: _encode(part, arrays, f"{path}.{name}") for name, part in parts.items()}}
+    if isinstance(value, Mapping):
+        items = [[key, _encode(part, arrays, f"{path}.{key}")] for key, part in value.items()]
+        return {"items": items}
+    if isinstance(value, tuple | list):
+        return {"list": [_encode(part, arrays, f"{path}.{place}") for place, part in enumerate(value)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    raise TypeError(f"a state cannot hold {type(value).__name__} ({path})")
+
+
+def _decode(tree: Any, arrays: Mapping[str, torch.Tensor], kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        if "value" in tree:
+            return tree["value"]
+        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    if "value" in tree:
+        return tree["value"]
+    if "array" in tree:
+        tensor = arrays[tree["array"]]
+        return tensor if kind is torch.Tensor else tensor.numpy()
+    if "fields" in tree:
+        hints = get_type_hints(kind)
+        return kind(**{name: _decode(part, arrays, hints[name]) for name, part in tree["fields"].items()})
+    inner = get_args(kind)
+    if "items" in tree:
+        return {key: _decode(part, arrays, inner[1]) for key, part in tree["items"]}
+    return tuple(_decode(part, arrays, inner[0]) for part in tree["list"])

@@ -1,0 +1,150 @@
+"""The command `e2fl`: arguments into calls, nothing else."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from e2fl.errors import E2flError
+from e2fl.version import __version__
+
+EXAMPLES = """examples:
+  e2fl run demo                                     E2FL on bundled data, no download
+  e2fl run demo --set rounds=20 --set algorithm.absent=present_only
+  e2fl run my.toml --out runs/mine                  stop it with Ctrl-C, then go on:
+  e2fl run my.toml --out runs/mine --resume
+  e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
+  e2fl list                                         algorithms, groupings, data sets, models, experiments
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 is success, 2 a mistake that the message explains, 130 an interruption."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "act"):
+        parser.print_help()
+        return 2
+    act: Callable[[argparse.Namespace], int] = options.act
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # being ended is like Ctrl-C: leave a checkpoint
+    try:
+        return act(options)
+    except E2flError as error:
+        print(f"e2fl: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"e2fl: {error}; nothing that was written before is lost", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("e2fl: stopped; the same command with --resume goes on from here", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="e2fl",
+        description="Equal and equitable federated learning: run, compare and measure fair algorithms.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"e2fl {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+
+    run = commands.add_parser("run", help="run one experiment", description="Run one experiment.")
+    _add_config(run)
+    run.add_argument("--out", type=Path, metavar="DIR", help="where to keep the run; default: a new folder in runs/")
+    run.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out DIR")
+    run.set_defaults(act=_run)
+
+    compare = commands.add_parser(
+        "compare",
+        help="run several algorithms on the same experiment",
+        description="Run several algorithms, or variants the experiment names, on the same data with the same draws.",
+    )
+    _add_config(compare)
+    compare.add_argument("--algorithms", required=True, metavar="A,B,...", help="algorithms or variants to compare")
+    compare.add_argument("--seeds", default=None, metavar="0,1,...", help="seeds to repeat with; default: one")
+    compare.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to keep the runs; default: a new folder in runs/"
+    )
+    compare.add_argument("--resume", action="store_true", help="go on with an interrupted comparison in --out DIR")
+    compare.set_defaults(act=_compare)
+
+    listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
+    listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
+    listing.set_defaults(act=_list)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped experiment")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="changes",
+        help="change a setting, such as rounds=20 or data.samples_per_client=60; may be repeated",
+    )
+
+
+# What the commands need is imported when they run: `e2fl --help` should not wait for torch.
+
+
+def _run(options: argparse.Namespace) -> int:
+    from e2fl.experiment import load
+    from e2fl.progress import Progress
+    from e2fl.runner import run_experiment
+    from e2fl.tables import comparison
+
+    experiment = load(options.config, options.changes)
+    out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
+    result = run_experiment(experiment, out=out, resume=options.resume, watcher=Progress())
+    print(comparison([result.summary]))
+    print(f"\nwritten to {out}")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from e2fl.comparison import compare
+    from e2fl.experiment import load
+    from e2fl.progress import Progress
+    from e2fl.tables import comparison
+
+    experiment = load(options.config, options.changes)
+    names = [name for name in options.algorithms.split(",") if name]
+    seeds = _seeds(options.seeds, experiment.seed)
+    out = options.out or _new_folder(f"{experiment.name}-compare", options.resume)
+    runs = compare(experiment, names, seeds, out=out, resume=options.resume, watcher=Progress())
+    print(comparison([run.summary for run in runs]))
+    print(f"\nwritten to {out}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from e2fl.listing import listing
+
+    print(listing(options.what))
+    return 0
+
+
+def _seeds(text: str | None, default: int) -> list[int]:
+    from e2fl.errors import ConfigError
+
+    try:
+        return [default] if text is None else [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
+
+
+def _new_folder(name: str, resume: bool) -> Path:
+    """The first free folder in runs/, or, to go on, the last one that is there."""
+    number = 1
+    while (path := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return Path("runs") / f"{name}-{number - 1}" if resume and number > 1 else path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

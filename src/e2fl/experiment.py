@@ -1,0 +1,211 @@
+"""Experiment: the whole configuration of a run, from TOML and back; it builds the parts.
+
+Each section is a name and that thing's arguments. `variants` holds what differs when another algorithm, or the same one
+set up otherwise, runs on the same experiment.
+"""
+
+import copy
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from e2fl.algorithms import ALGORITHMS, AnyAlgorithm
+from e2fl.data import DATASETS, FederatedData
+from e2fl.errors import ConfigError
+from e2fl.grouping import GROUPINGS
+from e2fl.learning import Learner, Settings
+from e2fl.learning.general import General
+from e2fl.models import MODELS, Model
+from e2fl.settings import construct, did_you_mean, fields_of, fit, look_up
+
+Section = dict[str, Any]
+
+UNSAVED = ("threads", "checkpoint_seconds")  # these never change a result
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run, or a comparison of its variants."""
+
+    data: Section
+    algorithm: Section
+    model: Section
+    name: str = "experiment"
+    seed: int = 0
+    rounds: int = 100
+    evaluate_every: int = 10
+    threads: int | None = None  # default: all cores; never changes a result
+    device: str = "cpu"
+    checkpoint_seconds: float = 30.0  # between checkpoints; never changes a result
+    learner: Section = field(default_factory=dict)
+    variants: dict[str, Section] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {self.threads}")
+        for name in ("data", "algorithm", "model"):
+            if not isinstance(getattr(self, name).get("name"), str):
+                raise ConfigError(f"section '{name}' needs a name, such as {name} = {{ name = '...' }}")
+
+    @property
+    def label(self) -> str:
+        """What this run is called beside others."""
+        return str(self.algorithm.get("label", self.algorithm["name"]))
+
+    def build_data(self) -> FederatedData:
+        kind = look_up(self.data["name"], DATASETS, "data set")
+        values = {key: value for key, value in self.data.items() if key != "name"}
+        if "seed" in fields_of(kind):
+            values.setdefault("seed", self.seed)
+        data: FederatedData = construct(kind, values, "data")
+        return data
+
+    def build_model(self, data: FederatedData) -> Model:
+        make = look_up(self.model["name"], MODELS, "model")
+        values = {key: value for key, value in self.model.items() if key not in ("name", "keep")}
+        keep = fit(self.model.get("keep", 0.5), float, "model.keep")
+        return Model(construct(make, values, "model", data.shape, data.classes), keep=keep)
+
+    def build_algorithm(self) -> AnyAlgorithm:
+        kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")
+        values = {key: value for key, value in self.algorithm.items() if key not in ("name", "label")}
+        if isinstance(values.get("grouping"), dict) and "grouping" in fields_of(kind):
+            section = values["grouping"]
+            make = look_up(str(section.get("name")), GROUPINGS, "grouping")
+            rest = {key: value for key, value in section.items() if key != "name"}
+            values["grouping"] = construct(make, rest, "algorithm.grouping")
+        algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
+        return algorithm
+
+    def build_learner(self, model: Model) -> Learner:
+        settings = construct(Settings, self.learner, "learner")
+        return Learner(
+            model,
+            General(model, self.device),
+            model.supernet(self.seed),
+            model.initial_weights(self.seed),
+            settings,
+            self.seed,
+        )
+
+    def variant(self, name: str) -> "Experiment":
+        """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults."""
+        changes = copy.deepcopy(self.variants.get(name))
+        if changes is None:
+            if name == self.algorithm["name"]:
+                return replace(self, variants={})
+            look_up(name, ALGORITHMS | self.variants, "algorithm or variant")
+            changes = {}
+        algorithm = {"name": name if name in ALGORITHMS else self.algorithm["name"]} | changes.pop("algorithm", {})
+        if algorithm["name"] == self.algorithm["name"]:
+            algorithm = self.algorithm | algorithm
+        elif "clients_per_round" in self.algorithm:
+            algorithm.setdefault("clients_per_round", self.algorithm["clients_per_round"])
+        if name not in ALGORITHMS:
+            algorithm.setdefault("label", name)
+        base = replace(self, algorithm=algorithm, variants={})
+        return from_dict(merge(base.to_dict(), changes))
+
+    def to_dict(self) -> Section:
+        """Everything, as TOML would hold it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps({name: value for name, value in self.to_dict().items() if name != "variants" or value})
+
+    def fingerprint(self) -> str:
+        """Tells experiments with different results apart."""
+        kept = {name: value for name, value in self.to_dict().items() if name not in UNSAVED}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def from_dict(values: Mapping[str, Any]) -> Experiment:
+    """An experiment from what a TOML file holds."""
+    for needed in ("data", "algorithm", "model"):
+        if needed not in values:
+            raise ConfigError(f"the configuration has no section '{needed}'")
+    known = {f.name for f in fields(Experiment)}
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known)}")
+    for name in ("data", "algorithm", "model", "learner", "variants"):
+        if not isinstance(values.get(name, {}), dict):
+            raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
+    plain = {"name": str, "seed": int, "rounds": int, "evaluate_every": int, "threads": int, "device": str}
+    checked = {name: fit(value, plain[name], name) if name in plain else value for name, value in values.items()}
+    if "checkpoint_seconds" in checked:
+        checked["checkpoint_seconds"] = fit(checked["checkpoint_seconds"], float, "checkpoint_seconds")
+    return Experiment(**copy.deepcopy(checked))
+
+
+def with_seed(experiment: Experiment, seed: int) -> Experiment:
+    """The same experiment from another seed."""
+    return replace(experiment, seed=seed)
+
+
+def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20"."""
+    values = _read(config)
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes key=value, such as rounds=20, not '{change}'")
+        place = values
+        *sections, last = key.strip().split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--set {change}: '{section}' is not a section")
+        place[last] = _value(text.strip())
+    return from_dict(values)
+
+
+def shipped() -> dict[str, str]:
+    """The experiments that come with the package: name and first comment line."""
+    found = {}
+    for entry in files("e2fl.experiments").iterdir():
+        if entry.name.endswith(".toml"):
+            first = entry.read_text(encoding="utf-8").splitlines()[0]
+            found[entry.name.removesuffix(".toml")] = first.lstrip("# ")
+    return dict(sorted(found.items()))
+
+
+def merge(base: Section, changes: Section) -> Section:
+    """The base with changes laid over it, section by section."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _read(config: str | Path) -> Section:
+    path = Path(config)
+    try:
+        if path.suffix == ".toml" or path.is_file():
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        if str(config) in shipped():
+            return tomllib.loads((files("e2fl.experiments") / f"{config}.toml").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
+    raise ConfigError(f"there is no file and no shipped experiment '{config}'{did_you_mean(str(config), shipped())}")
+
+
+def _value(text: str) -> Any:
+    """What a TOML file would read here; plain words are texts."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,210 @@
+"""What a run leaves on disk: measurements, from which every table and figure is computed afterwards.
+
+The files and their fields are a contract with other programs: config.toml, history.jsonl (a line for each evaluated
+round), clients.csv (every client at the last evaluation), summary.json, model.safetensors.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from e2fl import metrics
+from e2fl.data.federated import ClientId, FederatedData, GroupId
+from e2fl.errors import RunError
+from e2fl.models import Params
+from e2fl.ranking import Mask
+from e2fl.rounds import Round, Traffic
+from e2fl.scores import NO_GROUP, Score, Tally, total
+
+Json = dict[str, Any]
+
+COLUMNS = ("client", "group", "n", "accuracy", "loss")
+
+
+def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Json:
+    """Every metric of one evaluation: of the clients' own models, and of the other views beside them."""
+    first = next(iter(scores.values()))
+    own, *others = first.views
+    result = _measure_view({client: score.views[own] for client, score in scores.items()}, data)
+    if others:
+        result["views"] = {
+            name: _measure_view({client: score.views[name] for client, score in scores.items()}, data)
+            for name in others
+        }
+    return result
+
+
+def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: FederatedData) -> Json:
+    by_group: dict[GroupId, list[Tally]] = {}
+    for parts in tallies.values():
+        for group, tally in parts.items():
+            by_group.setdefault(group, []).append(tally)
+    groups = {
+        data.group_name(group): {
+            "clients": len(members),
+            "accuracy": float(np.mean([tally.accuracy for tally in members])),
+            "loss": float(np.mean([tally.mean_loss for tally in members])),
+        }
+        for group, members in sorted(by_group.items())
+        if group != NO_GROUP
+    }
+    result: Json = {
+        "user": metrics.spread([total(parts.values()).accuracy for parts in tallies.values()]),
+        "group": metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
+        "groups": groups,
+    }
+    if data.classes == 2 and sorted(by_group) == [0, 1]:
+        unprivileged, privileged = (asdict(total(by_group[group])) for group in (0, 1))
+        result["protected"] = metrics.protected(unprivileged, privileged)
+    return result
+
+
+def line(round_: Round, data: FederatedData, traffic: Traffic, notes: Mapping[str, Any]) -> Json:
+    """One line of history.jsonl."""
+    assert round_.scores is not None
+    kinds = Counter(fault.split(":", 1)[0] for fault in round_.faults.values())
+    return {
+        "round": round_.number,
+        **measure(round_.scores, data),
+        "bytes": {"up_total": traffic.up, "down_total": traffic.down, "served_total": traffic.served},
+        "asked": len(round_.asked),
+        "answered": len(round_.answered),
+        "faults": dict(sorted(kinds.items())),
+        "notes": dict(notes),
+    }
+
+
+def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[Json]:
+    """The rows of clients.csv: one for each client, or for each group inside it."""
+    rows: list[Json] = []
+    for client, score in sorted(scores.items()):
+        own, *others = score.views
+        for group, tally in sorted(score.views[own].items()):
+            row: Json = {
+                "client": data.client_name(client),
+                "group": "" if group == NO_GROUP else data.group_name(group),
+                "n": tally.n,
+                "accuracy": tally.accuracy,
+                "loss": tally.mean_loss,
+            }
+            for name in others:
+                row[f"accuracy_{name}"] = score.views[name][group].accuracy
+            if score.group is not None:
+                row["served_as"] = score.group
+            rows.append(row)
+    return rows
+
+
+def byte_summary(traffic: Traffic) -> Json:
+    """Bytes as really encoded; totals are of training, what is served for use stands apart."""
+    exchanges = max(1, traffic.exchanges)
+    return {
+        "up_per_client_round": traffic.up / exchanges,
+        "down_per_client_round": traffic.down / exchanges,
+        "up_total": traffic.up,
+        "down_total": traffic.down,
+        "served_total": traffic.served,
+    }
+
+
+class Folder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def memories(self) -> Path:
+        return self.path / "checkpoint" / "clients"
+
+    def exists(self) -> bool:
+        return self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+
+    def finished(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file in place, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f".{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, self.path / name)
+
+    def write_json(self, name: str, value: Json) -> None:
+        self.write(name, json.dumps(finite(value), indent=1) + "\n")
+
+    def write_history(self, lines: Iterable[Json]) -> None:
+        self.write("history.jsonl", "".join(json.dumps(finite(line)) + "\n" for line in lines))
+
+    def append_history(self, line: Json) -> None:
+        with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(line)) + "\n")
+
+    def write_clients(self, rows: list[Json]) -> None:
+        columns = list(COLUMNS) + [name for name in rows[0] if name not in COLUMNS]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        self.write("clients.csv", text.getvalue())
+
+    def write_models(self, models: Mapping[str, Params | Mask]) -> None:
+        """All models of a run, named MODEL/LAYER; weights as float32, masks of the supernetwork as booleans."""
+        if not models:
+            return
+        tensors = {
+            f"{name}/{layer}": torch.as_tensor(value).contiguous()
+            for name, model in models.items()
+            for layer, value in model.items()
+        }
+        partial = self.path / ".model.partial"
+        save_file(tensors, partial)
+        os.replace(partial, self.path / "model.safetensors")
+
+    def read_history(self) -> list[Json]:
+        path = self.path / "history.jsonl"
+        if not path.is_file():
+            return []
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # A process killed while it wrote leaves half a line; that round is lived again.
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def read_summary(self) -> Json:
+        path = self.path / "summary.json"
+        try:
+            summary: Json = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path} holds no finished run: {path.name} cannot be read ({error})") from error
+        return summary
+
+    def read_clients(self) -> list[Json]:
+        with (self.path / "clients.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+
+def finite(value: Any) -> Any:
+    """The same, with null for numbers that are none: JSON has no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        return finite(value.item())
+    return value

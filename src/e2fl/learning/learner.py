@@ -1,0 +1,178 @@
+"""Learner: everything a client can do with a model and its own data."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy, log_softmax
+
+from e2fl.data.federated import Examples
+from e2fl.errors import ConfigError
+from e2fl.learning.general import Batch, General
+from e2fl.models import Model, Params, Supernet
+from e2fl.randomness import stream
+from e2fl.ranking import Mask, Ranking, rank_of
+from e2fl.scores import Tally
+
+SCORING_BATCH = 500  # fixed: sums must not depend on the machine's size
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a client trains."""
+
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    epochs: int = 2
+    batch_size: int = 8
+    round_decay: float = 1.0  # the rate is multiplied by this to the power of rounds gone by
+    local_cosine: bool = False  # the rate falls along a cosine over the local epochs
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or not math.isfinite(self.learning_rate):
+            raise ConfigError(f"learner.learning_rate must be above 0, not {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"learner.momentum must be at least 0 and below 1, not {self.momentum}")
+        if self.weight_decay < 0:
+            raise ConfigError(f"learner.weight_decay must not be negative, but is {self.weight_decay}")
+        if self.epochs < 1 or self.batch_size < 1:
+            raise ConfigError("learner.epochs and learner.batch_size must be at least 1")
+        if not 0 < self.round_decay <= 1:
+            raise ConfigError(f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}")
+
+    def rate(self, number: int, epoch: int, epochs: int) -> float:
+        """The learning rate of one local epoch (from 0) in one round (from 1)."""
+        rate = self.learning_rate * self.round_decay ** max(0, number - 1)
+        if self.local_cosine:
+            rate *= (1 + math.cos(math.pi * epoch / epochs)) / 2
+        return rate
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model, how to train it, and the randomness of one client in one round."""
+
+    model: Model
+    engine: General
+    supernet: Supernet
+    initial: Params  # dense weights to start from
+    settings: Settings
+    seed: int
+    number: int = 0  # the round
+    client: int = 0
+    passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
+
+    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
+        """Edge-popup from this ranking: train scores dealt out in its order, rank them again.
+
+        part: tells apart several fits of one client in one round, so that each has its own batch order.
+        """
+        scores = self.engine.fit_scores(
+            self.supernet,
+            self.supernet.scores(ranking),
+            self._batches(examples, self.settings.epochs, "batches", part),
+            momentum=self.settings.momentum,
+            weight_decay=self.settings.weight_decay,
+        )
+        return {name: rank_of(score) for name, score in scores.items()}
+
+    def fit(
+        self,
+        params: Params,
+        examples: Examples,
+        *,
+        epochs: int | None = None,
+        toward: Params | None = None,
+        pull: float = 0.0,
+        purpose: str = "batches",
+        weight: NDArray[np.float32] | None = None,
+    ) -> Params:
+        """Dense SGD from these weights; `weight` says how much each example counts."""
+        return self.engine.fit(
+            params,
+            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight),
+            momentum=self.settings.momentum,
+            weight_decay=self.settings.weight_decay,
+            toward=toward,
+            pull=pull,
+        )
+
+    def gradient(self, params: Params, examples: Examples) -> Params:
+        """The gradient of the mean loss over all examples."""
+        total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
+        for rows in _chunks(len(examples)):
+            batch = Batch(examples.inputs(rows), examples.labels(rows), 0.0)
+            share = (rows.stop - rows.start) / len(examples)
+            for name, value in self.engine.gradients(params, batch).items():
+                total[name] += share * value.cpu()
+        return total
+
+    def loss(self, params: Params, examples: Examples) -> float:
+        """The mean loss over all examples."""
+        return self.tally(params, examples).mean_loss
+
+    def tally(self, params: Params, examples: Examples, rows: slice | None = None) -> Tally:
+        """What this model gets right and wrong."""
+        n = correct = true_positive = false_positive = false_negative = 0
+        loss = 0.0
+        start, stop = (0, len(examples)) if rows is None else (rows.start, rows.stop)
+        for chunk in _chunks(stop - start, start):
+            y = examples.labels(chunk)
+            outputs = self.engine.outputs(params, examples.inputs(chunk))
+            predicted = outputs.argmax(dim=1)
+            n += len(y)
+            correct += int((predicted == y).sum())
+            loss += float(cross_entropy(outputs.double(), y, reduction="sum"))
+            if outputs.shape[1] == 2:
+                true_positive += int(((predicted == 1) & (y == 1)).sum())
+                false_positive += int(((predicted == 1) & (y == 0)).sum())
+                false_negative += int(((predicted == 0) & (y == 1)).sum())
+        return Tally(n, correct, loss, true_positive, false_positive, false_negative)
+
+    def weights_of(self, model: Params | Mask) -> Params:
+        """Weights as they are, or those that a mask keeps."""
+        first = next(iter(model.values()))
+        if isinstance(first, torch.Tensor):
+            return cast(Params, model)  # a model is all tensors or all masks
+        return self.supernet.subnetwork(cast(Mask, model))
+
+    def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
+        """How the mean entropy of the outputs of an even mixture of masks changes with each mask's share."""
+        mixed = {
+            name: weight * (sum(torch.from_numpy(mask[name]).float() for mask in masks) / len(masks)).view(weight.shape)  # type: ignore[union-attr]  # masks is not empty
+            for name, weight in self.supernet.weights.items()
+        }
+        slope: Params = {name: torch.zeros_like(weight) for name, weight in mixed.items()}
+        for rows in _chunks(len(examples)):
+            leaves = {name: weight.to(self.engine.device).requires_grad_() for name, weight in mixed.items()}
+            logs = log_softmax(self.model.outputs(leaves, examples.inputs(rows).to(self.engine.device)), dim=1)
+            entropy = -(logs.exp() * logs).sum() / len(examples)
+            for name, value in zip(leaves, torch.autograd.grad(entropy, list(leaves.values())), strict=True):
+                slope[name] += value.cpu()
+        weighted = {name: (slope[name] * weight).view(-1).double() for name, weight in self.supernet.weights.items()}
+        return np.array(
+            [sum(float(weighted[name][torch.from_numpy(mask[name])].sum()) for name in weighted) for mask in masks]
+        )
+
+    def _batches(
+        self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
+    ) -> Iterator[Batch]:
+        rng = stream(self.seed, purpose, self.number, self.client, part)
+        for epoch in range(epochs):
+            rate = self.settings.rate(self.number, epoch, epochs)
+            order = rng.permutation(len(examples))
+            for start in range(0, len(examples), self.settings.batch_size):
+                rows = order[start : start + self.settings.batch_size]
+                shares = None if weight is None else torch.from_numpy(weight[rows])
+                yield Batch(examples.inputs(rows), examples.labels(rows), rate, shares)
+
+
+def _chunks(count: int, start: int = 0) -> Iterator[slice]:
+    """Runs of at most SCORING_BATCH examples, from `start` on."""
+    for first in range(start, start + count, SCORING_BATCH):
+        yield slice(first, min(first + SCORING_BATCH, start + count))

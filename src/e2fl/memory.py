@@ -1,0 +1,94 @@
+"""What clients keep between rounds, in files where a run has a folder, else in this process.
+
+Every version is kept until a checkpoint no longer needs it: a run that goes on from an earlier round finds its clients
+as they were then.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from e2fl.data.federated import ClientId, Memory
+from e2fl.errors import RunError
+from e2fl.models import Params
+
+_FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
+
+
+class Memories:
+    """The memories of all clients, by the round in which they were written."""
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = folder
+        self.rounds: dict[ClientId, list[int]] = {}
+        self.held: dict[tuple[ClientId, int], Memory] = {}
+        if folder is not None and folder.is_dir():
+            for path in folder.iterdir():
+                if match := _FILE.fullmatch(path.name):
+                    self.rounds.setdefault(int(match[1]), []).append(int(match[2]))
+        for rounds in self.rounds.values():
+            rounds.sort()
+
+    def load(self, client: ClientId, before: int) -> Memory:
+        """What this client kept in the last round before this one; empty if it never did."""
+        earlier = [number for number in self.rounds.get(client, []) if number < before]
+        if not earlier:
+            return {}
+        if self.folder is None:
+            return dict(self.held[client, earlier[-1]])
+        memory: dict[str, Params] = {}
+        try:
+            tensors = load_file(self._path(client, earlier[-1]))
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"what client {client} kept in round {earlier[-1]} cannot be read: {error}") from error
+        for name, tensor in tensors.items():
+            kept, layer = name.split("/", 1)
+            memory.setdefault(kept, {})[layer] = tensor
+        return memory
+
+    def store(self, client: ClientId, number: int, memory: Memory) -> None:
+        """Keep this as the client's memory of this round; a client that keeps nothing costs nothing."""
+        if not memory:
+            return
+        if self.folder is None:
+            self.held[client, number] = dict(memory)
+            for older in self.rounds.pop(client, []):
+                self.held.pop((client, older)) if older != number else None
+            self.rounds[client] = [number]
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"{kept}/{layer}": tensor for kept, params in memory.items() for layer, tensor in params.items()}
+        path = self._path(client, number)
+        partial = path.with_suffix(".partial")
+        save_file(tensors, partial)
+        os.replace(partial, path)
+        rounds = self.rounds.setdefault(client, [])
+        if number not in rounds:
+            rounds.append(number)
+
+    def forget(self, before: int) -> None:
+        """Drop versions that no run going on from this round or a later one can need."""
+        if self.folder is None:
+            return
+        for client, rounds in self.rounds.items():
+            needed = [number for number in rounds if number <= before][-1:]
+            for number in rounds:
+                if number <= before and number not in needed:
+                    self._path(client, number).unlink(missing_ok=True)
+            self.rounds[client] = needed + [number for number in rounds if number > before]
+
+    def rewind(self, number: int) -> None:
+        """Drop what was kept after this round: it is about to be lived again."""
+        for client, rounds in self.rounds.items():
+            for late in [late for late in rounds if late > number]:
+                rounds.remove(late)
+                self.held.pop((client, late), None)
+                if self.folder is not None:
+                    self._path(client, late).unlink(missing_ok=True)
+
+    def _path(self, client: ClientId, number: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"client-{client}-round-{number}.safetensors"

@@ -1,0 +1,108 @@
+"""The federated loop, once, for every algorithm and every runtime. Read this first."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from e2fl.algorithms import AnyAlgorithm
+from e2fl.data.federated import ClientId, Roll
+from e2fl.errors import RunError, WireError
+from e2fl.models import Model
+from e2fl.randomness import stream
+from e2fl.scores import Score
+from e2fl.wire import Message
+
+
+@dataclass
+class Traffic:
+    """Bytes really encoded, since the run began; training and serving apart."""
+
+    up: int = 0
+    down: int = 0
+    served: int = 0
+    exchanges: int = 0  # how often a client was sent something to train from
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back of a round: who answered, and who did not and why."""
+
+    answers: Mapping[ClientId, Message]  # decoded, in rising order of client
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, then a colon, then the reason
+
+
+class Federation(Protocol):
+    """Clients, wherever they are."""
+
+    @property
+    def roll(self) -> Roll: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
+        """Let these clients train on what they are sent."""
+        ...
+
+    def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+        """Let these clients try what they are given."""
+        ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round leaves behind; enough to go on from."""
+
+    number: int
+    state: Any
+    ever_answered: bool = False
+    asked: tuple[ClientId, ...] = ()
+    answered: tuple[ClientId, ...] = ()
+    faults: Mapping[ClientId, str] = field(default_factory=dict)
+    scores: Mapping[ClientId, Score] | None = None  # of the rounds that are evaluated
+
+
+def run(
+    algorithm: AnyAlgorithm,
+    federation: Federation,
+    model: Model,
+    *,
+    rounds: int,
+    seed: int,
+    evaluate_every: int,
+    resume: Round | None = None,
+) -> Iterator[Round]:
+    """Rounds, one by one; the last is always evaluated."""
+    roll = federation.roll
+    last = algorithm.rounds(rounds, roll)
+    if resume is None:
+        resume = Round(algorithm.first_round - 1, algorithm.start(model, roll, seed))
+    state, ever_answered = resume.state, resume.ever_answered
+    for number in range(resume.number + 1, last + 1):
+        asked = algorithm.select(state, roll, number, stream(seed, "select", number))
+        replies = federation.train(number, algorithm.broadcast(state, asked))
+        answers, faults = _admit(algorithm, state, replies)
+        state = algorithm.aggregate(state, answers)
+        ever_answered = ever_answered or bool(answers)
+        scores = None
+        if number == last or (number > 0 and algorithm.improves and number % evaluate_every == 0):
+            scores = federation.evaluate(number, algorithm.serve(state, roll.ids))
+        yield Round(number, state, ever_answered, tuple(asked), tuple(answers), faults, scores)
+    if not ever_answered:
+        reason = next(iter(faults.values()), "no client was asked") if resume.number < last else "no client was asked"
+        raise RunError(f"no client ever sent a usable answer, so nothing was learnt; the last reason was: {reason}")
+
+
+def _admit(
+    algorithm: AnyAlgorithm, state: Any, replies: Replies
+) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
+    """The answers this algorithm takes, and the reasons why others are left out."""
+    answers: dict[ClientId, Message] = {}
+    faults = dict(replies.faults)
+    for client, answer in replies.answers.items():
+        try:
+            algorithm.check(state, client, answer)
+            answers[client] = answer
+        except WireError as error:
+            faults[client] = f"refused: {error}"
+    return answers, faults

@@ -1,0 +1,83 @@
+"""Sections of a configuration into constructor calls, with errors that say what would be right."""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from e2fl.errors import ConfigError
+
+
+def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
+    """The entry of this name, or what "module:name" imports."""
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"{what} '{name}' cannot be imported: {error}") from error
+    if name not in registry:
+        raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
+    return registry[name]
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    """The rest of a sentence about a name that is not known."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} known: {', '.join(sorted(known))}"
+
+
+def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *given: Any) -> Any:
+    """Call `make` with these settings, after checking their names and types."""
+    known = fields_of(make)
+    checked: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise ConfigError(f"{where} has no setting '{name}'{did_you_mean(name, known)}")
+        checked[name] = fit(value, known[name], f"{where}.{name}")
+    try:
+        return make(*given, **checked)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
+    """The settings something takes, and their types."""
+    hints = get_type_hints(make)
+    if dataclasses.is_dataclass(make):
+        return {field.name: hints[field.name] for field in dataclasses.fields(make) if field.init}
+    signature = inspect.signature(make)
+    return {
+        name: hints.get(name, Any)
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def fit(value: Any, kind: Any, where: str) -> Any:
+    """The value as this type, if it is one; whole numbers pass for fractions, lists for tuples."""
+    if kind is Any:
+        return value
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        return fit(value, next(choice for choice in inner if choice is not type(None)), where)
+    if origin is tuple and isinstance(value, list | tuple):
+        if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
+            raise ConfigError(f"{where} needs two values, not {len(value)}")
+        return tuple(fit(part, inner[0], where) for part in value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where} must be {_words(kind)}, not {value!r}")
+
+
+def _words(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,133 @@
+"""Simulated: a federation in this process, its clients side by side in threads.
+
+One client a core, torch single-threaded inside: clients are independent, so this is the parallelism that costs nothing,
+and a result cannot depend on how many threads there are.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from e2fl.algorithms import AnyAlgorithm, Uses
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.errors import WireError
+from e2fl.learning import Learner
+from e2fl.memory import Memories
+from e2fl.rounds import Replies, Traffic
+from e2fl.scores import Score
+from e2fl.scoring import Scoreboard, do
+from e2fl.wire import Message
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Simulated:
+    """A federation of one machine."""
+
+    def __init__(
+        self,
+        data: FederatedData,
+        algorithm: AnyAlgorithm,
+        learner: Learner,
+        *,
+        threads: int | None = None,
+        memories: Memories | None = None,
+    ):
+        self.data = data
+        self.algorithm = algorithm
+        self.learner = learner
+        self.threads = threads or os.cpu_count() or 1
+        self.memories = memories or Memories()
+        self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
+        self.roll: Roll = data.roll
+        self.traffic = Traffic()
+
+    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
+        """Every client in `inbox` trains; an answer that cannot be had is a fault of that client alone."""
+        delivered, lengths = self._deliver(inbox)
+        self.traffic.down += sum(lengths.values())
+        self.traffic.exchanges += len(inbox)
+        spec = self.learner.model.spec
+        errors: dict[ClientId, Exception] = {}
+
+        def work(number_of: ClientId) -> bytes | None:
+            try:
+                client = self._client(number_of, number)
+                learner = replace(self.learner, number=number, client=number_of)
+                answer: Message = self.algorithm.train(delivered[number_of], client, learner)
+                self.memories.store(number_of, number, client.memory)
+                return answer.to_bytes(spec)
+            except Exception as error:  # whatever a client does, the others go on
+                errors[number_of] = error
+                return None
+
+        answers: dict[ClientId, Message] = {}
+        faults: dict[ClientId, str] = {}
+        for client, raw in self._each(work, sorted(inbox)):
+            if raw is None:
+                faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
+                continue
+            self.traffic.up += len(raw)
+            try:
+                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+            except WireError as error:
+                faults[client] = f"malformed: {error}"
+        if inbox and len(errors) == len(inbox):
+            raise errors[min(errors)]  # nobody got through: that is no bad client but a bad program
+        return Replies(answers, faults)
+
+    def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+        """Every client in `inbox` tries what it is given; equal work is done once."""
+        delivered, lengths = self._deliver(inbox)
+        self.traffic.served += sum(lengths.values())
+        tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
+
+        def look(number_of: ClientId) -> tuple[Uses, float]:
+            client = self._client(number_of, number + 1)
+            learner = replace(self.learner, number=number, client=number_of, passes=[])
+            tests[number_of] = (client.test, client.group)
+            return self.algorithm.use(delivered[number_of], client, learner), sum(learner.passes)
+
+        used = dict(self._each(look, sorted(inbox)))
+        board = Scoreboard()
+        for client, (uses, _) in used.items():
+            for use in uses.views.values():
+                board.plan(use, tests[client][0])
+        for job, found in self._each(lambda job: do(job, self.learner), board.jobs()):
+            board.settle(job, found)
+        return {
+            client: Score(
+                {name: board.result(use, *tests[client]) for name, use in uses.views.items()}, uses.group, passes
+            )
+            for client, (uses, passes) in used.items()
+        }
+
+    def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
+        """What clients receive, through real bytes; a message for many is encoded once."""
+        spec = self.learner.model.spec
+        opened: dict[int, tuple[Message, int]] = {}
+        for message in inbox.values():
+            if id(message) not in opened:
+                raw = message.to_bytes(spec)
+                opened[id(message)] = (type(message).from_bytes(raw, spec), len(raw))
+        return (
+            {client: opened[id(message)][0] for client, message in inbox.items()},
+            {client: opened[id(message)][1] for client, message in inbox.items()},
+        )
+
+    def _client(self, client: ClientId, before: int) -> Client:
+        return replace(self.data.client(client), memory=self.memories.load(client, before))
+
+    def _each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """The work done for every item, in their order, by all threads."""
+        todo = list(items)
+        return zip(todo, self.pool.map(work, todo), strict=True)
+
+
+def _single_threaded() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,266 @@
+"""Messages: what is sent, and its exact bytes (docs/wire.md has the layout).
+
+A message is a frozen dataclass whose field types decide its format, so a new message is a new dataclass. Bytes that
+come from outside are hostile: `from_bytes` checks the length of everything against the model before it allocates, and
+raises `WireError`, never anything else.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+
+from e2fl import compiled
+from e2fl.errors import WireError
+from e2fl.models import ModelSpec, Params
+from e2fl.ranking import Mask, Ranking
+
+MAGIC = b"E2FL"
+VERSION = 1
+HEADER_LIMIT = 64
+
+# magic, version, length of the whole header, two zero bytes, kind, length of the payload, fingerprint of the model;
+# then the CRC-32 of all other bytes, then the message's own numbers
+_HEADER = struct.Struct("<4sBBHIQ8s")
+_CRC = struct.Struct("<I")
+
+
+def bits_per_edge(edges: int) -> int:
+    """Bits that number the edges of one layer: ceil(log2 edges)."""
+    return (edges - 1).bit_length()
+
+
+class Message:
+    """A frozen dataclass that is its own wire format."""
+
+    def to_bytes(self, model: ModelSpec) -> bytes:
+        """This message, header and payload."""
+        form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
+        numbers: list[int | float] = []
+        payload: list[bytes] = []
+        for field in form.fields:
+            value = getattr(self, field.name)
+            if field.item is None:
+                numbers.append(value)
+            elif field.many:
+                numbers.append(len(value))
+                payload += [field.item.write(item, model) for item in value]
+            else:
+                payload.append(field.item.write(value, model))
+        body = b"".join(payload)
+        try:
+            scalars = form.numbers.pack(*numbers)
+        except struct.error as error:
+            raise WireError(f"{type(self).__name__} holds a number that does not fit its field: {error}") from None
+        header = _HEADER.pack(MAGIC, VERSION, form.header_size, 0, form.kind, len(body), model.fingerprint)
+        crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
+        return b"".join((header, _CRC.pack(crc), scalars, body))
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
+        """The message in these bytes, or `WireError`."""
+        form = _form(cls)  # type: ignore[arg-type]  # as above
+        numbers, body = _open(form, memoryview(raw), model)
+        # Every length is checked before anything is decoded: a short message cannot ask for a large allocation.
+        sizes = [
+            0 if field.item is None else field.item.size(model) * (numbers[field.number] if field.many else 1)
+            for field in form.fields
+        ]
+        if sum(sizes) != len(body):
+            raise WireError(f"{cls.__name__} has {len(body)} bytes of payload where {sum(sizes)} belong")
+        values: dict[str, Any] = {}
+        for field, size in zip(form.fields, sizes, strict=True):
+            part, body = body[:size], body[size:]
+            if field.item is None:
+                values[field.name] = numbers[field.number]
+            elif field.many:
+                one = field.item.size(model)
+                values[field.name] = tuple(
+                    field.item.read(part[start : start + one], model) for start in range(0, size, one)
+                )
+            else:
+                values[field.name] = field.item.read(part, model)
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class _Item:
+    """How one thing stands in the payload; its size follows from the model alone."""
+
+    name: str
+    size: Callable[[ModelSpec], int]
+    write: Callable[[Any, ModelSpec], bytes]
+    read: Callable[[memoryview, ModelSpec], Any]
+
+
+def _ranking_size(model: ModelSpec) -> int:
+    return sum((layer.edges * bits_per_edge(layer.edges) + 7) // 8 for layer in model.layers)
+
+
+def _write_ranking(ranking: Ranking, model: ModelSpec) -> bytes:
+    parts = [
+        compiled.pack_order_of_rank(ranking[layer.name], bits_per_edge(layer.edges)).tobytes() for layer in model.layers
+    ]
+    return b"".join(parts)
+
+
+def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
+    ranking: Ranking = {}
+    for layer in model.layers:
+        bits = bits_per_edge(layer.edges)
+        size = (layer.edges * bits + 7) // 8
+        part, raw = raw[:size], raw[size:]
+        try:
+            ranking[layer.name] = compiled.unpack_rank(np.frombuffer(part, dtype=np.uint8), layer.edges, bits)
+        except ValueError as error:
+            raise WireError(f"the ranking of layer '{layer.name}' is refused: {error}") from None
+    return ranking
+
+
+def _mask_size(model: ModelSpec) -> int:
+    return sum((layer.edges + 7) // 8 for layer in model.layers)
+
+
+def _write_mask(mask: Mask, model: ModelSpec) -> bytes:
+    return b"".join(np.packbits(mask[layer.name], bitorder="little").tobytes() for layer in model.layers)
+
+
+def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
+    mask: Mask = {}
+    for layer in model.layers:
+        size = (layer.edges + 7) // 8
+        part, raw = raw[:size], raw[size:]
+        bits = np.unpackbits(np.frombuffer(part, dtype=np.uint8), bitorder="little")
+        if bits[layer.edges :].any():
+            raise WireError(f"the mask of layer '{layer.name}' has bits behind its last edge")
+        mask[layer.name] = bits[: layer.edges].astype(np.bool_)
+    return mask
+
+
+def _weights_size(model: ModelSpec) -> int:
+    return 4 * model.edges
+
+
+def _write_weights(params: Params, model: ModelSpec) -> bytes:
+    parts = [params[layer.name].detach().cpu().numpy().astype("<f4", copy=False).tobytes() for layer in model.layers]
+    return b"".join(parts)
+
+
+def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
+    flat = np.frombuffer(raw, dtype="<f4").astype(np.float32)
+    if not np.isfinite(flat).all():
+        raise WireError("weights are refused: some are not finite numbers")
+    params: Params = {}
+    start = 0
+    for layer in model.layers:
+        params[layer.name] = torch.from_numpy(flat[start : start + layer.edges]).view(layer.shape)
+        start += layer.edges
+    return params
+
+
+def _write_number(code: str) -> Callable[[Any, ModelSpec], bytes]:
+    return lambda value, _: struct.pack(code, value)
+
+
+def _read_number(code: str) -> Callable[[memoryview, ModelSpec], Any]:
+    return lambda raw, _: struct.unpack(code, raw)[0]
+
+
+def _number_item(code: str) -> _Item:
+    size = struct.calcsize(code)
+    return _Item(code, lambda _: size, _write_number(code), _read_number(code))
+
+
+_NUMBERS = {int: "i", float: "d"}  # as they stand in the header
+_SCALARS = {int: _number_item("<i"), float: _number_item("<d")}  # as they stand in a tuple, in the payload
+_LAYERED: dict[Any, _Item] = {
+    Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking),
+    Mask: _Item("mask", _mask_size, _write_mask, _read_mask),
+    Params: _Item("weights", _weights_size, _write_weights, _read_weights),
+}
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    item: _Item | None  # None: a number in the header
+    many: bool
+    number: int  # which number of the header is its value, or its count
+
+
+@dataclass(frozen=True)
+class _Form:
+    kind: int
+    numbers: struct.Struct
+    fields: tuple[_Field, ...]
+    header_size: int
+
+
+@cache
+def _form(message: type[Message]) -> _Form:
+    hints = get_type_hints(message)
+    found: list[_Field] = []
+    codes = ""
+    schema = message.__name__
+    for field in fields(message):  # type: ignore[arg-type]  # every Message is a dataclass
+        kind = hints[field.name]
+        inner = get_args(kind)[0] if get_origin(kind) is tuple else None
+        if kind in _NUMBERS:
+            found.append(_Field(field.name, None, False, len(codes)))
+            codes += _NUMBERS[kind]
+        elif kind in _LAYERED:
+            found.append(_Field(field.name, _LAYERED[kind], False, -1))
+        elif inner in _LAYERED:
+            found.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
+            codes += "H"
+        elif inner in _SCALARS:
+            found.append(_Field(field.name, _SCALARS[inner], True, len(codes)))
+            codes += "I"
+        else:
+            raise TypeError(f"{message.__name__}.{field.name}: no wire format for {kind}")
+        item = found[-1].item
+        schema += f",{field.name}:{codes if item is None else item.name}{'*' * found[-1].many}"
+    numbers = struct.Struct("<" + codes)
+    size = _HEADER.size + _CRC.size + numbers.size
+    if size > HEADER_LIMIT:
+        raise TypeError(f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit")
+    return _Form(zlib.crc32(schema.encode()), numbers, tuple(found), size)
+
+
+def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ...], memoryview]:
+    """The numbers of the header, and the payload, of bytes that are whole and meant for this model."""
+    fixed = _HEADER.size + _CRC.size
+    if len(raw) < fixed:
+        raise WireError(f"{len(raw)} bytes are too few for a message")
+    magic, version, header_size, zero, kind, length, fingerprint = _HEADER.unpack(raw[: _HEADER.size])
+    if magic != MAGIC:
+        raise WireError("these bytes are not an e2fl message")
+    if version != VERSION:
+        raise WireError(f"the message has format version {version}; this program reads version {VERSION}")
+    if kind != form.kind or header_size != form.header_size or zero != 0:
+        raise WireError("the message is of another kind than expected")
+    if fingerprint != model.fingerprint:
+        raise WireError("the message is for another model")
+    if len(raw) != header_size + length:
+        raise WireError(f"the message has {len(raw)} bytes; its header says {header_size + length}")
+    (crc,) = _CRC.unpack(raw[_HEADER.size : fixed])
+    if crc != zlib.crc32(raw[fixed:], zlib.crc32(raw[: _HEADER.size])):
+        raise WireError("the message is damaged: its checksum does not fit")
+    return form.numbers.unpack(raw[fixed:header_size]), raw[header_size:]
+
+
+@dataclass(frozen=True)
+class Nothing(Message):
+    """A message that says only that it was sent."""
+
+
+@dataclass(frozen=True)
+class Weights(Message):
+    """A dense model."""
+
+    params: Params
