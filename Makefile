@@ -1,0 +1,54 @@
+# `make demo` and `make test` are all a newcomer needs; both set up .venv by themselves, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# requirements.lock pins every version; each target installs only the extras it needs.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
+
+.PHONY: help demo test check format bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print the table, write the report
+	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl
+
+test: .venv/ready-dev ## run the tests
+	$(BIN)/python -m pytest
+
+check: .venv/ready-dev ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/ready-dev ## put the code in shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/ready-dev ## how fast this machine is, as ratios
+	$(BIN)/e2fl bench
+
+lock: ## pin the newest versions that fit pyproject.toml
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet 'torch==2.13.0'
+	.venv-lock/bin/python -m pip install --quiet '.[all,dev]'
+	{ sed -n '/^#/p' requirements.lock; .venv-lock/bin/python -m pip freeze --exclude e2fl | sed 's/+cpu$$//'; } > .venv-lock/pins
+	mv .venv-lock/pins requirements.lock && rm -rf .venv-lock
+
+clean: ## remove what these targets made; runs/ stays
+	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "e2fl needs Python 3.11 or later; name one with: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+
+.venv/ready-demo: pyproject.toml requirements.lock | .venv/bin/python
+	@echo "installing e2fl and what the demo needs into .venv; this takes a minute or two"
+	$(PIP) --editable '.[demo,report]'
+	@touch $@
+
+.venv/ready-dev: pyproject.toml requirements.lock | .venv/bin/python
+	@echo "installing e2fl and what its tests need into .venv; this takes a few minutes"
+	$(PIP) --editable '.[all,dev]'
+	@touch $@ .venv/ready-demo
