@@ -1,26 +1,226 @@
-"""Plain stand-in for the compiled training kernels."""
+"""Compiled loops of local training: one SGD step on the scores of a layer, and the exact choice of the edges it keeps.
+
+The choice needs no sort.  While a step updates the scores, it counts those below a narrow window around the last
+threshold and notes those inside; the new threshold is then found among the few noted.  If it left the window, a full
+selection by counting takes over: the result is the same to the bit, only later.
+
+A step is, in float32 and in this order of operations (never contracted into fused multiply-adds):
+
+    g = gradient * weight + weight_decay * score
+    velocity = momentum * velocity + g
+    score = score - learning_rate * velocity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
-from e2fl import compiled
-from e2fl.ranking import Floats
+from e2fl import compiled as ranked
+from e2fl.compiled import Float32, Int32, UInt32, compiled, first_kept, float_key, threshold_of
+
+_STRETCH = 4096  # edges updated before they are counted: all their numbers stay in the nearest cache
+_PIECE = 32  # edges looked at one by one when any of them is in the window
+_SAMPLE = 4096  # scores from which the first window is guessed
+
+
+@compiled
+def update(
+    scores: Float32,
+    velocity: Float32,
+    weights: Float32,
+    gradient: Float32,
+    learning_rate: np.float32,
+    momentum: np.float32,
+    weight_decay: np.float32,
+) -> None:
+    """Take one step of SGD with momentum; `gradient` is that of the masked weights."""
+    for e in range(scores.size):
+        change = momentum * velocity[e] + (gradient[e] * weights[e] + weight_decay * scores[e])
+        velocity[e] = change
+        scores[e] = scores[e] - learning_rate * change
+
+
+@compiled
+def _count(scores: Float32, low: np.float32, high: np.float32) -> tuple[np.int32, np.int32]:
+    under = np.int32(0)
+    up_to = np.int32(0)
+    for e in range(scores.size):
+        under = np.int32(under + np.int32(scores[e] < low))
+        up_to = np.int32(up_to + np.int32(scores[e] <= high))
+    return under, up_to
+
+
+@compiled
+def look(scores: Float32, first: int, low: np.float32, high: np.float32, window: Int32, found: int) -> tuple[int, int]:
+    """Count the scores below a window and note the edges inside it; returns (below, found so far).
+
+    first: the number of the first edge.  A full window notes no more, and says so by being full.
+    """
+    below = 0
+    room = window.size - _PIECE
+    for start in range(0, scores.size, _PIECE):
+        piece = scores[start : min(start + _PIECE, scores.size)]
+        under, up_to = _count(piece, low, high)
+        below += int(under)
+        if under != up_to:
+            if found > room:
+                return below, window.size
+            for i in range(piece.size):
+                # Written in any case and kept only if inside: a branch here would be guessed wrong half the time.
+                window[found] = first + start + i
+                found += (piece[i] >= low) & (piece[i] <= high)
+    return below, found
+
+
+@compiled
+def _update_and_look(
+    scores: Float32,
+    velocity: Float32,
+    weights: Float32,
+    gradient: Float32,
+    learning_rate: np.float32,
+    momentum: np.float32,
+    weight_decay: np.float32,
+    low: np.float32,
+    high: np.float32,
+    window: Int32,
+) -> tuple[int, int]:
+    below = found = 0
+    for start in range(0, scores.size, _STRETCH):
+        stop = min(start + _STRETCH, scores.size)
+        update(
+            scores[start:stop],
+            velocity[start:stop],
+            weights[start:stop],
+            gradient[start:stop],
+            learning_rate,
+            momentum,
+            weight_decay,
+        )
+        under, found = look(scores[start:stop], start, low, high, window, found)
+        below += under
+    return below, found
+
+
+@compiled
+def _choose(bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32) -> tuple[np.uint32, int]:
+    """The key at a place among the edges of a window, and the first edge that is kept of those with this key."""
+    for i in range(window.size):
+        keys[i] = float_key(bits[window[i]])
+    key, below = threshold_of(keys, place, spare)
+    tied = place - below
+    i = 0
+    while tied > 0:
+        tied -= keys[i] == key
+        i += 1
+    return key, window[i - 1] + 1 if i > 0 else 0
+
+
+@compiled
+def write_masked(bits: UInt32, weights: Float32, key: np.uint32, first_tied: int, masked: Float32) -> None:
+    """Write the weights of the edges kept, and zero for the others."""
+    for e in range(first_tied):
+        masked[e] = weights[e] if float_key(bits[e]) > key else np.float32(0)
+    for e in range(first_tied, bits.size):
+        masked[e] = weights[e] if float_key(bits[e]) >= key else np.float32(0)
+
+
+class Threshold:
+    """Where the kept edges of a layer begin: at this key of a score, from this edge on among those that tie."""
+
+    def __init__(self, scores: Float32, dropped: int):
+        self.scores, self.dropped = scores, dropped
+        self.bits: UInt32 = scores.view(np.uint32)
+        self.key, self.first_tied = np.uint32(0), 0
+        self.wanted = max(256, scores.size // 512)  # edges in a window neither too narrow nor too wide
+        self.window: Int32 = np.empty(min(scores.size, 32 * self.wanted) + _PIECE, np.int32)
+        self._keys: UInt32 = np.empty(2 * self.window.size, np.uint32)
+        self.low, self.high = np.float32(-np.inf), np.float32(np.inf)
+        if scores.size > _SAMPLE:
+            sample = np.sort(scores[:: scores.size // _SAMPLE])
+            place = dropped * (sample.size - 1) // scores.size
+            reach = sample.size // 64
+            self.low, self.high = sample[max(0, place - reach)], sample[min(sample.size - 1, place + reach)]
+        below, found = look(scores, 0, self.low, self.high, self.window, 0)
+        self.settle(below, found)
+
+    def settle(self, below: int, found: int) -> None:
+        """Find the threshold, given how many scores lie below the window and how many edges were noted in it."""
+        edges, place = self.scores.size, self.dropped - below
+        if self.dropped >= edges:
+            self.key, self.first_tied = np.uint32(0xFFFFFFFF), edges
+            return
+        full = found >= self.window.size
+        missed = full or not 0 <= place < found
+        if not missed:
+            half = self.window.size
+            keys = self._keys
+            key, first_tied = _choose(self.bits, self.window[:found], place, keys[:found], keys[half : half + found])
+        else:
+            pairs, _ = ranked.scratch.of(edges)
+            words = pairs.view(np.uint32)
+            key, first_tied = first_kept(self.bits, self.dropped, words[:edges], words[edges:])
+        self.key, self.first_tied = np.uint32(key), int(first_tied)
+        if edges > _SAMPLE:
+            self._aim(too_wide=full or found > 2 * self.wanted, too_narrow=missed or found < self.wanted // 2)
+
+    def _aim(self, *, too_wide: bool, too_narrow: bool) -> None:
+        """Set the next window around the threshold."""
+        middle = _score_of(self.key)
+        reach = (float(self.high) - float(self.low)) / 2
+        if too_wide:
+            reach /= 2
+        elif too_narrow:
+            reach = max(2 * reach, abs(middle) * 1e-6)
+        if reach < 1e30:
+            self.low, self.high = np.float32(middle - reach), np.float32(middle + reach)
+
+
+def _score_of(key: np.uint32) -> float:
+    """The score a key was made of."""
+    bits = int(key) & 0x7FFFFFFF if int(key) >> 31 else ~int(key) & 0xFFFFFFFF
+    return float(np.array(bits, np.uint32).view(np.float32))
 
 
 class ScoreStep:
     """The scores of one layer under SGD with momentum, and the weights they select."""
 
-    def __init__(self, scores: Floats, weights: Floats, dropped: int):
-        self.scores, self.weights, self.dropped = scores, weights, dropped
-        self.velocity: Floats | None = None
-        self.masked = np.empty_like(weights)
-        self._select()
+    def __init__(self, scores: Float32, weights: Float32, dropped: int):
+        self.scores, self.weights = scores, weights
+        # Times any momentum, minus zero leaves what is added to it as it is, even another minus zero.
+        self.velocity: Float32 = np.full_like(scores, -0.0)
+        self.masked: Float32 = np.empty_like(weights)
+        self.threshold = Threshold(scores, dropped)
+        self._write()
 
-    def advance(self, gradient: Floats, learning_rate: float, momentum: float, weight_decay: float) -> None:
-        """One step; `gradient` is that of the masked weights."""
-        g = gradient * self.weights + np.float32(weight_decay) * self.scores
-        self.velocity = g if self.velocity is None else np.float32(momentum) * self.velocity + g
-        self.scores -= np.float32(learning_rate) * self.velocity
-        self._select()
+    def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
+        """One step in place; `gradient` is that of the masked weights."""
+        threshold = self.threshold
+        below, found = _update_and_look(
+            self.scores,
+            self.velocity,
+            self.weights,
+            gradient,
+            np.float32(learning_rate),
+            np.float32(momentum),
+            np.float32(weight_decay),
+            threshold.low,
+            threshold.high,
+            threshold.window,
+        )
+        threshold.settle(below, found)
+        self._write()
 
-    def _select(self) -> None:
-        np.multiply(self.weights, compiled.top_mask(self.scores, self.dropped), out=self.masked)
+    def _write(self) -> None:
+        threshold = self.threshold
+        write_masked(threshold.bits, self.weights, threshold.key, threshold.first_tied, self.masked)
+
+
+def warm(tell: Callable[[str], None]) -> None:
+    """Compile every loop, or load it from the cache; `tell` hears the name of each before it is."""
+    ranked.warm(tell)
+    tell("ScoreStep")
+    ones = np.ones(3, np.float32)
+    ScoreStep(ones.copy(), ones, 1).advance(ones, 0.1, 0.9, 0.0)
