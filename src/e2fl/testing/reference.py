@@ -127,14 +127,14 @@ class _Select(torch.autograd.Function):
     """Zero for the lowest scores, one for the others, by a full stable sort; the gradient passes straight through."""
 
     @staticmethod
-    def forward(ctx: object, scores: Tensor, dropped: int) -> Tensor:  # noqa: ARG004  # torch passes it
+    def forward(ctx: object, scores: Tensor, dropped: int) -> Tensor:  # torch passes it
         order = scores.flatten().sort(stable=True).indices
         mask = torch.ones(scores.numel())
         mask[order[:dropped]] = 0
         return mask.view_as(scores)
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004
+    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
 
 

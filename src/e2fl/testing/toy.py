@@ -1,0 +1,69 @@
+"""A small made-up federation whose true groups are known, for tests of all kinds.
+
+Classes are clouds of points around corners; each group calls them by other names, so that no one model serves all.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.randomness import stream
+
+FEATURES = 16
+
+
+@dataclass(frozen=True)
+class Toy(FederatedData):
+    """Clients take turns in the groups: client 0 in group 0, client 1 in group 1, and so on."""
+
+    seed: int = 0
+    clients: int = 8
+    groups: int = 2
+    classes: int = 3
+    examples: int = 48  # of each client, to train with; as many to test
+    noise: float = 0.4
+    inside: bool = False  # groups lie inside every client
+    image: bool = False  # inputs are 4 x 4 images instead of 16 numbers
+    held_out: int = 0  # clients kept out of training
+
+    name = "toy"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # follows from a setting
+        return (1, 4, 4) if self.image else (FEATURES,)
+
+    @cached_property
+    def roll(self) -> Roll:  # type: ignore[override]  # as above
+        return Roll({client: self._group(client) for client in range(self.clients)}, self.groups)
+
+    def client(self, number: ClientId) -> Client:
+        if number not in self._made:
+            train, test = (self._examples(number, part) for part in (0, 1))
+            self._made.setdefault(number, Client(number, train, test, self._group(number)))
+        return self._made[number]
+
+    def unseen(self) -> dict[ClientId, Client]:
+        return {number: self.client(number) for number in range(self.clients, self.clients + self.held_out)}
+
+    def _group(self, number: ClientId) -> GroupId | None:
+        return None if self.inside else number % self.groups
+
+    def _examples(self, number: ClientId, part: int) -> Examples:
+        rng = stream(self.seed, "toy", number, part)
+        corners = stream(self.seed, "toy corners").choice([-1.0, 1.0], size=(self.classes, FEATURES))
+        cloud = rng.integers(self.classes, size=self.examples)
+        x = corners[cloud] + self.noise * rng.standard_normal((self.examples, FEATURES))
+        group = (
+            rng.integers(self.groups, size=self.examples)
+            if self.inside
+            else np.full(self.examples, number % self.groups)
+        )
+        y = (cloud + group) % self.classes
+        shaped = x.reshape(self.examples, *self.shape).astype(np.float32)
+        return Examples(shaped, y.astype(np.int64), group.astype(np.int64) if self.inside else None)
+
+    @cached_property
+    def _made(self) -> dict[ClientId, Client]:
+        return {}

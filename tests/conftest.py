@@ -1,0 +1,40 @@
+"""What tests share: where real data is, and a small experiment."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from e2fl.experiment import Experiment, from_dict
+
+settings.register_profile("e2fl", deadline=None)  # the first example compiles
+settings.load_profile("e2fl")
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder with real data sets; tests that need it skip without."""
+    for folder in (os.environ.get("E2FL_DATA"), ROOT.parent / "shared" / "data"):
+        if folder and (Path(folder) / "mnist").is_dir():
+            return Path(folder)
+    pytest.skip("no real data here: set E2FL_DATA to a folder with mnist/ in it")
+
+
+@pytest.fixture
+def toy() -> Experiment:
+    """An experiment that takes a fraction of a second."""
+    return from_dict(
+        {
+            "name": "toy",
+            "rounds": 6,
+            "evaluate_every": 2,
+            "checkpoint_seconds": 0.0,
+            "data": {"name": "e2fl.testing.toy:Toy"},
+            "model": {"name": "mlp", "hidden": [24]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
+            "algorithm": {"name": "e2fl", "clients_per_round": 4},
+        }
+    )

@@ -1,0 +1,196 @@
+"""Messages: exact sizes, faithful copies, and nothing but WireError for bytes that are not a message."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e2fl.errors import WireError
+from e2fl.models import Layer, Model, ModelSpec, Params, lenet, mlp
+from e2fl.ranking import Mask, Ranking, invert, mask_layers
+from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights, bits_per_edge
+
+SPEC = ModelSpec((Layer("a", (2, 3)), Layer("b", (5,)), Layer("c", (1, 1))))
+
+
+@dataclass(frozen=True)
+class Rank(Message):
+    ranking: Ranking
+
+
+@dataclass(frozen=True)
+class Chosen(Message):
+    mask: Mask
+
+
+@dataclass(frozen=True)
+class Everything(Message):
+    number: int
+    share: float
+    ranking: Ranking
+    masks: tuple[Mask, ...]
+    params: Params
+    groups: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+def an_everything(seed=0):
+    rng = np.random.default_rng(seed)
+    ranking = {layer.name: rng.permutation(layer.edges).astype(np.int32) for layer in SPEC.layers}
+    masks = tuple({layer.name: rng.random(layer.edges) < 0.5 for layer in SPEC.layers} for _ in range(3))
+    params = {layer.name: torch.from_numpy(rng.random(layer.shape, dtype=np.float32)) for layer in SPEC.layers}
+    return Everything(-7, 0.1, ranking, masks, params, (3, -1), (0.5, float("inf")))
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, torch.Tensor | np.ndarray):
+        return one.dtype == other.dtype and bool((one == other).all())
+    return one == other
+
+
+@pytest.mark.parametrize(
+    ("classes", "ranking", "mask", "weights"),
+    [(10, 4_251_428, 203_204, 6_502_528), (62, 4_262_564, 204_036, 6_529_152)],
+)
+def test_lenet_messages_have_the_sizes_of_the_paper(classes, ranking, mask, weights):
+    model = Model(lenet((1, 28, 28), classes))
+    supernet = model.supernet(0)
+    header = len(Nothing().to_bytes(model.spec))
+    assert header <= HEADER_LIMIT
+    assert len(Rank(supernet.ranking).to_bytes(model.spec)) == header + ranking
+    assert len(Chosen(mask_layers(supernet.ranking, 0.5)).to_bytes(model.spec)) == header + mask
+    assert len(Weights(supernet.weights).to_bytes(model.spec)) == header + weights
+
+
+def test_adult_messages_have_the_sizes_of_the_paper():
+    model = Model(mlp((101,), 2))
+    header = len(Nothing().to_bytes(model.spec))
+    ranking = model.supernet(0).ranking
+    assert len(Rank(ranking).to_bytes(model.spec)) == header + 2_844_032
+    assert len(Chosen(mask_layers(ranking, 0.5)).to_bytes(model.spec)) == header + 144_256
+
+
+def test_six_edges_take_eighteen_bits():
+    spec = ModelSpec((Layer("only", (6,)),))
+    order = np.array([4, 0, 2, 3, 5, 1], dtype=np.int32)
+    raw = Rank({"only": invert(order)}).to_bytes(spec)
+    payload = raw[len(Nothing().to_bytes(spec)) :]
+    # The order itself, three bits an edge, lowest bit first: 4 0 2 3 5 1 is 100 000 010 011 101 001.
+    assert payload == sum(int(edge) << 3 * place for place, edge in enumerate(order)).to_bytes(3, "little")
+
+
+@pytest.mark.parametrize(
+    ("edges", "bits"), [(1, 0), (2, 1), (288, 9), (18432, 15), (1605632, 21), (1280, 11), (7936, 13)]
+)
+def test_bits_number_every_edge(edges, bits):
+    assert bits_per_edge(edges) == bits
+
+
+@given(st.integers(0, 2**32))
+def test_messages_survive_the_wire(seed):
+    message = an_everything(seed)
+    back = Everything.from_bytes(message.to_bytes(SPEC), SPEC)
+    assert all(same(getattr(message, name), getattr(back, name)) for name in Everything.__dataclass_fields__)
+
+
+@settings(max_examples=3000)
+@given(st.data())
+def test_mutated_bytes_are_refused_and_nothing_else_happens(data):
+    raw = bytearray(an_everything().to_bytes(SPEC))
+    for _ in range(data.draw(st.integers(1, 4))):
+        kind = data.draw(st.sampled_from(["flip", "cut", "add", "swap"]))
+        place = data.draw(st.integers(0, max(0, len(raw) - 1)))
+        if kind == "flip" and raw:
+            raw[place] ^= data.draw(st.integers(1, 255))
+        elif kind == "cut":
+            del raw[place:]
+        elif kind == "add":
+            raw += data.draw(st.binary(min_size=1, max_size=9))
+        elif raw:
+            raw[place:] = raw[place:][::-1]
+    if bytes(raw) != an_everything().to_bytes(SPEC):
+        with pytest.raises(WireError):
+            Everything.from_bytes(bytes(raw), SPEC)
+
+
+@settings(max_examples=1500)
+@given(st.data())
+def test_forged_bytes_with_a_right_checksum_are_refused_or_valid(data):
+    """Whoever forges a message can make its checksum fit; the contents are checked all the same."""
+    import zlib
+
+    raw = bytearray(an_everything().to_bytes(SPEC))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(32, len(raw) - 1))
+        raw[place] = data.draw(st.integers(0, 255))
+    raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+    try:
+        message = Everything.from_bytes(bytes(raw), SPEC)
+    except WireError:
+        return
+    for layer in SPEC.layers:
+        assert sorted(message.ranking[layer.name].tolist()) == list(range(layer.edges))
+        assert torch.isfinite(message.params[layer.name]).all()
+    assert message.to_bytes(SPEC) == bytes(raw)  # there is one way only to write a message
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(raw):
+    with pytest.raises(WireError):
+        Everything.from_bytes(raw, SPEC)
+
+
+def test_a_claim_of_many_masks_allocates_nothing():
+    raw = bytearray(an_everything().to_bytes(SPEC))
+    import zlib
+
+    raw[44:46] = (65535).to_bytes(2, "little")  # the count of masks
+    raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+    with pytest.raises(WireError, match="bytes of payload"):
+        Everything.from_bytes(bytes(raw), SPEC)
+
+
+def test_errors_say_what_is_wrong():
+    raw = Weights(an_everything().params).to_bytes(SPEC)
+    other = ModelSpec((Layer("a", (2, 3)),))
+    cases = {
+        b"": "too few",
+        b"X" + raw[1:]: "not an e2fl message",
+        raw[:4] + b"\x09" + raw[5:]: "format version 9",
+        raw[:-1]: "its header says",
+        raw[:-1] + bytes([raw[-1] ^ 1]): "damaged",
+    }
+    for bad, words in cases.items():
+        with pytest.raises(WireError, match=words):
+            Weights.from_bytes(bad, SPEC)
+    with pytest.raises(WireError, match="another model"):
+        Weights.from_bytes(raw, other)
+    with pytest.raises(WireError, match="another kind"):
+        Rank.from_bytes(raw, SPEC)
+
+
+def test_weights_that_are_not_finite_are_refused():
+    params = dict(an_everything().params)
+    params["b"] = torch.full((5,), float("nan"))
+    with pytest.raises(WireError, match="not finite"):
+        Weights.from_bytes(Weights(params).to_bytes(SPEC), SPEC)
+
+
+def test_a_header_over_the_limit_is_a_mistake_of_the_programmer():
+    @dataclass(frozen=True)
+    class TooMuch(Message):
+        a: float
+        b: float
+        c: float
+        d: float
+        e: float
+
+    with pytest.raises(TypeError, match="64 is the limit"):
+        TooMuch(0, 0, 0, 0, 0).to_bytes(SPEC)
