@@ -1,0 +1,126 @@
+"""Networks, supernetworks, and what cannot become one."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from e2fl.errors import ConfigError
+from e2fl.models import MODELS, Model, lenet, mlp
+from e2fl.ranking import mask_layers, rank_of
+
+INPUTS = {"lenet": (1, 28, 28), "lenet_small": (1, 28, 28), "mlp": (101,)}
+
+
+@pytest.mark.parametrize(
+    ("network", "edges"),
+    [
+        (lenet((1, 28, 28), 10), [288, 18432, 1605632, 1280]),
+        (lenet((1, 28, 28), 62), [288, 18432, 1605632, 7936]),
+        (mlp((101,), 2), [103424, 1048576, 2048]),
+    ],
+)
+def test_layers_have_as_many_edges_as_in_the_paper(network, edges):
+    assert [layer.edges for layer in Model(network).spec.layers] == edges
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_answers_for_every_class(name):
+    model = Model(MODELS[name](INPUTS[name], 7))
+    assert model.outputs(model.initial_weights(0), torch.zeros(3, *INPUTS[name])).shape == (3, 7)
+
+
+def test_weights_are_signed_constants_and_scores_lie_in_their_range():
+    supernet = Model(lenet((1, 28, 28), 10)).supernet(3)
+    bounds = {
+        "conv1": (0.471405, 0.333333),
+        "conv2": (0.083333, 0.058926),
+        "fc1": (0.012627, 0.008929),
+        "fc2": (0.125, 0.088388),
+    }
+    for name, (magnitude, most) in bounds.items():
+        weights = supernet.weights[f"{name}.weight"]
+        assert weights.abs().unique().tolist() == pytest.approx([magnitude], abs=1e-6)
+        assert 0.4 < (weights > 0).float().mean() < 0.6
+        scores = supernet.sorted_scores[f"{name}.weight"]
+        assert scores[0] >= 0
+        assert 0.95 * most < scores[-1] <= most + 1e-6
+
+
+def test_start_scores_are_distinct_so_that_a_ranking_comes_back_unchanged():
+    model = Model(lenet((1, 28, 28), 10))
+    supernet = model.supernet(0)
+    other = model.random_ranking(0, "any")
+    for ranking in (supernet.ranking, other):
+        for name, scores in supernet.scores(ranking).items():
+            assert (rank_of(scores) == ranking[name]).all()
+
+
+def test_a_seed_fixes_the_supernetwork():
+    one, again, other = (Model(mlp((5,), 2, hidden=(4,))).supernet(seed) for seed in (1, 1, 2))
+    assert all((one.ranking[name] == again.ranking[name]).all() for name in one.ranking)
+    assert any((one.ranking[name] != other.ranking[name]).any() for name in one.ranking)
+    assert all((one.weights[name] == again.weights[name]).all() for name in one.weights)
+
+
+def test_a_subnetwork_keeps_half_of_each_layer():
+    model = Model(mlp((6,), 4, hidden=(10,)))
+    supernet = model.supernet(0)
+    kept = supernet.subnetwork(mask_layers(supernet.ranking, 0.5))
+    assert {name: int((weight != 0).sum()) for name, weight in kept.items()} == {"fc1.weight": 30, "fc2.weight": 20}
+
+
+def test_dense_weights_start_in_torchs_own_range():
+    weights = Model(mlp((100,), 2)).initial_weights(0)["fc1.weight"]
+    assert 0.095 < float(weights.max()) <= 1 / math.sqrt(100)
+    assert -0.1 <= float(weights.min()) < -0.095
+    assert abs(float(weights.mean())) < 1e-3
+
+
+def test_norm_layers_without_weights_are_welcome():
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4, affine=False), nn.Flatten())
+    assert [layer.name for layer in Model(network).spec.layers] == ["0.weight"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (nn.Linear(3, 2), "bias=False"),
+        (nn.BatchNorm1d(3), "affine=False"),
+        (nn.BatchNorm1d(3, affine=False), "running statistics"),
+        (nn.Embedding(4, 3), "cannot be masked"),
+        (nn.LSTM(3, 2), "cannot be masked"),
+        (nn.Dropout(0.5), "global random state"),
+        (nn.ReLU(), "no convolution or linear layer"),
+    ],
+)
+def test_a_layer_that_cannot_be_masked_is_named(layer, words):
+    with pytest.raises(ConfigError, match=words):
+        Model(nn.Sequential(layer))
+
+
+@pytest.mark.parametrize("keep", [0.0, -0.1, 1.01])
+def test_keep_is_a_fraction(keep):
+    with pytest.raises(ConfigError, match=r"model\.keep"):
+        Model(mlp((3,), 2), keep=keep)
+
+
+def test_fingerprints_tell_models_apart():
+    prints = {Model(lenet((1, 28, 28), classes)).spec.fingerprint for classes in (10, 62)}
+    assert len(prints) == 2
+    assert all(len(fingerprint) == 8 for fingerprint in prints)
+
+
+def test_threads_do_not_disturb_each_others_weights():
+    """functional_call puts weights into the module while it runs; every thread must have its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = Model(mlp((8,), 3, hidden=(64,)))
+    x = torch.from_numpy(np.random.default_rng(0).random((200, 8), dtype=np.float32))
+    sets = [model.initial_weights(seed) for seed in range(8)]
+    alone = [model.outputs(params, x) for params in sets]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda params: model.outputs(params, x), sets * 20))
+    assert all(torch.equal(alone[place % 8], outputs) for place, outputs in enumerate(together))
