@@ -25,7 +25,7 @@ class Progress(Watcher):
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = experiment.label, last
         if self.stream.isatty():
-            self.bar = tqdm[None](
+            self.bar = tqdm(
                 total=last, initial=max(0, first - 1), desc=self.label, unit="round", file=self.stream
             )
         else:

@@ -1,0 +1,129 @@
+"""The command: what a person types, sees, and gets wrong."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from e2fl.cli import main
+
+
+@pytest.fixture
+def config(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.toml").write_text(toy.to_toml())
+    return "toy.toml"
+
+
+def test_run_prints_the_table_and_says_where_it_wrote(config, capsys):
+    assert main(["run", config]) == 0
+    shown = capsys.readouterr()
+    assert "written to runs/toy-e2fl-1" in shown.out
+    assert "e2fl (GM)" in shown.out
+    assert "round 6 of 6" in shown.err
+    assert main(["run", config]) == 0
+    assert "written to runs/toy-e2fl-2" in capsys.readouterr().out
+
+
+def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
+    assert main(["compare", config, "--algorithms", "local,fedavg,e2fl", "--seeds", "0,1", "--out", "all"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()[3:7]] == ["local", "fedavg", "e2fl", "e2fl"]
+    assert sorted(path.name for path in (tmp_path / "all").iterdir() if path.is_dir()) == [
+        f"{name}-seed{seed}" for name in ("e2fl", "fedavg", "local") for seed in (0, 1)
+    ]
+    assert main(["compare", config, "--algorithms", "fedavg", "--out", "all"]) == 2
+    assert (
+        main(["compare", config, "--algorithms", "local,fedavg,e2fl", "--seeds", "0,1", "--out", "all", "--resume"])
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nothing"], "no file and no shipped experiment"),
+        (["run", "toy.toml", "--set", "roundz=3"], "did you mean 'rounds'"),
+        (["run", "toy.toml", "--set", "rounds=0"], "at least 1"),
+        (["run", "toy.toml", "--set", "algorithm.clients_per_round=99"], "only 8 clients"),
+        (["run", "toy.toml", "--set", "model.keep=0"], "above 0"),
+        (["run", "toy.toml", "--set", "model.keep=1.5"], "at most 1"),
+        (["run", "toy.toml", "--set", "algorithm.name=fedagv"], "did you mean 'fedavg'"),
+        (["compare", "toy.toml", "--algorithms", "e2fl,fedagv"], "did you mean 'fedavg'"),
+        (["compare", "toy.toml", "--algorithms", "e2fl", "--seeds", "a"], "whole numbers"),
+        (["compare", "toy.toml", "--algorithms", ","], "at least one"),
+        (["list", "algoritms"], "did you mean 'algorithms'"),
+    ],
+)
+def test_mistakes_are_one_clear_line_and_exit_code_2(config, tmp_path, capsys, arguments, words):
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_missing_data_is_one_clear_line(config, monkeypatch, capsys, tmp_path):
+    monkeypatch.delenv("E2FL_DATA", raising=False)
+    assert main(["run", config, "--set", "data={name='fair_mnist_rotate', dir='nowhere'}"]) == 2
+    assert "train-images-idx3-ubyte.gz" in capsys.readouterr().err
+
+
+def test_list_shows_everything_and_settings_when_asked(capsys):
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    for word in ("algorithms:", "groupings:", "datasets:", "models:", "experiments:", "e2fl", "lenet", "demo"):
+        assert word in everything
+    assert main(["list", "algorithms"]) == 0
+    assert "clients_per_round: int" in capsys.readouterr().out
+
+
+def test_without_a_command_help_is_shown(capsys):
+    assert main([]) == 2
+    assert "examples:" in capsys.readouterr().out
+
+
+def _start(tmp_path, *more, **options):
+    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run", "--set", "rounds=100000", *more]
+    return subprocess.Popen(command, cwd=tmp_path, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_being_stopped_leaves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, how):
+    process = _start(tmp_path, "--set", "checkpoint_seconds=1000.0", stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "run" / "history.jsonl").exists() and (tmp_path / "run" / "history.jsonl").stat().st_size:
+            break
+        time.sleep(0.1)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert list((tmp_path / "run" / "checkpoint").glob("round-*"))
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_a_bar(config, tmp_path):
+    own, other = pty.openpty()
+    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=other)
+    os.close(other)
+    shown = b""
+    while True:
+        try:
+            part = os.read(own, 4096)
+        except OSError:  # the other end was closed
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait(timeout=60) == 0
+    os.close(own)
+    assert b"6/6" in shown
+    assert b"worst group" in shown

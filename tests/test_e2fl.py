@@ -1,0 +1,136 @@
+"""E2FL's server: the golden round, absent groups, and ballots that are not admitted."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+from e2fl.algorithms.e2fl import E2FL, FRL, Ballots, Rankings
+from e2fl.data.federated import Roll
+from e2fl.errors import ConfigError, WireError
+from e2fl.grouping import One
+from e2fl.models import Model
+from e2fl.ranking import invert
+from e2fl.scores import NO_GROUP
+
+A, B, C = 0, 1, 2
+ORDERS = [  # of the six clients of the golden example
+    [4, 0, 2, 3, 5, 1],
+    [5, 4, 0, 2, 3, 1],
+    [2, 0, 1, 5, 3, 4],
+    [2, 0, 1, 3, 4, 5],
+    [0, 3, 2, 4, 1, 5],
+    [5, 2, 0, 4, 3, 1],
+]
+MEMBERS = {0: A, 1: A, 2: A, 3: B, 4: B, 5: C}
+ROLL = Roll(MEMBERS, 3)
+MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
+
+
+def ranking(order):
+    return {"0.weight": invert(np.array(order, dtype=np.int32))}
+
+
+def order(found):
+    return invert(found["0.weight"]).tolist()
+
+
+def ballots(orders, groups=NO_GROUP):
+    return {client: Ballots((groups,), (ranking(o),)) for client, o in orders.items()}
+
+
+def test_the_golden_round_votes_in_groups_and_then_across_them():
+    algorithm = E2FL()
+    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
+    assert {group: order(found) for group, found in state.groups.items()} == {
+        A: [0, 2, 4, 5, 3, 1],
+        B: [0, 2, 3, 1, 4, 5],
+        C: [5, 2, 0, 4, 3, 1],
+    }
+    assert order(state.overall) == [0, 2, 5, 4, 3, 1]
+
+
+def test_frl_is_one_flat_vote():
+    algorithm = FRL()
+    assert isinstance(algorithm.grouping, One)
+    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
+    assert order(state.overall) == [0, 2, 4, 5, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("absent", "overall"),
+    [("carry_forward", [2, 0, 3, 4, 5, 1]), ("present_only", [2, 0, 4, 3, 5, 1])],
+)
+def test_a_group_nobody_voted_in_is_treated_as_asked(absent, overall):
+    algorithm = E2FL(absent=absent)
+    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
+    later = algorithm.aggregate(state, ballots({0: [2, 0, 4, 3, 5, 1]}))
+    assert order(later.overall) == overall
+    assert order(later.groups[C]) == [5, 2, 0, 4, 3, 1]
+
+
+def test_an_unseen_group_does_not_vote_unless_it_starts_with_a_vote():
+    ballot = ballots({0: ORDERS[0]})
+    for absent, voters in (("carry_forward", 1), ("present_only", 1), ("init_vote", 3)):
+        algorithm = E2FL(absent=absent)
+        start = algorithm.start(MODEL, ROLL, 0)
+        assert len(algorithm.aggregate(start, ballot).groups) == voters
+    # With init_vote the two absent groups outvote the one ballot: both vote for the initial ranking.
+    outvoted = E2FL(absent="init_vote")
+    start = outvoted.start(MODEL, ROLL, 0)
+    assert order(outvoted.aggregate(start, ballot).overall) != ORDERS[0]
+
+
+def test_a_group_never_seen_is_served_the_global_ranking():
+    algorithm = E2FL()
+    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots({0: ORDERS[0]}))
+    served = algorithm.serve(state, [0, 5])
+    assert served[5].groups == (C,)
+    assert (served[5].masks[0]["0.weight"] == served[5].overall["0.weight"]).all()
+
+
+def test_a_client_with_several_groups_casts_a_ballot_for_each():
+    algorithm = E2FL()
+    start = algorithm.start(MODEL, Roll({0: None, 1: None}, 2), 0)
+    reply = Ballots((0, 1), (ranking(ORDERS[0]), ranking(ORDERS[3])))
+    algorithm.check(start, 0, reply)
+    state = algorithm.aggregate(start, {0: reply})
+    assert {group: order(found) for group, found in state.groups.items()} == {0: ORDERS[0], 1: ORDERS[3]}
+
+
+@pytest.mark.parametrize(
+    ("client", "reply", "words"),
+    [
+        (0, Ballots((B,), (ranking(ORDERS[0]),)), "its client is in group 0"),
+        (0, Ballots((7,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
+        (0, Ballots((-5,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
+        (0, Ballots((A, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "twice"),
+        (0, Ballots((), ()), "0 rankings for 0 groups"),
+        (0, Ballots((A,), ()), "0 rankings for 1 groups"),
+        (9, Ballots((NO_GROUP,), (ranking(ORDERS[0]),)), "votes in group -1"),
+    ],
+)
+def test_ballots_a_client_may_not_cast_are_refused(client, reply, words):
+    algorithm = E2FL()
+    with pytest.raises(WireError, match=words):
+        algorithm.check(algorithm.start(MODEL, ROLL, 0), client, reply)
+
+
+def test_state_holds_no_secret_link_to_the_one_before():
+    algorithm = E2FL()
+    start = algorithm.start(MODEL, ROLL, 0)
+    overall = start.overall["0.weight"].copy()
+    algorithm.aggregate(start, ballots(dict(enumerate(ORDERS))))
+    assert start.groups == {}
+    assert (start.overall["0.weight"] == overall).all()
+    assert isinstance(start, Rankings)
+
+
+@pytest.mark.parametrize("wrong", [{"absent": "sometimes"}, {"inside": "none"}, {"clients_per_round": 0}])
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ConfigError, match=r"algorithm\."):
+        E2FL(**wrong)
+
+
+def test_data_without_groups_says_what_to_choose():
+    with pytest.raises(ConfigError, match="lowest_loss"):
+        E2FL().start(MODEL, Roll({0: None}, 0), 0)

@@ -1,0 +1,146 @@
+"""Configurations: what is read, what is written back, and mistakes that are explained."""
+
+from dataclasses import replace
+
+import pytest
+
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.errors import ConfigError
+from e2fl.experiment import from_dict, load, shipped
+
+
+def variation(toy, **changes):
+    return from_dict(toy.to_dict() | changes)
+
+
+def test_toml_survives_a_round_trip(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    assert load(path) == toy
+
+
+def test_changes_are_laid_over_the_file(tmp_path, toy):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    changed = load(path, ["rounds=3", "algorithm.absent=present_only", "data.noise=0.7", "name='x y'"])
+    assert (changed.rounds, changed.algorithm["absent"], changed.data["noise"], changed.name) == (
+        3,
+        "present_only",
+        0.7,
+        "x y",
+    )
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_experiments_are_valid_in_every_variant(name):
+    experiment = load(name)
+    assert shipped()[name]
+    for variant in [experiment.algorithm["name"], *experiment.variants]:
+        experiment.variant(variant).build_algorithm()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["roundz=3"], "did you mean 'rounds'"),
+        (["rounds=0"], "at least 1"),
+        (["rounds=many"], "a whole number"),
+        (["rounds=true"], "a whole number"),
+        (["evaluate_every=0"], "at least 1"),
+        (["threads=0"], "at least 1"),
+        (["data=5"], "must be a section"),
+        (["rounds"], "key=value"),
+        (["rounds.x=1"], "not a section"),
+    ],
+)
+def test_mistakes_at_the_top_are_explained(tmp_path, toy, change, words):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    with pytest.raises(ConfigError, match=words):
+        load(path, change)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "words"),
+    [
+        ("algorithm", {"name": "e2lf"}, "did you mean 'e2fl'"),
+        ("algorithm", {"name": "e2fl", "group": 1}, "has no setting 'group'; did you mean 'grouping'"),
+        ("algorithm", {"name": "e2fl", "clients_per_round": "four"}, "must be a whole number"),
+        ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
+        ("algorithm", {"name": "e2fl", "grouping": {"name": "known", "x": 1}}, "has no setting 'x'"),
+        ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),
+        ("algorithm", {"name": "e2fl.algorithms:Nothing"}, "cannot be imported"),
+        ("algorithm", {"name": "frl", "absent": "init_vote"}, "has no setting 'absent'"),
+    ],
+)
+def test_mistakes_in_the_algorithm_are_explained(toy, section, values, words):
+    with pytest.raises(ConfigError, match=words):
+        variation(toy, **{section: values}).build_algorithm()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"name": "lenett"}, "did you mean 'lenet'"),
+        ({"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
+        ({"name": "mlp", "hidden": 3}, "must be a list"),
+        ({"name": "mlp", "keep": 0}, "above 0"),
+        ({"name": "mlp", "keep": "half"}, "must be a number"),
+        ({"name": "lenet"}, "needs images"),
+    ],
+)
+def test_mistakes_in_the_model_are_explained(toy, values, words):
+    experiment = variation(toy, model=values)
+    with pytest.raises(ConfigError, match=words):
+        experiment.build_model(experiment.build_data())
+
+
+def test_mistakes_in_the_data_and_learner_are_explained(toy):
+    with pytest.raises(ConfigError, match="did you mean 'fair_mnist_rotate'"):
+        variation(toy, data={"name": "fair_mnist_rotat"}).build_data()
+    experiment = variation(toy, learner={"learning_rat": 0.1})
+    model = experiment.build_model(experiment.build_data())
+    with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
+        experiment.build_learner(model)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("rounds = ", "not valid TOML"), ("rounds = 3", "no section 'data'"), ("\xff", "not valid TOML")],
+)
+def test_broken_files_are_explained(tmp_path, text, words):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=words):
+        load(path)
+
+
+def test_a_missing_file_is_explained(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="did you mean 'demo'"):
+        load("demmo")
+
+
+def test_a_variant_changes_only_what_it_names(toy):
+    experiment = replace(
+        toy,
+        variants={
+            "fedavg": {"learner": {"learning_rate": 0.01}},
+            "absentees": {"algorithm": {"absent": "present_only"}},
+        },
+    )
+    fedavg = experiment.variant("fedavg")
+    assert fedavg.learner == toy.learner | {"learning_rate": 0.01}
+    assert fedavg.algorithm == {"name": "fedavg", "clients_per_round": 4}
+    absentees = experiment.variant("absentees")
+    assert absentees.build_algorithm() == E2FL(clients_per_round=4, absent="present_only")
+    assert absentees.label == "absentees"
+    assert experiment.variant("e2fl").algorithm == toy.algorithm
+    with pytest.raises(ConfigError, match="did you mean 'absentees'"):
+        experiment.variant("absentee")
+
+
+def test_what_never_changes_a_result_is_not_in_the_fingerprint(toy):
+    assert replace(toy, threads=3, checkpoint_seconds=9.0).fingerprint() == toy.fingerprint()
+    assert replace(toy, seed=1).fingerprint() != toy.fingerprint()

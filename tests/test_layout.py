@@ -1,0 +1,77 @@
+"""Imports point one way, and heavy or optional libraries stay in their rooms."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "e2fl"
+# From the ground up: a module imports only from its own floor and from floors before it.
+FLOORS = [
+    {"errors", "version", "randomness", "compiled", "settings"},
+    {"ranking"},
+    {"models"},
+    {"data", "wire"},
+    {"scores", "metrics"},
+    {"learning"},
+    {"grouping", "memory", "checkpoint"},
+    {"algorithms"},
+    {"rounds", "scoring"},
+    {"simulator", "history"},
+    {"experiment", "testing", "tables"},
+    {"runner", "listing"},
+    {"comparison", "progress", "report", "flower"},
+    {"cli"},
+]
+
+
+def room(name):
+    return name.split(".")[1] if name.startswith("e2fl.") else None
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ([f"e2fl.{alias.name}" for alias in node.names] if node.module == "e2fl" else [node.module])
+
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    floor_of = {name: place for place, floor in enumerate(FLOORS) for name in floor}
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if own == "experiments":
+        return
+    for name in imports(path):
+        other = room(name)
+        if other is not None and other != own and (SOURCE / other).exists() | (SOURCE / f"{other}.py").exists():
+            assert floor_of[other] < floor_of[own] or (floor_of[other] == floor_of[own] and other != own), (own, other)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_optional_libraries_stay_in_their_rooms(path):
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert "flwr" not in roots or own in ("flower", "bench")
+    assert "vl_convert" not in roots or own == "report"
+    if own == "metrics":
+        assert roots <= {"math", "collections", "typing", "dataclasses", "numpy", "scipy"}
+
+
+def test_no_unsafe_loading():
+    for path in MODULES:
+        text = path.read_text()
+        for word in ("import pickle", "torch.load(", "allow_pickle=True", " eval(", " exec("):
+            assert word not in text, (path.name, word)
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; import e2fl.cli; print('torch' in sys.modules, 'numba' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.split() == ["False", "False"]

@@ -1,0 +1,228 @@
+"""Runs: what they leave, that threads change nothing, and that a killed run goes on as if nothing had happened."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from e2fl import checkpoint
+from e2fl.errors import ConfigError, RunError
+from e2fl.experiment import from_dict
+from e2fl.runner import Watcher, run_experiment
+
+FILES = ("history.jsonl", "clients.csv", "model.safetensors")
+
+
+def contents(folder):
+    """Everything a run left that must not depend on how it came to pass."""
+    found = {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    return found | {"summary": summary}
+
+
+def test_a_run_leaves_the_files_of_the_contract(toy, tmp_path):
+    run = run_experiment(toy, out=tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {*FILES, "config.toml", "summary.json", "checkpoint"}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary.keys() >= {"algorithm", "dataset", "rounds", "seed", "version", "user", "group", "groups", "bytes"}
+    assert summary["seconds"].keys() == {"total", "per_round"}
+    assert summary["groups"]["G1"].keys() == {"clients", "accuracy", "loss"}
+    assert [json.loads(line)["round"] for line in (tmp_path / "run" / "history.jsonl").open()] == [2, 4, 6]
+    header = (tmp_path / "run" / "clients.csv").read_text().splitlines()[0]
+    assert header.startswith("client,group,n,accuracy,loss")
+    masks = load_file(tmp_path / "run" / "model.safetensors")
+    assert {name.split("/")[0] for name in masks} == {"global", "group0", "group1"}
+    assert all(mask.dtype == np.bool_ for mask in masks.values())
+    assert run.summary["user"]["mean"] == summary["user"]["mean"]
+
+
+def test_summary_agrees_with_the_clients_it_summarises(toy):
+    run = run_experiment(toy)
+    accuracies = [row["accuracy"] for row in run.clients]
+    assert run.summary["user"]["mean"] == pytest.approx(np.mean(accuracies))
+    assert run.summary["user"]["variance"] == pytest.approx(np.var(accuracies))
+    of_g1 = [row["accuracy"] for row in run.clients if row["group"] == "G1"]
+    assert run.summary["groups"]["G1"] == {
+        "clients": 4,
+        "accuracy": pytest.approx(np.mean(of_g1)),
+        "loss": pytest.approx(np.mean([row["loss"] for row in run.clients if row["group"] == "G1"])),
+    }
+
+
+def test_bytes_are_those_of_the_messages_sent(toy):
+    run = run_experiment(toy)
+    ranking = (16 * 24 * 9 + 7) // 8 + (24 * 3 * 7 + 7) // 8
+    sent = run.summary["bytes"]
+    assert ranking < sent["down_per_client_round"] <= ranking + 64
+    assert ranking < sent["up_per_client_round"] <= ranking + 64
+    assert sent["up_total"] == 6 * 4 * sent["up_per_client_round"]
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "frl", "e2fl"])
+def test_threads_never_change_a_result(toy, tmp_path, name):
+    left = []
+    for threads in (1, 2, 5):
+        run_experiment(replace(toy.variant(name), threads=threads), out=tmp_path / str(threads))
+        left.append(contents(tmp_path / str(threads)))
+    assert left[0] == left[1] == left[2]
+
+
+def test_a_folder_is_never_silently_replaced(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunError, match="--resume"):
+        run_experiment(toy, out=tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match="is there already"):
+        run_experiment(toy, out=tmp_path / "other")
+    with pytest.raises(RunError, match="not the folder of a run"):
+        run_experiment(toy, out=tmp_path / "other", resume=True)
+    with pytest.raises(RunError, match="seed was 0 and is 1"):
+        run_experiment(replace(toy, seed=1), out=tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before
+
+
+def test_resuming_a_finished_run_just_reads_it(toy, tmp_path):
+    run = run_experiment(toy, out=tmp_path / "run")
+    again = run_experiment(toy, out=tmp_path / "run", resume=True)
+    assert again.summary == run.summary
+
+
+def test_more_clients_a_round_than_clients_is_refused(toy):
+    with pytest.raises(ConfigError, match="only 8 clients"):
+        run_experiment(from_dict(toy.to_dict() | {"algorithm": {"name": "e2fl", "clients_per_round": 9}}))
+
+
+class StopAfter(Watcher):
+    """Stands for Ctrl-C in a certain round."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def advance(self, number, measured):
+        if number == self.number:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "e2fl"])
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_interrupted_and_resumed_equals_uninterrupted(toy, tmp_path, name, stop):
+    experiment = replace(toy.variant(name), checkpoint_seconds=1000.0)
+    if name == "local":
+        experiment = replace(experiment, algorithm={"name": "local", "clients_per_round": 1, "epochs": 2})
+    run_experiment(experiment, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, out=tmp_path / "parts", watcher=StopAfter(stop))
+    run_experiment(experiment, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "fedavg", "e2fl"])
+def test_a_run_killed_again_and_again_ends_as_if_never_killed(toy, tmp_path, name):
+    experiment = from_dict(
+        toy.variant(name).to_dict()
+        | {
+            "rounds": 30,
+            "data": {"name": "e2fl.testing.toy:Toy", "examples": 400, "clients": 40},
+            "algorithm": {"name": name, "clients_per_round": 4} | ({"epochs": 8} if name == "local" else {}),
+        }
+    )
+    (tmp_path / "toy.toml").write_text(experiment.to_toml())
+    run_experiment(experiment, out=tmp_path / "whole")
+    killed = 0
+    command = [sys.executable, "-m", "e2fl.cli", "run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "parts")]
+    for attempt in range(12):
+        process = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if attempt < 5:
+            _wait_for_progress(tmp_path / "parts", process)
+            time.sleep(0.05 * attempt)
+            process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=120)
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors
+        killed += 1
+    assert killed >= 2
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def _wait_for_progress(folder, process):
+    """Until the process has written a checkpoint that was not there before, or ended."""
+    before = set((folder / "checkpoint").glob("round-???????"))
+    for _ in range(1200):
+        if process.poll() is not None or set((folder / "checkpoint").glob("round-???????")) - before:
+            return
+        time.sleep(0.05)
+
+
+class Noting(Watcher):
+    def __init__(self):
+        self.notes = []
+
+    def warn(self, message):
+        self.notes.append(message)
+
+
+def test_a_torn_checkpoint_is_told_and_the_one_before_is_used(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(5))
+    newest = max((tmp_path / "parts" / "checkpoint").glob("round-*"))
+    arrays = newest / "state.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-3])
+    watcher = Noting()
+    run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
+    assert any("damaged" in note for note in watcher.notes)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_foreign_checkpoint_is_told_and_the_run_starts_anew(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "whole")
+    run_experiment(toy.variant("fedavg"), out=tmp_path / "foreign")
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(3))
+    shutil.rmtree(tmp_path / "parts" / "checkpoint")
+    shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
+    watcher = Noting()
+    run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
+    assert any("of another kind" in note for note in watcher.notes)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_half_a_line_of_history_is_dropped(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(4))
+    with (tmp_path / "parts" / "history.jsonl").open("a") as file:
+        file.write('{"round": 6, "us')
+    run_experiment(toy, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch):
+    real = checkpoint.save_file
+
+    def full(tensors, path):
+        if "0000004" in str(path):
+            raise OSError(28, "No space left on device")
+        real(tensors, path)
+
+    run_experiment(toy, out=tmp_path / "whole")
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_experiment(toy, out=tmp_path / "parts")
+    monkeypatch.setattr(checkpoint, "save_file", real)
+    run_experiment(toy, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    assert os.listdir(tmp_path / "parts" / "checkpoint")

@@ -1,0 +1,146 @@
+"""The in-process federation: faults stay with who makes them, and equal work is done once."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.data.federated import Client, Examples
+from e2fl.errors import RunError
+from e2fl.experiment import from_dict
+from e2fl.learning import Learner
+from e2fl.rounds import run
+from e2fl.runner import run_experiment
+from e2fl.simulator import Simulated
+from e2fl.testing.toy import Toy
+
+
+@dataclass(frozen=True)
+class Unruly(FedAvg):
+    """FedAvg with clients that misbehave: 0 raises, 1 diverges, 2 claims impossible things."""
+
+    everyone: bool = False
+
+    def train(self, message, client, learner):
+        if client.id == 0 or self.everyone:
+            raise RuntimeError("boom")
+        update = super().train(message, client, learner)
+        if client.id == 1:
+            return Update({name: weight * np.nan for name, weight in update.params.items()}, update.examples)
+        if client.id == 2:
+            return replace(update, examples=-5)
+        return update
+
+
+def federation(toy, algorithm, data=None, threads=2):
+    data = data or toy.build_data()
+    model = toy.build_model(data)
+    return Simulated(data, algorithm, toy.build_learner(model), threads=threads), model
+
+
+def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
+    algorithm = Unruly(clients_per_round=8)
+    simulated, model = federation(toy, algorithm)
+    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    assert done.answered == (3, 4, 5, 6, 7)
+    assert {client: fault.split(":")[0] for client, fault in done.faults.items()} == {
+        0: "failed",
+        1: "malformed",
+        2: "refused",
+    }
+    assert "boom" in done.faults[0]
+
+
+def test_faults_are_counted_by_kind_in_the_history(toy):
+    run_ = run_experiment(
+        from_dict(
+            toy.to_dict()
+            | {
+                "algorithm": {"name": "tests.test_simulator:Unruly", "clients_per_round": 8},
+                "evaluate_every": 1,
+                "rounds": 1,
+            }
+        )
+    )
+    assert run_.history[0]["faults"] == {"failed": 1, "malformed": 1, "refused": 1}
+    assert (run_.history[0]["asked"], run_.history[0]["answered"]) == (8, 5)
+
+
+def test_when_nobody_gets_through_the_error_is_shown(toy):
+    algorithm = Unruly(clients_per_round=4, everyone=True)
+    simulated, model = federation(toy, algorithm)
+    with pytest.raises(RuntimeError, match="boom"):
+        list(run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1))
+
+
+@dataclass(frozen=True)
+class Diverging(FedAvg):
+    def train(self, message, client, learner):
+        update = super().train(message, client, learner)
+        return Update({name: weight * np.inf for name, weight in update.params.items()}, update.examples)
+
+
+def test_a_run_in_which_nothing_was_ever_learnt_fails_loudly(toy):
+    algorithm = Diverging(clients_per_round=4)
+    simulated, model = federation(toy, algorithm)
+    with pytest.raises(RunError, match="no client ever sent a usable answer"):
+        list(run(algorithm, simulated, model, rounds=2, seed=0, evaluate_every=1))
+
+
+class SharedTest(Toy):
+    """Clients of a group share one test set."""
+
+    def client(self, number):
+        found = super().client(number)
+        return Client(number, found.train, super().client(number % self.groups).test, found.group)
+
+
+def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monkeypatch):
+    counted = []
+    real = Learner.tally
+
+    def tally(self, params, examples, rows=None):
+        counted.append(len(examples))
+        return real(self, params, examples, rows)
+
+    monkeypatch.setattr(Learner, "tally", tally)
+    algorithm = toy.build_algorithm()
+    simulated, model = federation(toy, algorithm, SharedTest(clients=40))
+    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    assert len(done.scores) == 40
+    assert len(counted) == 4  # two groups: each with its own model, and with the global one
+
+
+def test_large_test_sets_are_cut_without_changing_what_is_counted(toy):
+    data = Toy(examples=4500, clients=2)
+    algorithm = FedAvg(clients_per_round=1)
+    simulated, model = federation(toy, algorithm, data)
+    learner = simulated.learner
+    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    params = done.state.params
+    whole = learner.tally(params, data.client(0).test)
+    found = done.scores[0].views["global"][0]
+    assert (found.n, found.correct) == (whole.n, whole.correct) == (4500, whole.correct)
+    assert found.loss == pytest.approx(whole.loss)
+
+
+def test_rows_of_groups_inside_a_client_are_scored_apart(toy):
+    data = Toy(inside=True, clients=4)
+    experiment = from_dict(toy.to_dict() | {"data": {"name": "e2fl.testing.toy:Toy", "inside": True, "clients": 4}})
+    done = run_experiment(experiment)
+    rows = [row for row in done.clients if row["client"] == "0"]
+    counts = np.bincount(data.client(0).test.group)
+    assert [(row["group"], row["n"]) for row in rows] == [("G1", counts[0]), ("G2", counts[1])]
+    assert done.summary["group"]["mean"] > 60
+    assert done.summary["groups"]["G1"]["clients"] == 4
+
+
+def test_examples_keep_their_rows_together():
+    examples = Examples(
+        np.arange(6, dtype=np.uint8).reshape(3, 2), np.array([5, 6, 7]), np.array([0, 1, 0]), scale=0.5, shift=1.0
+    )
+    part = examples.of_group(0)
+    assert part.y.tolist() == [5, 7]
+    assert part.inputs().tolist() == [[1.0, 1.5], [3.0, 3.5]]
+    assert examples.x.dtype == np.uint8
