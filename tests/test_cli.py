@@ -1,10 +1,13 @@
 """The command: what a person types, sees, and gets wrong."""
 
+import fcntl
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -111,6 +114,7 @@ def test_being_stopped_leaves_a_checkpoint_and_says_how_to_go_on(config, tmp_pat
 @pytest.mark.slow
 def test_a_terminal_shows_a_bar(config, tmp_path):
     own, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))  # 24 rows of 120 characters
     command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=other)
     os.close(other)

@@ -26,7 +26,12 @@ class Progress(Watcher):
         self.label, self.last = experiment.label, last
         if self.stream.isatty():
             self.bar = tqdm(
-                total=last, initial=max(0, first - 1), desc=self.label, unit="round", file=self.stream
+                total=last,
+                initial=max(0, first - 1),
+                desc=self.label,
+                unit="round",
+                file=self.stream,
+                dynamic_ncols=True,
             )
         else:
             self._say(f"{self.label}: round {first} of {last}")
