@@ -23,7 +23,7 @@ FLOORS = [
     {"experiment", "testing", "tables"},
     {"runner", "listing"},
     {"comparison", "progress", "report", "flower"},
-    {"cli"},
+    {"api", "cli"},
 ]
 
 

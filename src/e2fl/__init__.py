@@ -1,5 +1,90 @@
-"""Equal and equitable federated learning."""
+"""Equal and equitable federated learning. The public API, as one list.
+
+Names are imported when they are first used, so that `import e2fl` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from e2fl.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from e2fl.algorithms import ALGORITHMS, Algorithm, Use, Uses
+    from e2fl.api import compare, run
+    from e2fl.data import DATASETS, Client, Examples, FederatedData, Roll
+    from e2fl.errors import ConfigError, DataError, E2flError, RunError, WireError
+    from e2fl.experiment import Experiment
+    from e2fl.experiment import load as load_experiment
+    from e2fl.grouping import GROUPINGS, Grouping
+    from e2fl.learning import Learner, Settings
+    from e2fl.models import MODELS, Model
+    from e2fl.runner import Run, read_run
+    from e2fl.wire import Message
+
+_HOMES = {
+    "run": "e2fl.api",
+    "compare": "e2fl.api",
+    "read_run": "e2fl.runner",
+    "Run": "e2fl.runner",
+    "Experiment": "e2fl.experiment",
+    "load_experiment": "e2fl.experiment:load",
+    "Algorithm": "e2fl.algorithms",
+    "Use": "e2fl.algorithms",
+    "Uses": "e2fl.algorithms",
+    "Grouping": "e2fl.grouping",
+    "Learner": "e2fl.learning",
+    "Settings": "e2fl.learning",
+    "Message": "e2fl.wire",
+    "Model": "e2fl.models",
+    "Client": "e2fl.data",
+    "Examples": "e2fl.data",
+    "FederatedData": "e2fl.data",
+    "Roll": "e2fl.data",
+    "ALGORITHMS": "e2fl.algorithms",
+    "GROUPINGS": "e2fl.grouping",
+    "DATASETS": "e2fl.data",
+    "MODELS": "e2fl.models",
+    "E2flError": "e2fl.errors",
+    "ConfigError": "e2fl.errors",
+    "DataError": "e2fl.errors",
+    "RunError": "e2fl.errors",
+    "WireError": "e2fl.errors",
+}
+
+__all__ = [
+    "ALGORITHMS",
+    "DATASETS",
+    "GROUPINGS",
+    "MODELS",
+    "Algorithm",
+    "Client",
+    "ConfigError",
+    "DataError",
+    "E2flError",
+    "Examples",
+    "Experiment",
+    "FederatedData",
+    "Grouping",
+    "Learner",
+    "Message",
+    "Model",
+    "Roll",
+    "Run",
+    "RunError",
+    "Settings",
+    "Use",
+    "Uses",
+    "WireError",
+    "__version__",
+    "compare",
+    "load_experiment",
+    "read_run",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'e2fl' has no attribute '{name}'")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute or name)

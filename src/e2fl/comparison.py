@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment, with_seed
 from e2fl.history import Folder
@@ -16,6 +17,7 @@ def compare(
     *,
     out: Path | None = None,
     resume: bool = False,
+    data: FederatedData | None = None,
     watcher: Watcher | None = None,
 ) -> list[Run]:
     """One run for each name and seed, in folders NAME-seedN of `out`; finished ones are not run again."""
@@ -29,12 +31,12 @@ def compare(
     planned = [(name, seed, with_seed(experiment.variant(name), seed)) for seed in seeds for name in names]
     for _, _, variant in planned[: len(names)]:
         variant.build_algorithm()
-    runs = []
-    data = {}
+    runs: list[Run] = []
+    shared: dict[str, FederatedData] = {}  # the last built only: seeds deal differently, algorithms do not
     for name, seed, variant in planned:
         folder = None if out is None else out / f"{name}-seed{seed}"
-        key = (seed, str(variant.data))
-        if key not in data:
-            data = {key: variant.build_data()}
-        runs.append(run_experiment(variant, out=folder, resume=resume, data=data[key], watcher=watcher))
+        key = f"{seed} {variant.data}"
+        if data is None and key not in shared:
+            shared = {key: variant.build_data()}
+        runs.append(run_experiment(variant, out=folder, resume=resume, data=data or shared[key], watcher=watcher))
     return runs
