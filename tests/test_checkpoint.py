@@ -119,3 +119,10 @@ def test_memories_older_than_any_checkpoint_are_dropped(tmp_path):
 def test_a_client_that_keeps_nothing_leaves_no_file(tmp_path):
     Memories(tmp_path / "clients").store(0, 1, {})
     assert not (tmp_path / "clients").exists()
+
+
+def test_a_memory_may_hold_pieces_of_one_array(tmp_path):
+    """Weights that came over the wire do: they all lie in one buffer."""
+    whole = torch.arange(4.0)
+    Memories(tmp_path).store(0, 1, {"own": {"a": whole[:2], "b": whole[2:]}})
+    assert Memories(tmp_path).load(0, before=2)["own"]["b"].tolist() == [2.0, 3.0]

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from e2fl import checkpoint
+from e2fl.algorithms.fedavg import FedAvg
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
 from e2fl.runner import Watcher, run_experiment
@@ -124,6 +125,31 @@ def test_interrupted_and_resumed_equals_uninterrupted(toy, tmp_path, name, stop)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, out=tmp_path / "parts", watcher=StopAfter(stop))
     run_experiment(experiment, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@dataclass(frozen=True)
+class Interrupted(FedAvg):
+    """Stands for Ctrl-C in the middle of a round, after others have trained already."""
+
+    at: int = 0
+
+    def train(self, message, client, learner):
+        if learner.number == self.at and client.id >= 5:
+            raise KeyboardInterrupt
+        client.memory["seen"] = message.params
+        return super().train(message, client, learner)
+
+
+def test_what_half_a_round_did_is_forgotten(toy, tmp_path, monkeypatch):
+    section = {"name": "tests.test_runner:Interrupted", "clients_per_round": 6, "at": 3}
+    experiment = from_dict(toy.to_dict() | {"algorithm": section, "checkpoint_seconds": 1000.0})
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, out=tmp_path / "parts")
+    real = Interrupted.train
+    monkeypatch.setattr(Interrupted, "train", lambda self, *rest: real(replace(self, at=0), *rest))
+    run_experiment(experiment, out=tmp_path / "parts", resume=True)
+    run_experiment(experiment, out=tmp_path / "whole")
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from e2fl import metrics
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import RunError
-from e2fl.models import Params
+from e2fl.models import Params, storable
 from e2fl.ranking import Mask
 from e2fl.rounds import Round, Traffic
 from e2fl.scores import NO_GROUP, Score, Tally, total
@@ -168,7 +168,7 @@ class Folder:
         if not models:
             return
         tensors = {
-            f"{name}/{layer}": torch.as_tensor(value).contiguous()
+            f"{name}/{layer}": storable(torch.as_tensor(value))
             for name, model in models.items()
             for layer, value in model.items()
         }

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from e2fl.data.federated import ClientId, Memory
 from e2fl.errors import RunError
-from e2fl.models import Params
+from e2fl.models import Params, storable
 
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
@@ -60,7 +60,9 @@ class Memories:
             self.rounds[client] = [number]
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"{kept}/{layer}": tensor for kept, params in memory.items() for layer, tensor in params.items()}
+        tensors = {
+            f"{kept}/{layer}": storable(tensor) for kept, params in memory.items() for layer, tensor in params.items()
+        }
         path = self._path(client, number)
         partial = path.with_suffix(".partial")
         save_file(tensors, partial)

@@ -26,6 +26,12 @@ from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
 Params = dict[str, Tensor]  # named tensors of a model
 
 
+def storable(tensor: Tensor) -> Tensor:
+    """The same tensor with memory of its own: what views another's cannot be written to a file."""
+    own = tensor.detach().cpu().contiguous()
+    return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
+
+
 @dataclass(frozen=True)
 class Layer:
     """One weight tensor; its edges are numbered in row-major order."""

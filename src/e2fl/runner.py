@@ -3,7 +3,7 @@
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ class _Runner:
         )
         self.history: list[Json] = []
         self.seconds = 0.0
+        self.traffic = Traffic()  # as it was after the last whole round
 
     def run(self, resume: bool) -> Run:
         experiment = self.experiment
@@ -107,6 +108,7 @@ class _Runner:
                 resume=resumed,
             ):
                 self.seconds = time.monotonic() - started
+                self.traffic = replace(self.federation.traffic)
                 self._record(latest)
                 if time.monotonic() - saved >= experiment.checkpoint_seconds:
                     self._save(latest)
@@ -127,7 +129,7 @@ class _Runner:
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
         if done.scores is not None:
             notes = self.algorithm.notes(done.state)
-            measured = line(done, self.data, self.federation.traffic, notes)
+            measured = line(done, self.data, self.traffic, notes)
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
@@ -138,7 +140,7 @@ class _Runner:
             return
         extra = {
             "ever_answered": done.ever_answered,
-            "traffic": asdict(self.federation.traffic),
+            "traffic": asdict(self.traffic),
             "seconds": self.seconds,
         }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
@@ -157,7 +159,8 @@ class _Runner:
         self.federation.memories.rewind(number)
         if found is None:
             return None
-        self.federation.traffic = Traffic(**found.extra["traffic"])
+        self.traffic = Traffic(**found.extra["traffic"])
+        self.federation.traffic = replace(self.traffic)
         self.seconds = float(found.extra["seconds"])
         return Round(found.number, found.state, bool(found.extra["ever_answered"]))
 
@@ -175,7 +178,7 @@ class _Runner:
             "seed": self.experiment.seed,
             "version": __version__,
             **measured,
-            "bytes": byte_summary(self.federation.traffic),
+            "bytes": byte_summary(self.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
         }
