@@ -19,6 +19,7 @@ Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
+UInt16 = NDArray[np.uint16]
 UInt32 = NDArray[np.uint32]
 UInt64 = NDArray[np.uint64]
 Bool = NDArray[np.bool_]
@@ -302,7 +303,8 @@ def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple
 
 
 @compiled
-def _write_mask(bits: UInt32, key: np.uint32, first_tied: int, out: Bool) -> None:
+def write_mask(bits: UInt32, key: np.uint32, first_tied: int, out: Bool) -> None:
+    """Write which edges are kept, given the key at which they begin and the first edge kept of those that have it."""
     for e in range(first_tied):
         out[e] = float_key(bits[e]) > key
     for e in range(first_tied, bits.size):
@@ -319,7 +321,7 @@ def top_mask(scores: Float32, dropped: int) -> Bool:
     words = pairs.view(np.uint32)
     key, first_tied = first_kept(bits, dropped, words[:edges], words[edges:])
     out = np.empty(edges, np.bool_)
-    _write_mask(bits, key, first_tied, out)
+    write_mask(bits, key, first_tied, out)
     return out
 
 

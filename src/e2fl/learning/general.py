@@ -45,7 +45,7 @@ class General:
         }
         for batch in batches:
             effective = {
-                name: torch.from_numpy(step.masked).view(supernet.weights[name].shape).to(self.device)
+                name: torch.from_numpy(step.effective).view(supernet.weights[name].shape).to(self.device)
                 for name, step in steps.items()
             }
             gradients = self.gradients(effective, batch)

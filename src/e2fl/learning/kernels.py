@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from e2fl import compiled as ranked
-from e2fl.compiled import Float32, Int32, UInt32, compiled, first_kept, float_key, threshold_of
+from e2fl.compiled import Float32, Int32, UInt16, UInt32, compiled, first_kept, float_key, threshold_of
 
 _STRETCH = 4096  # edges updated before they are counted: all their numbers stay in the nearest cache
 _PIECE = 32  # edges looked at one by one when any of them is in the window
@@ -111,11 +111,10 @@ def _choose(bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32
         keys[i] = float_key(bits[window[i]])
     key, below = threshold_of(keys, place, spare)
     tied = place - below
-    i = 0
-    while tied > 0:
-        tied -= keys[i] == key
-        i += 1
-    return key, window[i - 1] + 1 if i > 0 else 0
+    if tied == 0:
+        return key, 0
+    ties = np.sort(window[keys == key])
+    return key, ties[tied - 1] + 1
 
 
 @compiled
@@ -128,54 +127,75 @@ def write_masked(bits: UInt32, weights: Float32, key: np.uint32, first_tied: int
 
 
 class Threshold:
-    """Where the kept edges of a layer begin: at this key of a score, from this edge on among those that tie."""
+    """Where the kept edges of a layer begin: at this key of a score, from this edge on among those that tie.
 
-    def __init__(self, scores: Float32, dropped: int):
-        self.scores, self.dropped = scores, dropped
+    scores: may have NaN between those of its `edges` edges; they are never chosen and never counted.
+    """
+
+    def __init__(self, scores: Float32, edges: int, dropped: int):
         self.bits: UInt32 = scores.view(np.uint32)
-        self.key, self.first_tied = np.uint32(0), 0
-        self.wanted = max(256, scores.size // 512)  # edges in a window neither too narrow nor too wide
-        self.window: Int32 = np.empty(min(scores.size, 32 * self.wanted) + _PIECE, np.int32)
+        self.edges, self.dropped = edges, dropped
+        self.key, self.first_tied = np.uint32(0xFFFFFFFF), scores.size
+        self.wanted = max(256, edges // 1024)  # edges in a window: few, yet seldom too few to hold the threshold
+        self.window: Int32 = np.empty(min(edges, 32 * self.wanted) + _PIECE, np.int32)
         self._keys: UInt32 = np.empty(2 * self.window.size, np.uint32)
         self.low, self.high = np.float32(-np.inf), np.float32(np.inf)
-        if scores.size > _SAMPLE:
+        if dropped >= edges:
+            self.low = np.float32(np.inf)
+            return
+        if edges > _SAMPLE:
             sample = np.sort(scores[:: scores.size // _SAMPLE])
             place = dropped * (sample.size - 1) // scores.size
             reach = sample.size // 64
             self.low, self.high = sample[max(0, place - reach)], sample[min(sample.size - 1, place + reach)]
-        below, found = look(scores, 0, self.low, self.high, self.window, 0)
-        self.settle(below, found)
+        self.settle(*look(scores, 0, self.low, self.high, self.window, 0))
 
-    def settle(self, below: int, found: int) -> None:
-        """Find the threshold, given how many scores lie below the window and how many edges were noted in it."""
-        edges, place = self.scores.size, self.dropped - below
-        if self.dropped >= edges:
-            self.key, self.first_tied = np.uint32(0xFFFFFFFF), edges
-            return
+    def settle(self, below: int, found: int) -> bool:
+        """Find the threshold, given how many scores lie below the window and how many edges were noted in it.
+
+        Returns whether it was found in the window; if not, nothing noted in the window is of use.
+        """
+        if self.dropped >= self.edges:
+            return True
+        place = self.dropped - below
         full = found >= self.window.size
         missed = full or not 0 <= place < found
-        if not missed:
-            half = self.window.size
-            keys = self._keys
-            key, first_tied = _choose(self.bits, self.window[:found], place, keys[:found], keys[half : half + found])
-        else:
-            pairs, _ = ranked.scratch.of(edges)
+        if missed:
+            size = self.bits.size
+            pairs, _ = ranked.scratch.of(size)
             words = pairs.view(np.uint32)
-            key, first_tied = first_kept(self.bits, self.dropped, words[:edges], words[edges:])
+            key, first_tied = first_kept(self.bits, self.dropped, words[:size], words[size:])
+        else:
+            keys, half = self._keys, self.window.size
+            key, first_tied = _choose(self.bits, self.window[:found], place, keys[:found], keys[half : half + found])
         self.key, self.first_tied = np.uint32(key), int(first_tied)
-        if edges > _SAMPLE:
-            self._aim(too_wide=full or found > 2 * self.wanted, too_narrow=missed or found < self.wanted // 2)
+        if self.edges > _SAMPLE:
+            self._aim(4.0 if missed and not full else min(4.0, max(0.125, self.wanted / found)))
+        return not missed
 
-    def _aim(self, *, too_wide: bool, too_narrow: bool) -> None:
-        """Set the next window around the threshold."""
+    def _aim(self, factor: float) -> None:
+        """Set the next window around the threshold, this much wider than the last."""
         middle = _score_of(self.key)
-        reach = (float(self.high) - float(self.low)) / 2
-        if too_wide:
-            reach /= 2
-        elif too_narrow:
-            reach = max(2 * reach, abs(middle) * 1e-6)
+        reach = max(factor * (float(self.high) - float(self.low)) / 2, abs(middle) * 1e-6)
         if reach < 1e30:
             self.low, self.high = np.float32(middle - reach), np.float32(middle + reach)
+
+
+@compiled
+def clear_dropped(bits: UInt32, window: Int32, key: np.uint32, first_tied: int, kept: UInt16) -> None:
+    """Take the edges of a window that fall below the threshold out of the kept ones."""
+    for i in range(window.size):
+        edge = window[i]
+        own = float_key(bits[edge])
+        if own < key or (own == key and edge < first_tied):
+            kept[edge >> 4] &= ~np.uint16(1 << (edge & 15))
+
+
+def pack_kept(threshold: Threshold, kept: UInt16) -> None:
+    """Write a bit for each edge, true if it is kept."""
+    mask = np.empty(threshold.bits.size, np.bool_)
+    ranked.write_mask(threshold.bits, threshold.key, threshold.first_tied, mask)
+    kept[:] = np.packbits(mask, bitorder="little").view(np.uint16)
 
 
 def _score_of(key: np.uint32) -> float:
@@ -191,8 +211,8 @@ class ScoreStep:
         self.scores, self.weights = scores, weights
         # Times any momentum, minus zero leaves what is added to it as it is, even another minus zero.
         self.velocity: Float32 = np.full_like(scores, -0.0)
-        self.masked: Float32 = np.empty_like(weights)
-        self.threshold = Threshold(scores, dropped)
+        self.effective: Float32 = np.empty_like(weights)
+        self.threshold = Threshold(scores, scores.size, dropped)
         self._write()
 
     def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
@@ -215,7 +235,46 @@ class ScoreStep:
 
     def _write(self) -> None:
         threshold = self.threshold
-        write_masked(threshold.bits, self.weights, threshold.key, threshold.first_tied, self.masked)
+        write_masked(threshold.bits, self.weights, threshold.key, threshold.first_tied, self.effective)
+
+
+@compiled
+def _update_weights(
+    weights: Float32,
+    velocity: Float32,
+    gradient: Float32,
+    anchor: Float32,
+    learning_rate: np.float32,
+    momentum: np.float32,
+    weight_decay: np.float32,
+    pull: np.float32,
+) -> None:
+    for e in range(weights.size):
+        pulled = gradient[e] + weight_decay * weights[e] + pull * (weights[e] - anchor[e])
+        change = momentum * velocity[e] + pulled
+        velocity[e] = change
+        weights[e] = weights[e] - learning_rate * change
+
+
+class WeightStep:
+    """The weights of one layer under SGD with momentum, held near an anchor."""
+
+    def __init__(self, weights: Float32, anchor: Float32, pull: float):
+        self.effective, self.anchor, self.pull = weights, anchor, np.float32(pull)
+        self.velocity: Float32 = np.full_like(weights, -0.0)
+
+    def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
+        """One step in place."""
+        _update_weights(
+            self.effective,
+            self.velocity,
+            gradient,
+            self.anchor,
+            np.float32(learning_rate),
+            np.float32(momentum),
+            np.float32(weight_decay),
+            self.pull,
+        )
 
 
 def warm(tell: Callable[[str], None]) -> None:

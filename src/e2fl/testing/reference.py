@@ -120,7 +120,7 @@ class ScoreStep:
         self._select()
 
     def _select(self) -> None:
-        self.masked = np.where(top_mask(self.scores, self.dropped), self.weights, np.float32(0))
+        self.effective = np.where(top_mask(self.scores, self.dropped), self.weights, np.float32(0))
 
 
 class _Select(torch.autograd.Function):

@@ -1,0 +1,252 @@
+"""Fast: local steps for the networks most clients have, by compiled loops without automatic differentiation.
+
+It takes an `nn.Sequential` of Conv2d (stride 1), ReLU, MaxPool2d, Flatten and Linear, in any number and size, on the
+CPU; `engine_for` gives every other network the general engine.  Both compute the same, to rounding.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from e2fl.compiled import Float32
+from e2fl.learning.general import Batch, General
+from e2fl.learning.kernels import ScoreStep, WeightStep
+from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
+from e2fl.learning.vectors import padded
+from e2fl.models import Model, Params, Supernet
+from e2fl.ranking import Floats, dropped
+
+
+@dataclass(frozen=True)
+class Block:
+    """A convolution or linear layer with the ReLU, max-pool and flattening that follow it."""
+
+    name: str  # of its weights
+    layer: ConvolutionSizes | LinearSizes
+    relu: bool = False
+    pool: tuple[int, int] | None = None
+
+
+def blocks_of(network: nn.Module) -> list[Block] | None:
+    """Read a network as a chain of blocks, or None if it is not one this engine takes."""
+    if not isinstance(network, nn.Sequential):
+        return None
+    found: list[Block] = []
+    flat = False
+    for name, module in _leaves(network):
+        last = found[-1] if found else None
+        if isinstance(module, nn.Conv2d) and not flat and (sizes := _convolution(module)):
+            found.append(Block(f"{name}.weight", sizes))
+        elif isinstance(module, nn.Linear) and module.bias is None and flat:
+            found.append(Block(f"{name}.weight", LinearSizes(module.in_features, module.out_features)))
+        elif isinstance(module, nn.ReLU) and last:
+            found[-1] = Block(last.name, last.layer, True, last.pool)
+        elif isinstance(module, nn.MaxPool2d) and last and not last.pool and not flat and (pool := _pool(module)):
+            found[-1] = Block(last.name, last.layer, last.relu, pool)
+        elif isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
+            flat = True
+        else:
+            return None
+    return found if found and isinstance(found[-1].layer, LinearSizes) and not found[-1].relu and flat else None
+
+
+def _leaves(network: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    for name, module in network.named_children():
+        if isinstance(module, nn.Sequential):
+            yield from _leaves(module, f"{prefix}{name}.")
+        else:
+            yield prefix + name, module
+
+
+def _convolution(module: nn.Conv2d) -> ConvolutionSizes | None:
+    plain = (
+        module.stride == (1, 1)
+        and module.dilation == (1, 1)
+        and module.groups == 1
+        and module.bias is None
+        and module.padding_mode == "zeros"
+    )
+    if not plain or isinstance(module.padding, str):
+        return None
+    (kernel_height, kernel_width), (above, beside) = module.kernel_size, module.padding
+    return ConvolutionSizes(
+        module.in_channels, module.out_channels, (kernel_height, kernel_width), (int(above), int(beside))
+    )
+
+
+def _pool(module: nn.MaxPool2d) -> tuple[int, int] | None:
+    kernel, stride = _pair(module.kernel_size), _pair(module.stride)
+    plain = kernel == stride and _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
+    return kernel if plain and not module.ceil_mode and not module.return_indices else None
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+class Plan:
+    """The stages of a network for inputs of one shape, with buffers for batches up to some size."""
+
+    def __init__(self, blocks: list[Block], shape: tuple[int, ...], batch: int):
+        self.batch = batch
+        self.input = shape
+        image = Shape(*shape) if len(shape) == 3 else Shape(int(np.prod(shape)), 1, 1)
+        self.stages: dict[str, Convolution | Linear] = {}
+        for number, block in enumerate(blocks):
+            first = number == 0
+            stage: Convolution | Linear
+            if isinstance(block.layer, ConvolutionSizes):
+                stage = Convolution(block.layer, image, batch, relu=block.relu, pool=block.pool, first=first)
+                image = stage.output
+            else:
+                stage = Linear(block.layer, image, batch, relu=block.relu, first=first)
+                image = Shape(block.layer.outputs, 1, 1)
+            self.stages[block.name] = stage
+        self._chain: list[Convolution | Linear] = list(self.stages.values())
+        self._shares: Float32 = np.ones(batch, np.float32)
+
+    def step(self, batch: Batch, momentum: float, weight_decay: float) -> None:
+        """One step on all layers."""
+        n = len(batch.y)
+        if n > self.batch:
+            raise ValueError(f"a batch of {n} after a first one of {self.batch}: the first must be the largest")
+        self._place(batch.x)
+        after: list[Stage | None] = [*self._chain[1:], None]
+        for stage, following in zip(self._chain, after, strict=True):
+            stage.forward(n, following)
+        last = self._chain[-1]
+        assert isinstance(last, Linear)
+        shares = self._shares[:n] if batch.weight is None else batch.weight.numpy()
+        last.slope_of_loss(batch.y.numpy(), shares)
+        rates = Rates(batch.learning_rate, momentum, weight_decay)
+        for stage, following in zip(reversed(self._chain), reversed(after), strict=True):
+            stage.backward(n, following, rates)
+
+    def _place(self, x: Tensor) -> None:
+        first = self._chain[0]
+        if isinstance(first, Linear):
+            rows = first.x.reshape(self.batch, first.stride)
+            rows[: len(x), : first.inputs] = x.reshape(len(x), -1).numpy()
+            return
+        by_example, _, by_row, by_column, start = first.strides
+        images = np.lib.stride_tricks.as_strided(
+            first.x[start:],
+            (len(x), *self.input),
+            tuple(4 * stride for stride in (by_example, 1, by_row, by_column)),
+        )
+        images[:] = x.numpy()
+
+
+class Fast(General):
+    """The general engine, with its training loops replaced."""
+
+    def __init__(self, model: Model, blocks: list[Block]):
+        super().__init__(model)
+        self._blocks = blocks
+        self._own = threading.local()
+        self._signs: dict[str, tuple[Tensor, Signs | None]] = {}
+
+    def fit_scores(
+        self,
+        supernet: Supernet,
+        scores: dict[str, Floats],
+        batches: Iterable[Batch],
+        *,
+        momentum: float,
+        weight_decay: float,
+    ) -> dict[str, Floats]:
+        """Edge-popup: train the scores, in place, and hand them back; the weights stay as they are."""
+        signs = {block.name: self._signs_of(block, supernet) for block in self._blocks}
+        if None in signs.values():
+            return super().fit_scores(supernet, scores, batches, momentum=momentum, weight_decay=weight_decay)
+        plan: Plan | None = None
+        for batch in batches:
+            if plan is None:
+                plan = self._plan(batch)
+                for name, stage in plan.stages.items():
+                    drop = dropped(scores[name].size, self.model.keep)
+                    sign = signs[name]
+                    if isinstance(stage, Linear):
+                        assert sign is not None
+                        stage.put_scores(scores[name], sign, drop)
+                    else:
+                        stage.put_edges(ScoreStep(scores[name], _flat(supernet.weights[name]), drop))
+            plan.step(batch, momentum, weight_decay)
+        if plan is not None:
+            for name, stage in plan.stages.items():
+                if isinstance(stage, Linear):
+                    stage.take(scores[name])
+        return scores
+
+    def fit(
+        self,
+        params: Params,
+        batches: Iterable[Batch],
+        *,
+        momentum: float,
+        weight_decay: float,
+        toward: Params | None = None,
+        pull: float = 0.0,
+    ) -> Params:
+        """Dense SGD from these weights, which stay as they are; `pull` holds the result near `toward`."""
+        trained = {name: weight.clone() for name, weight in params.items()}
+        plan: Plan | None = None
+        for batch in batches:
+            if plan is None:
+                plan = self._plan(batch)
+                for name, stage in plan.stages.items():
+                    weights = _flat(trained[name])
+                    anchor = _flat(toward[name]) if toward is not None and pull else None
+                    if isinstance(stage, Linear):
+                        stage.put_weights(weights, anchor, pull)
+                    else:
+                        stage.put_edges(WeightStep(weights, weights if anchor is None else anchor, pull))
+            plan.step(batch, momentum, weight_decay)
+        if plan is not None:
+            for name, stage in plan.stages.items():
+                if isinstance(stage, Linear):
+                    stage.take(_flat(trained[name]))
+        return trained
+
+    def _plan(self, batch: Batch) -> Plan:
+        """This thread's plan for such batches; its buffers are used again, because fresh memory is slow."""
+        shape, size = tuple(batch.x.shape[1:]), len(batch.y)
+        plan: Plan | None = getattr(self._own, "plan", None)
+        if plan is None or plan.input != shape or plan.batch < size:
+            plan = self._own.plan = Plan(self._blocks, shape, size)
+        return plan
+
+    def _signs_of(self, block: Block, supernet: Supernet) -> Signs | None:
+        """The signs of a layer whose weights have all one magnitude, or None; found once for each supernetwork."""
+        weight = supernet.weights[block.name]
+        known = self._signs.get(block.name)
+        if known is None or known[0] is not weight:
+            known = self._signs[block.name] = (weight, _signs(weight))
+        return known[1]
+
+
+def _signs(weight: Tensor) -> Signs | None:
+    table = weight.numpy().reshape(len(weight), -1)
+    magnitude = np.abs(table[0, 0])
+    if not (np.abs(table) == magnitude).all():
+        return None
+    minus = np.zeros((len(table), padded(table.shape[1])), np.bool_)
+    minus[:, : table.shape[1]] = table < 0
+    return Signs(np.float32(magnitude), np.packbits(minus, bitorder="little").view(np.uint16))
+
+
+def _flat(weight: Tensor) -> Float32:
+    """The same memory as an array of one dimension."""
+    flat: Float32 = weight.numpy().reshape(-1)
+    return flat
+
+
+def engine_for(model: Model, device: str = "cpu") -> General:
+    """The fastest engine that takes this network on this device."""
+    blocks = blocks_of(model.network)
+    return Fast(model, blocks) if blocks and device == "cpu" else General(model, device)

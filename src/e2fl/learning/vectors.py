@@ -1,0 +1,194 @@
+# mypy: disallow-untyped-calls=False
+"""Sixteen float32 at a time: what the loops of training are written with where a compiler's guess is not enough.
+
+`@vector_code` turns a function that writes LLVM instructions into one that compiled code can call.  LLVM fits vectors
+of sixteen to whatever the machine has, so nothing here is bound to one kind of processor; sixteen is one register of
+the widest.  A loop in Python below is unrolled code, a `with emit.loop(...)` is a loop of the machine.
+
+Whoever calls these functions sees to it that every index is inside its array: nothing is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any  # Numba and llvmlite have hardly any types of their own: what they hand out is Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from e2fl.compiled import Float32
+
+LANES = 16
+
+_FLOAT = ir.FloatType()
+_INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INTEGERS = ir.VectorType(_INT32, LANES)
+_BITS = ir.VectorType(ir.IntType(1), LANES)
+_POINTER = ir.PointerType()
+
+
+def padded(size: int) -> int:
+    """The next multiple of a vector's length."""
+    return -(-size // LANES) * LANES
+
+
+def aligned(size: int, fill: float = 0.0) -> Float32:
+    """An array at the start of a cache line, with room for one vector more behind its end."""
+    raw = np.empty(4 * (size + LANES) + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    array = raw[start : start + 4 * (size + LANES)].view(np.float32)
+    array.fill(fill)
+    return array[:size]
+
+
+class Emit:
+    """Writes instructions into the function that is being compiled."""
+
+    zero = ir.Constant(_VECTOR, [ir.Constant(_FLOAT, 0.0)] * LANES)
+    lanes = ir.Constant(_INTEGERS, list(range(LANES)))
+
+    def __init__(self, context: Any, builder: Any):
+        self.context, self.builder = context, builder
+
+    def index(self, *terms: Any) -> Any:
+        """The sum of the terms; a tuple is a product."""
+        total = None
+        for term in terms:
+            if isinstance(term, tuple):
+                value = self.builder.mul(_integer(term[0]), _integer(term[1]))
+            else:
+                value = _integer(term)
+            total = value if total is None else self.builder.add(total, value)
+        return total
+
+    @contextmanager
+    def loop(self, start: Any, stop: Any) -> Iterator[Any]:
+        """Repeat what is emitted inside, for each integer from start up to before stop."""
+        with cgutils.for_range_slice(self.builder, _integer(start), stop, _integer(1)) as (i, _):
+            yield i
+
+    def variable(self, value: Any) -> Any:
+        """A place that keeps its value from one turn of a loop to the next: a register, once optimised."""
+        place = cgutils.alloca_once(self.builder, value.type)
+        self.builder.store(value, place)
+        return place
+
+    def get(self, place: Any) -> Any:
+        return self.builder.load(place)
+
+    def set(self, place: Any, value: Any) -> None:
+        self.builder.store(value, place)
+
+    def scalar(self, array: Any, at: Any) -> Any:
+        """One element."""
+        return self.builder.load(self.builder.gep(array, [at]))
+
+    def load(self, array: Any, at: Any, kind: Any = _VECTOR) -> Any:
+        """Sixteen elements, on any boundary."""
+        place = self.builder.bitcast(self.builder.gep(array, [at]), kind.as_pointer())
+        value = self.builder.load(place)
+        value.align = 4
+        return value
+
+    def load_integers(self, array: Any, at: Any) -> Any:
+        return self.load(array, at, _INTEGERS)
+
+    def store(self, value: Any, array: Any, at: Any) -> None:
+        place = self.builder.bitcast(self.builder.gep(array, [at]), value.type.as_pointer())
+        self.builder.store(value, place).align = 4
+
+    def load_bits(self, array: Any, at: Any) -> Any:
+        """Sixteen truth values out of one uint16."""
+        return self.builder.bitcast(self.scalar(array, at), _BITS)
+
+    def store_bits(self, bits: Any, array: Any, at: Any) -> None:
+        self.builder.store(self.word(bits), self.builder.gep(array, [at]))
+
+    def word(self, bits: Any) -> Any:
+        """Sixteen truth values as one uint16."""
+        return self.builder.bitcast(bits, _INT16)
+
+    def count(self, bits: Any) -> Any:
+        """How many of sixteen are true."""
+        return self.builder.zext(self._call("llvm.ctpop.i16", _INT16, [self.word(bits)]), _INT64)
+
+    def spread(self, x: Any) -> Any:
+        """The same number in every lane."""
+        kind = _VECTOR if x.type == _FLOAT else _INTEGERS
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(nothing, x, ir.Constant(_INT32, 0))
+        return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * LANES))
+
+    def narrow(self, index: Any) -> Any:
+        """An index as int32."""
+        return self.builder.trunc(index, _INT32)
+
+    def wide(self, x: Any) -> Any:
+        """An int32 as index."""
+        return self.builder.sext(x, _INT64)
+
+    def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c, rounded once."""
+        return self._call("llvm.fma.v16f32", _VECTOR, [a, b, c])
+
+    def total(self, vector: Any) -> Any:
+        """The sum of the lanes."""
+        return self._call(
+            "llvm.vector.reduce.fadd.v16f32", _FLOAT, [ir.Constant(_FLOAT, -0.0), vector], fastmath=("reassoc",)
+        )
+
+    def compress(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
+        """Store the lanes whose bit is true, side by side."""
+        name = "v16f32" if vector.type == _VECTOR else "v16i32"
+        place = self.builder.bitcast(self.builder.gep(array, [at]), _POINTER)
+        self._call(f"llvm.masked.compressstore.{name}", ir.VoidType(), [vector, place, bits])
+
+    @contextmanager
+    def unlikely(self, condition: Any) -> Iterator[None]:
+        """Run what is emitted inside only if the condition holds, which is seldom."""
+        with cgutils.if_unlikely(self.builder, condition):
+            yield
+
+    def _call(self, name: str, result: Any, arguments: list[Any], fastmath: tuple[str, ...] = ()) -> Any:
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments, fastmath=fastmath)
+
+
+def _integer(x: Any) -> Any:
+    return ir.Constant(_INT64, x) if isinstance(x, int) else x
+
+
+Code = Callable[..., Any]
+
+
+def vector_code(write: Code) -> Any:
+    """Make a function of compiled code out of one that writes its instructions.
+
+    write: takes an Emit, the pointers of arrays, integers and floats; returns a pair of integers, or None for zeros.
+    What it makes takes the same as tuples: `f((arrays, ...), (integers, ...), (floats, ...))`.
+    """
+
+    @intrinsic
+    def function(_: Any, arrays: Any, integers: Any, floats: Any) -> Any:
+        pair = types.UniTuple(types.int64, 2)
+
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kinds, values = signature.args, arguments
+            pointers = [
+                context.make_array(kind)(context, builder, builder.extract_value(values[0], i)).data
+                for i, kind in enumerate(kinds[0].types)
+            ]
+            numbers = [builder.extract_value(values[1], i) for i in range(len(kinds[1].types))]
+            reals = [builder.extract_value(values[2], i) for i in range(len(kinds[2].types))]
+            result = write(Emit(context, builder), pointers, numbers, reals)
+            return context.make_tuple(builder, pair, result or (_integer(0), _integer(0)))
+
+        return pair(arrays, integers, floats), code
+
+    return function

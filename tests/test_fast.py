@@ -1,0 +1,223 @@
+"""The fast engine: the same results as plain automatic differentiation, for every network it takes."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from e2fl.learning import kernels
+from e2fl.learning.fast import Fast, blocks_of, engine_for
+from e2fl.learning.general import Batch, General
+from e2fl.models import Model, lenet, mlp
+from e2fl.ranking import dropped
+from e2fl.testing import reference
+
+
+def conv(inputs: int, outputs: int, kernel: int | tuple[int, int], padding: int | tuple[int, int] = 0) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False)
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    return nn.Linear(inputs, outputs, bias=False)
+
+
+# Every pattern, with sizes that fill whole vectors and sizes that do not: (network, inputs, classes, batch).
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
+    "lenet": (lambda: lenet((1, 12, 12), 10, channels=(32, 64), hidden=24), (1, 12, 12), 10, 8),
+    "narrow lenet": (lambda: lenet((1, 10, 10), 4, channels=(5, 9), hidden=7), (1, 10, 10), 4, 3),
+    "linear": (lambda: nn.Sequential(nn.Flatten(), linear(49, 3)), (1, 7, 7), 3, 10),
+    "mlp": (lambda: mlp((21,), 2, hidden=(17, 33)), (21,), 2, 9),
+    "convolutions without a pool": (
+        lambda: nn.Sequential(conv(3, 20, 3, 2), nn.ReLU(), conv(20, 33, (2, 5)), nn.Flatten(), linear(33 * 10 * 7, 7)),
+        (3, 9, 9),
+        7,
+        2,
+    ),
+    "two pools, one before its ReLU": (
+        lambda: nn.Sequential(
+            conv(2, 16, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Sequential(conv(16, 40, 3, (1, 0)), nn.ReLU(), nn.MaxPool2d((2, 3))),
+            nn.Flatten(),
+            linear(40 * 3 * 1, 6),
+            nn.ReLU(),
+            linear(6, 5),
+        ),
+        (2, 16, 14),
+        5,
+        4,
+    ),
+    "a pool without a ReLU": (
+        lambda: nn.Sequential(conv(1, 8, 1), nn.MaxPool2d(3), nn.Flatten(), linear(8 * 2 * 3, 2)),
+        (1, 7, 9),
+        2,
+        5,
+    ),
+    "a pool, then a convolution without one": (
+        lambda: nn.Sequential(
+            conv(1, 32, 3, 1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            conv(32, 48, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            linear(48 * 16, 4),
+        ),
+        (1, 8, 8),
+        4,
+        8,
+    ),
+}
+
+
+def batches(name: str, *, weighted: bool = False) -> list[Batch]:
+    _, shape, classes, size = NETWORKS[name]
+    random = torch.Generator().manual_seed(1)
+    return [
+        Batch(
+            torch.randn(n, *shape, generator=random),
+            torch.randint(classes, (n,), generator=random),
+            0.05,
+            torch.rand(n, generator=random) if weighted else None,
+        )
+        for n in (size, size, 1, size)  # the last batch of an epoch is smaller
+    ]
+
+
+def close(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture(params=NETWORKS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_scores_are_trained_as_by_plain_edge_popup(name: str) -> None:
+    model = Model(NETWORKS[name][0]())
+    supernet = model.supernet(0)
+    start = supernet.scores(supernet.ranking)
+    shapes = {layer.name: layer.shape for layer in model.spec.layers}
+    engine = engine_for(model)
+    assert isinstance(engine, Fast)
+    trained = engine.fit_scores(
+        supernet, {n: s.copy() for n, s in start.items()}, batches(name), momentum=0.9, weight_decay=1e-4
+    )
+    plain = reference.plain_edge_popup(
+        model.network,
+        supernet.weights,
+        {n: torch.from_numpy(s).view(shapes[n]) for n, s in start.items()},
+        [(batch.x, batch.y) for batch in batches(name)],
+        dropped={n: dropped(s.size, 0.5) for n, s in start.items()},
+        learning_rate=0.05,
+        momentum=0.9,
+        weight_decay=1e-4,
+    )
+    close({n: torch.from_numpy(s).view(shapes[n]) for n, s in trained.items()}, plain)
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_are_trained_as_by_automatic_differentiation(name: str, pull: float, weighted: bool) -> None:
+    model = Model(NETWORKS[name][0]())
+    start, anchor = model.initial_weights(0), model.initial_weights(1)
+    before = {n: w.clone() for n, w in start.items()}
+    results = [
+        engine.fit(start, batches(name, weighted=weighted), momentum=0.9, weight_decay=1e-3, toward=anchor, pull=pull)
+        for engine in (engine_for(model), General(model))
+    ]
+    close(*results)
+    for n, w in start.items():
+        assert torch.equal(w, before[n])
+
+
+def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every step, bit for bit: the mask the next forward pass uses is the top of the scores."""
+    model = Model(nn.Sequential(nn.Flatten(), linear(103, 97)))
+    supernet = model.supernet(0)
+    engine = engine_for(model)
+    assert isinstance(engine, Fast)
+    random = torch.Generator().manual_seed(0)
+    work = [Batch(torch.randn(4, 103, generator=random), torch.randint(97, (4,), generator=random), 0.5)] * 6
+    seen = []
+    settle = kernels.Threshold.settle
+
+    def spy(self: kernels.Threshold, below: int, found: int) -> bool:
+        seen.append(found)
+        return settle(self, below, found)
+
+    monkeypatch.setattr(kernels.Threshold, "settle", spy)
+    for steps in range(1, 7):
+        scores = engine.fit_scores(
+            supernet, supernet.scores(supernet.ranking), work[:steps], momentum=0.9, weight_decay=0.0
+        )
+        stage = engine._own.plan.stages["1.weight"]
+        kept = np.unpackbits(stage._kept.view(np.uint8), bitorder="little").reshape(97, -1)[:, :103].reshape(-1)
+        expected = reference.top_mask(scores["1.weight"], dropped(103 * 97, 0.5))
+        assert (kept == expected).all()
+    assert seen
+
+
+def test_equal_work_in_several_threads_gives_equal_bits() -> None:
+    model = Model(lenet((1, 12, 12), 10, channels=(8, 16), hidden=16))
+    supernet = model.supernet(0)
+    engine = engine_for(model)
+    results: list[dict[str, np.ndarray]] = []
+
+    def work() -> None:
+        scores = supernet.scores(supernet.ranking)
+        results.append(engine.fit_scores(supernet, scores, batches("lenet"), momentum=0.9, weight_decay=1e-4))
+
+    for _ in range(2):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 6
+    for result in results[1:]:
+        for layer in result:
+            assert result[layer].tobytes() == results[0][layer].tobytes()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Conv2d(1, 4, 3, stride=2, bias=False), nn.Flatten(), linear(4, 2)),
+        nn.Sequential(conv(1, 4, 3), nn.MaxPool2d(3, stride=2), nn.Flatten(), linear(4, 2)),
+        nn.Sequential(conv(1, 4, 3), nn.AvgPool2d(2), nn.Flatten(), linear(4, 2)),
+        nn.Sequential(conv(1, 4, 3), nn.Tanh(), nn.Flatten(), linear(4, 2)),
+        nn.Sequential(nn.Flatten(), linear(4, 2), nn.ReLU()),
+        nn.Sequential(conv(1, 4, 3), nn.Flatten()),
+        nn.Sequential(linear(4, 2)),
+        nn.ModuleDict({"fc": linear(4, 2)}),
+    ],
+)
+def test_other_networks_go_to_the_general_engine(network: nn.Module) -> None:
+    assert blocks_of(network) is None
+    assert type(engine_for(Model(network))) is General
+
+
+def test_weights_of_several_magnitudes_go_to_the_general_path() -> None:
+    model = Model(nn.Sequential(nn.Flatten(), linear(16, 4)))
+    supernet = model.supernet(0)
+    supernet.weights["1.weight"][0, 0] *= 2
+    work = [Batch(torch.ones(2, 16), torch.tensor([0, 1]), 0.1)]
+    results = [
+        engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.9, weight_decay=0.0)
+        for engine in (engine_for(model), General(model))
+    ]
+    assert results[0]["1.weight"].tobytes() == results[1]["1.weight"].tobytes()
+
+
+def test_a_batch_larger_than_the_first_is_refused() -> None:
+    model = Model(nn.Sequential(nn.Flatten(), linear(16, 4)))
+    work = [Batch(torch.ones(n, 16), torch.zeros(n, dtype=torch.int64), 0.1) for n in (1, 2)]
+    with pytest.raises(ValueError, match="first must be the largest"):
+        engine_for(model).fit(model.initial_weights(0), work, momentum=0.9, weight_decay=0.0)
