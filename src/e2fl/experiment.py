@@ -21,7 +21,7 @@ from e2fl.data import DATASETS, FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
 from e2fl.learning import Learner, Settings
-from e2fl.learning.general import General
+from e2fl.learning.fast import engine_for
 from e2fl.models import MODELS, Model
 from e2fl.settings import construct, did_you_mean, fields_of, fit, look_up
 
@@ -91,7 +91,7 @@ class Experiment:
         settings = construct(Settings, self.learner, "learner")
         return Learner(
             model,
-            General(model, self.device),
+            engine_for(model, self.device),
             model.supernet(self.seed),
             model.initial_weights(self.seed),
             settings,

@@ -17,6 +17,8 @@ import numpy as np
 from e2fl.compiled import Float32, Int32, compiled
 from e2fl.learning.vectors import LANES, Emit, vector_code
 
+_NEAR = 6144  # numbers: with as many of the gradient, they fill the nearest cache of most machines
+
 
 class Geometry(NamedTuple):
     """The sizes of one convolution; depths are as stored, in whole vectors except for the network's input."""
@@ -70,7 +72,22 @@ _tile_7_2, _tile_7_1 = _tile(7, 2, add=False), _tile(7, 1, add=False)
 _tile_4_2, _tile_4_1 = _tile(4, 2, add=False), _tile(4, 1, add=False)
 _tile_1_2, _tile_1_1 = _tile(1, 2, add=False), _tile(1, 1, add=False)
 _add_8_2, _add_8_1 = _tile(8, 2, add=True), _tile(8, 1, add=True)
+_add_3_2, _add_3_1 = _tile(3, 2, add=True), _tile(3, 1, add=True)
 _add_1_2, _add_1_1 = _tile(1, 2, add=True), _tile(1, 1, add=True)
+
+
+def _find_numbers(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
+    """Code that tells whether there is anything but zeros in some runs of whole vectors."""
+    at, run, runs, vectors = integers
+    seen = emit.variable(emit.spread(emit.narrow(emit.index(0))))
+    with emit.loop(0, runs) as r, emit.loop(0, vectors) as v:
+        numbers = emit.load_integers(arrays[0], emit.index(at, (r, run), (v, LANES)))
+        emit.set(seen, emit.builder.or_(emit.get(seen), numbers))
+    zeros = emit.spread(emit.narrow(emit.index(0)))
+    return emit.count(emit.builder.icmp_unsigned("!=", emit.get(seen), zeros)), emit.index(0)
+
+
+_numbers_in = vector_code(_find_numbers)
 
 
 @compiled
@@ -94,18 +111,27 @@ def _tiles_of_one(arrays: Any, integers: Any, floats: Any, points: int) -> None:
 
 
 @compiled
-def _row(a: Float32, at_a: int, w: Float32, out: Float32, at_out: int, size: Geometry, least: np.float32) -> None:
-    """One row of outputs, none of them below `least`; w: [kernel_height, kernel_width * depth, outputs]."""
+def _row(arrays: Any, at_a: int, at_out: int, size: Geometry, least: np.float32) -> None:
+    """One row of outputs, none of them below `least`.
+
+    arrays: inputs; weights [kernel_height, kernel_width * depth, outputs]; outputs.
+    """
     width = size.width - size.kernel_width + 1
     steps = size.kernel_width * size.depth
+    line = size.width * size.depth
+    seen = -(-(size.tile + size.kernel_width - 1) * size.depth // LANES)
     for x in range(0, width, size.tile):
         start = min(x, width - size.tile)
         from_a = at_a + start * size.depth
         to = at_out + start * size.outputs
+        # Images are often blank in places, and without biases nothing comes of nothing.
+        if _numbers_in(arrays, (from_a, line, size.kernel_height, seen), ())[0] == 0:
+            arrays[2][to : to + size.tile * size.outputs] = np.float32(0)
+            continue
         for o in range(0, size.outputs, 2 * LANES):
             integers = (
                 from_a,
-                size.width * size.depth,
+                line,
                 1,
                 size.depth,
                 o,
@@ -117,9 +143,9 @@ def _row(a: Float32, at_a: int, w: Float32, out: Float32, at_out: int, size: Geo
                 steps,
             )
             if o + LANES < size.outputs:
-                _tiles_of_two((a, w, out), integers, (least,), size.tile)
+                _tiles_of_two(arrays, integers, (least,), size.tile)
             else:
-                _tiles_of_one((a, w, out), integers, (least,), size.tile)
+                _tiles_of_one(arrays, integers, (least,), size.tile)
 
 
 @compiled
@@ -130,11 +156,12 @@ def forward(
     least = np.float32(0 if relu else -np.inf)
     height, width = size.height - size.kernel_height + 1, size.width - size.kernel_width + 1
     pitch = (width + 2 * border[1]) * size.outputs
+    arrays = (a, w, out)
     for b in range(batch):
         for y in range(height):
             at_a = (b * size.height + y) * size.width * size.depth
             at_out = (b * (height + 2 * border[0]) + y + border[0]) * pitch + border[1] * size.outputs
-            _row(a, at_a, w, out, at_out, size, least)
+            _row(arrays, at_a, at_out, size, least)
 
 
 def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
@@ -164,6 +191,25 @@ def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: 
 
 
 _largest = vector_code(_choose_largest)
+
+
+def _turn_block(*, integers_too: bool) -> Any:
+    """Code that turns channels last into channels first, for up to sixteen pixels of up to sixteen channels."""
+
+    def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
+        source, target = arrays
+        at, step, to, stride, channels, pixels = integers
+        load = emit.load_integers if integers_too else emit.load
+        pixel = [load(source, emit.index(at, (step, i))) for i in range(LANES)]
+        for i, channel in enumerate(emit.transposed(pixel)):
+            there = emit.builder.icmp_signed("<", channels.type(i), channels)
+            count = emit.builder.select(there, pixels, pixels.type(0))
+            emit.store_first(channel, count, target, emit.index(to, (stride, i)))
+
+    return vector_code(write)
+
+
+_turn_floats, _turn_integers = _turn_block(integers_too=False), _turn_block(integers_too=True)
 
 
 @compiled
@@ -196,12 +242,14 @@ def forward_pooled(
     line = size.width * size.depth
     span = -(-pooled_width // LANES) * LANES
     by_example, by_channel, by_row, by_column, first = strides
+    arrays, chosen = (a, w, rows), (rows, best, place)
+    bests, places = (best, out), (place, where)
     for b in range(batch):
         for py in range(pooled_height):
             top = py * size.pool_height
             for y in range(size.pool_height):
                 at_a = (b * size.height + top + y) * line
-                _row(a, at_a, w, rows, y * width * size.outputs, size, np.float32(-np.inf))
+                _row(arrays, at_a, y * width * size.outputs, size, np.float32(-np.inf))
             for px in range(pooled_width):
                 left = px * size.pool_width
                 integers = (
@@ -215,21 +263,28 @@ def forward_pooled(
                     size.depth,
                     px * size.outputs,
                 )
-                _largest((rows, best, place), integers, (least,))
-            to = first + b * by_example + py * by_row
+                _largest(chosen, integers, (least,))
             to_where = (b * pooled_height + py) * size.outputs * span
-            for o in range(channels):
+            to = first + b * by_example + py * by_row
+            for px in range(0, pooled_width, LANES):
+                for o in range(0, size.outputs, LANES):
+                    at, pixels = px * size.outputs + o, pooled_width - px
+                    _turn_integers(places, (at, size.outputs, to_where + o * span + px, span, LANES, pixels), ())
+                    if by_column == 1:
+                        beyond = (at, size.outputs, to + o * by_channel + px, by_channel, channels - o, pixels)
+                        _turn_floats(bests, beyond, ())
+            if by_column != 1:
                 for px in range(pooled_width):
-                    out[to + o * by_channel + px * by_column] = best[px * size.outputs + o]
-                    where[to_where + o * span + px] = place[px * size.outputs + o]
+                    for o in range(channels):
+                        out[to + o * by_channel + px * by_column] = best[px * size.outputs + o]
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Code for the list of a row's outputs that have a gradient: places and gradients, side by side."""
+    """Code that puts a row's outputs that have a gradient on a list: places and gradients, side by side."""
     build = emit.builder
     where, gradient, places, deltas = arrays
-    at_where, at_gradient, span = integers
-    found = emit.variable(emit.index(0))
+    at_where, at_gradient, span, before = integers
+    found = emit.variable(before)
     with emit.loop(0, build.sdiv(span, span.type(LANES))) as v:
         place = emit.load_integers(where, emit.index(at_where, (v, LANES)))
         alive = build.icmp_signed(">=", place, emit.spread(emit.narrow(emit.index(0))))
@@ -271,6 +326,13 @@ _first_run_6, _first_run_1 = _run(6, back=False), _run(1, back=False)
 
 
 @compiled
+def rows_at_once(size: Geometry) -> int:
+    """Rows of a pool's windows to go back through together: so few that their inputs stay in the nearest cache."""
+    lines = _NEAR // (size.width * size.depth)
+    return max(1, (lines - size.kernel_height + 1) // size.pool_height)
+
+
+@compiled
 def backward_pooled(
     a: Float32,
     da: Float32,
@@ -291,7 +353,8 @@ def backward_pooled(
 
     w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
     strides: of `gradient`, as in the forward pass.
-    places, deltas, line: room for the list of one row, and for its gradients where they do not lie side by side.
+    places, deltas: room for the outputs of `rows_at_once(size)` rows.
+    line: room for the gradients of a row, where they do not lie side by side.
     """
     pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
     pooled_width = (size.width - size.kernel_width + 1) // size.pool_width
@@ -299,21 +362,29 @@ def backward_pooled(
     length = -(-size.kernel_width * size.depth // LANES) * LANES
     by_example, by_channel, by_row, by_column, first = strides
     image = size.height * size.width * size.depth
+    strip = rows_at_once(size)
     dw[:] = np.float32(0)
     if back:
         da[: batch * image] = np.float32(0)
-    arrays = (a, da, w, dw, places, deltas)
+    # Made here and not in the loops, because making a tuple counts references to each of its arrays.
+    arrays, direct, gathered = (
+        (a, da, w, dw, places, deltas),
+        (where, gradient, places, deltas),
+        (where, line, places, deltas),
+    )
     for b in range(batch):
-        for py in range(pooled_height):
+        for top in range(0, pooled_height, strip):
             for o in range(channels):
-                at_where = ((b * pooled_height + py) * size.outputs + o) * span
-                at = first + b * by_example + py * by_row + o * by_channel
-                if by_column == 1:
-                    count, _ = _picked((where, gradient, places, deltas), (at_where, at, span), ())
-                else:
-                    for px in range(pooled_width):
-                        line[px] = gradient[at + px * by_column]
-                    count, _ = _picked((where, line, places, deltas), (at_where, 0, span), ())
+                count = 0
+                for py in range(top, min(top + strip, pooled_height)):
+                    at_where = ((b * pooled_height + py) * size.outputs + o) * span
+                    at = first + b * by_example + py * by_row + o * by_channel
+                    if by_column == 1:
+                        count, _ = _picked(direct, (at_where, at, span, count), ())
+                    else:
+                        for px in range(pooled_width):
+                            line[px] = gradient[at + px * by_column]
+                        count, _ = _picked(gathered, (at_where, 0, span, count), ())
                 if count == 0:
                     continue
                 for ky in range(size.kernel_height):
@@ -345,12 +416,13 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geo
     tall, wide = height + 2 * (size.kernel_height - 1), width + 2 * (size.kernel_width - 1)
     steps = size.kernel_width * size.depth
     dw[:] = np.float32(0)
+    arrays = (a, dz, dw)
     for b in range(batch):
         at_dz = ((b * tall + size.kernel_height - 1) * wide + size.kernel_width - 1) * size.outputs
         for ky in range(size.kernel_height):
             k = 0
             while k < steps:
-                points = 8 if k + 8 <= steps else 1
+                points = 8 if k + 8 <= steps else 3 if k + 3 <= steps else 1
                 for o in range(0, size.outputs, 2 * LANES):
                     integers = (
                         (b * size.height + ky) * size.width * size.depth + k,
@@ -367,13 +439,17 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geo
                     )
                     two = o + LANES < size.outputs
                     if points == 8 and two:
-                        _add_8_2((a, dz, dw), integers, (np.float32(-np.inf),))
+                        _add_8_2(arrays, integers, (np.float32(-np.inf),))
                     elif points == 8:
-                        _add_8_1((a, dz, dw), integers, (np.float32(-np.inf),))
+                        _add_8_1(arrays, integers, (np.float32(-np.inf),))
+                    elif points == 3 and two:
+                        _add_3_2(arrays, integers, (np.float32(-np.inf),))
+                    elif points == 3:
+                        _add_3_1(arrays, integers, (np.float32(-np.inf),))
                     elif two:
-                        _add_1_2((a, dz, dw), integers, (np.float32(-np.inf),))
+                        _add_1_2(arrays, integers, (np.float32(-np.inf),))
                     else:
-                        _add_1_1((a, dz, dw), integers, (np.float32(-np.inf),))
+                        _add_1_1(arrays, integers, (np.float32(-np.inf),))
                 k += points
 
 

@@ -7,13 +7,15 @@ CPU; `engine_for` gives every other network the general engine.  Both compute th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
+from e2fl.learning import kernels
 from e2fl.learning.general import Batch, General
 from e2fl.learning.kernels import ScoreStep, WeightStep
 from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
@@ -244,6 +246,30 @@ def _flat(weight: Tensor) -> Float32:
     """The same memory as an array of one dimension."""
     flat: Float32 = weight.numpy().reshape(-1)
     return flat
+
+
+def warm(tell: Callable[[str], None]) -> None:
+    """Compile everything, or load it from the cache; `tell` hears the name of each part before its turn.
+
+    The loops do not depend on a network's sizes, so a tiny one stands for all.
+    """
+    kernels.warm(tell)
+    network = nn.Sequential(
+        nn.Conv2d(1, 1, 1, bias=False),
+        nn.Conv2d(1, 1, 1, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(1, 1, bias=False),
+    )
+    model = Model(network)
+    supernet = model.supernet(0)
+    engine = engine_for(model)
+    work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
+    tell("fit_scores")
+    engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0)
+    tell("fit")
+    engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
 
 
 def engine_for(model: Model, device: str = "cpu") -> General:

@@ -106,15 +106,11 @@ def _update_and_look(
 
 @compiled
 def _choose(bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32) -> tuple[np.uint32, int]:
-    """The key at a place among the edges of a window, and the first edge that is kept of those with this key."""
+    """The key at a place among the edges of a window, and how many edges with this very key come before that place."""
     for i in range(window.size):
         keys[i] = float_key(bits[window[i]])
     key, below = threshold_of(keys, place, spare)
-    tied = place - below
-    if tied == 0:
-        return key, 0
-    ties = np.sort(window[keys == key])
-    return key, ties[tied - 1] + 1
+    return key, place - below
 
 
 @compiled
@@ -138,7 +134,7 @@ class Threshold:
         self.key, self.first_tied = np.uint32(0xFFFFFFFF), scores.size
         self.wanted = max(256, edges // 1024)  # edges in a window: few, yet seldom too few to hold the threshold
         self.window: Int32 = np.empty(min(edges, 32 * self.wanted) + _PIECE, np.int32)
-        self._keys: UInt32 = np.empty(2 * self.window.size, np.uint32)
+        self._keys: UInt32 = np.empty((2, self.window.size), np.uint32)
         self.low, self.high = np.float32(-np.inf), np.float32(np.inf)
         if dropped >= edges:
             self.low = np.float32(np.inf)
@@ -166,8 +162,10 @@ class Threshold:
             words = pairs.view(np.uint32)
             key, first_tied = first_kept(self.bits, self.dropped, words[:size], words[size:])
         else:
-            keys, half = self._keys, self.window.size
-            key, first_tied = _choose(self.bits, self.window[:found], place, keys[:found], keys[half : half + found])
+            window, keys, spare = self.window[:found], self._keys[0, :found], self._keys[1, :found]
+            key, tied = _choose(self.bits, window, place, keys, spare)
+            # The edges of a window come in the order the loops take, which need not be that of their numbers.
+            first_tied = np.sort(window[keys == key])[tied - 1] + 1 if tied else 0
         self.key, self.first_tied = np.uint32(key), int(first_tied)
         if self.edges > _SAMPLE:
             self._aim(4.0 if missed and not full else min(4.0, max(0.125, self.wanted / found)))

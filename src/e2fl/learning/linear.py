@@ -66,19 +66,20 @@ def forward(x: Float32, weights: Float32, y: Float32, batch: int, inputs: int, o
     """y[b, o] = sum of x[b, i] * weights[o, i]; all flat, `inputs` a multiple of sixteen, y of stride `outputs`."""
     words = inputs // LANES
     y[: batch * outputs] = np.float32(0)
+    arrays = (x, y, weights)
     for start in range(0, words, _FORWARD):
         stop = min(start + _FORWARD, words)
         for row in range(0, outputs - 1, 2):
             b = 0
             while b + 8 <= batch:
-                _dot_2_8((x, y, weights), (b * inputs, b * outputs, row, start, stop, words, outputs), ())
+                _dot_2_8(arrays, (b * inputs, b * outputs, row, start, stop, words, outputs), ())
                 b += 8
             while b < batch:
-                _dot_2_1((x, y, weights), (b * inputs, b * outputs, row, start, stop, words, outputs), ())
+                _dot_2_1(arrays, (b * inputs, b * outputs, row, start, stop, words, outputs), ())
                 b += 1
         if outputs % 2:
             for b in range(batch):
-                _dot_1_1((x, y, weights), (b * inputs, b * outputs, outputs - 1, start, stop, words, outputs), ())
+                _dot_1_1(arrays, (b * inputs, b * outputs, outputs - 1, start, stop, words, outputs), ())
 
 
 @compiled

@@ -143,10 +143,11 @@ class Convolution:
         size, span = self.size, padded(self.output.width)
         self._where: Int32 = np.full(batch * self.output.height * size.outputs * span, -1, np.int32)
         self._rows = aligned(size.pool_height * self.inner[1] * size.outputs)
-        self._best = aligned(self.output.width * size.outputs)
+        self._best = aligned(span * size.outputs)
         self._place: Int32 = np.empty(self._best.size, np.int32)
-        self._places: Int32 = np.empty(span + LANES, np.int32)
-        self._deltas = aligned(span + LANES)
+        room = convolution.rows_at_once(size) * span + LANES
+        self._places: Int32 = np.empty(room, np.int32)
+        self._deltas = aligned(room)
         self._line = aligned(span)
 
     def _make_room_for_outputs(self, batch: int) -> None:

@@ -143,10 +143,35 @@ class Emit:
         )
 
     def compress(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
-        """Store the lanes whose bit is true, side by side."""
+        """Store the lanes whose bit is true side by side, and anything behind them up to sixteen."""
         name = "v16f32" if vector.type == _VECTOR else "v16i32"
+        rest = ir.Constant(vector.type, ir.Undefined)
+        self.store(
+            self._call(f"llvm.experimental.vector.compress.{name}", vector.type, [vector, bits, rest]), array, at
+        )
+
+    def store_first(self, vector: Any, count: Any, array: Any, at: Any) -> None:
+        """Store the first lanes only, as many as `count` says, if any."""
+        bits = self.builder.icmp_signed("<", self.lanes, self.spread(self.narrow(count)))
         place = self.builder.bitcast(self.builder.gep(array, [at]), _POINTER)
-        self._call(f"llvm.masked.compressstore.{name}", ir.VoidType(), [vector, place, bits])
+        name = "v16f32" if vector.type == _VECTOR else "v16i32"
+        boundary = ir.Constant(_INT32, 4)
+        self._call(f"llvm.masked.store.{name}.p0", ir.VoidType(), [vector, place, boundary, bits])
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """Sixteen vectors whose lanes are the columns of sixteen others."""
+        half = LANES // 2
+        low = [lane for i in range(half) for lane in (i, LANES + i)]
+        high = [lane for i in range(half, LANES) for lane in (i, LANES + i)]
+        # Interleaving the first half of the rows with the second moves one bit of the row number into the lane number.
+        for _ in range(4):
+            pairs = [(rows[i], rows[half + i]) for i in range(half)]
+            rows = [
+                self.builder.shuffle_vector(a, b, ir.Constant(_INTEGERS, order))
+                for a, b in pairs
+                for order in (low, high)
+            ]
+        return rows
 
     @contextmanager
     def unlikely(self, condition: Any) -> Iterator[None]:
