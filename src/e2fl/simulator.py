@@ -20,6 +20,7 @@ from e2fl.memory import Memories
 from e2fl.rounds import Replies, Traffic
 from e2fl.scores import Score
 from e2fl.scoring import Scoreboard, do
+from e2fl.spool import Spool
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
@@ -52,13 +53,18 @@ class Simulated:
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
         self.traffic.exchanges += len(inbox)
-        spec = self.learner.model.spec
+        spec = self.algorithm.reply_spec(number, self.learner.model.spec)
+        prepares = number < 1
+        self.traffic.finding += sum(
+            lengths[client] if prepares else message.finding_bytes(self.learner.model.spec)
+            for client, message in inbox.items()
+        )
         errors: dict[ClientId, Exception] = {}
 
         def work(number_of: ClientId) -> bytes | None:
             try:
                 client = self._client(number_of, number)
-                learner = replace(self.learner, number=number, client=number_of)
+                learner = replace(self.learner, number=number, client=number_of, passes=[])
                 answer: Message = self.algorithm.train(delivered[number_of], client, learner)
                 self.memories.store(number_of, number, client.memory)
                 return answer.to_bytes(spec)
@@ -66,15 +72,16 @@ class Simulated:
                 errors[number_of] = error
                 return None
 
-        answers: dict[ClientId, Message] = {}
+        answers: Spool[Message] = Spool(self.algorithm.up, spec)
         faults: dict[ClientId, str] = {}
         for client, raw in self._each(work, sorted(inbox)):
             if raw is None:
                 faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
                 continue
             self.traffic.up += len(raw)
+            self.traffic.finding += len(raw) if prepares else 0
             try:
-                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+                answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         if inbox and len(errors) == len(inbox):

@@ -67,6 +67,11 @@ class Learner:
     client: int = 0
     passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of this round, before any schedule within it."""
+        return self.settings.rate(self.number, 0, self.settings.epochs)
+
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
         """Edge-popup from this ranking: train scores dealt out in its order, rank them again.
 
