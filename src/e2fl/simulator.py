@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -100,7 +100,23 @@ class Simulated:
             tests[number_of] = (client.test, client.group)
             return self.algorithm.use(delivered[number_of], client, learner), sum(learner.passes)
 
-        used = dict(self._each(look, sorted(inbox)))
+        return self._score(dict(self._each(look, sorted(inbox))), tests)
+
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
+        """Clients that never took part try what they are given."""
+
+        def look(number_of: ClientId) -> tuple[Uses, float]:
+            learner = replace(self.learner, number=0, client=number_of, passes=[])
+            newcomer = replace(clients[number_of], memory={})
+            return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
+
+        tests = {number: (client.test, client.group) for number, client in clients.items()}
+        return self._score(dict(self._each(look, sorted(clients))), tests)
+
+    def _score(
+        self, used: Mapping[ClientId, tuple[Uses, float]], tests: Mapping[ClientId, tuple[Examples, GroupId | None]]
+    ) -> dict[ClientId, Score]:
+        """How each client fares with what it uses; equal work is done once."""
         board = Scoreboard()
         for client, (uses, _) in used.items():
             for use in uses.views.values():

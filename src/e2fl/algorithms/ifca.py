@@ -134,7 +134,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
         if not replies:
-            return self._next_trial(replace(state, rounds=state.rounds + 1))
+            return state
         by_group: dict[GroupId, list[Chosen]] = {}
         for reply in replies.values():
             by_group.setdefault(reply.group, []).append(reply)

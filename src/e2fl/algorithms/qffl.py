@@ -72,8 +72,8 @@ class QFFL(Algorithm[Shared, Weights, Step, Weights]):
             dw = {name: steepness * (w[name] - value.double()) for name, value in reply.params.items()}
             norm = sum(float(value.square().sum()) for value in dw.values())
             for name in delta:
-                delta[name] += loss**self.q * dw[name]
-            h += self.q * loss ** (self.q - 1) * norm + steepness * loss**self.q
+                delta[name] += _power(loss, self.q) * dw[name]
+            h += self.q * _power(loss, self.q - 1) * norm + steepness * _power(loss, self.q)
         if not math.isfinite(h) or h <= 0:
             return state
         stepped = {name: (value - delta[name] / h).float() for name, value in w.items()}
@@ -87,3 +87,11 @@ class QFFL(Algorithm[Shared, Weights, Step, Weights]):
 
     def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
         return Uses({"global": Use(message.params)})
+
+
+def _power(base: float, exponent: float) -> float:
+    """A power that is infinite where it is too large to tell."""
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf

@@ -94,7 +94,7 @@ class Table:
     """Rankings of many clients, as far as clustering looks at them."""
 
     def __init__(self, ballots: Mapping[ClientId, Ranking], looks: Sequence[View], *, in_memory: int = IN_MEMORY):
-        self.clients = tuple(ballots)
+        self.clients = tuple(sorted(ballots))
         self.views = tuple(looks)
         size = 4 * len(self.clients) * sum(view.width for view in looks)
         self.on_disk = size > in_memory
