@@ -71,10 +71,14 @@ class Experiment:
         return data
 
     def build_model(self, data: FederatedData) -> Model:
+        return self.build_model_for(data.shape, data.classes)
+
+    def build_model_for(self, shape: tuple[int, ...], classes: int) -> Model:
+        """The model for inputs of this shape."""
         make = look_up(self.model["name"], MODELS, "model")
         values = {key: value for key, value in self.model.items() if key not in ("name", "keep")}
         keep = fit(self.model.get("keep", 0.5), float, "model.keep")
-        return Model(construct(make, values, "model", data.shape, data.classes), keep=keep)
+        return Model(construct(make, values, "model", shape, classes), keep=keep)
 
     def build_algorithm(self) -> AnyAlgorithm:
         kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 from e2fl import metrics
-from e2fl.data.federated import ClientId, FederatedData, GroupId
+from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import RunError
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
@@ -70,19 +70,85 @@ def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: Fed
     return result
 
 
-def line(round_: Round, data: FederatedData, traffic: Traffic, notes: Mapping[str, Any]) -> Json:
-    """One line of history.jsonl."""
+def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
+    """The group each client was served as, where it was served as one."""
+    return {client: score.group for client, score in scores.items() if score.group is not None}
+
+
+def inference(
+    scores: Mapping[ClientId, Score], data: FederatedData, traffic: Traffic, before: Mapping[ClientId, GroupId]
+) -> Json | None:
+    """How good the groups are that were found, and what finding them cost; None where there are no groups.
+
+    before: the groups of the evaluation before. Against the true groups: `matched` and `purity` are percent,
+    `adjusted_rand` is 1 at best; all three are None where true groups are not declared.
+    """
+    found = found_groups(scores)
+    if not found:
+        return None
+    declared = {client: data.roll.declared.get(client) for client in found}
+    both = [(group, declared[client]) for client, group in found.items() if declared[client] is not None]
+    pair = tuple(zip(*both, strict=True)) if both else None
+    sizes = Counter(found.values())
+    return {
+        "matched": metrics.matched(*pair) if pair else None,
+        "purity": metrics.purity(*pair) if pair else None,
+        "adjusted_rand": metrics.adjusted_rand(*pair) if pair else None,
+        "changed": metrics.changed(found, before),
+        "passes_per_client": float(np.mean([scores[client].passes for client in found])),
+        "bytes": traffic.finding,
+        "found": {str(group): sizes[group] for group in sorted(sizes)},
+    }
+
+
+def line(
+    round_: Round,
+    data: FederatedData,
+    traffic: Traffic,
+    notes: Mapping[str, Any],
+    before: Mapping[ClientId, GroupId] | None = None,
+) -> Json:
+    """One line of history.jsonl; `before` are the groups found at the evaluation before."""
     assert round_.scores is not None
     kinds = Counter(fault.split(":", 1)[0] for fault in round_.faults.values())
+    inferred = inference(round_.scores, data, traffic, before or {})
     return {
         "round": round_.number,
         **measure(round_.scores, data),
+        **({} if inferred is None else {"inference": inferred}),
         "bytes": {"up_total": traffic.up, "down_total": traffic.down, "served_total": traffic.served},
         "asked": len(round_.asked),
         "answered": len(round_.answered),
         "faults": dict(sorted(kinds.items())),
         "notes": dict(notes),
     }
+
+
+def measure_unseen(
+    newcomers: Mapping[ClientId, Score],
+    unseen: Mapping[ClientId, Client],
+    trained: Mapping[ClientId, Score],
+    data: FederatedData,
+) -> Json:
+    """Every metric for clients kept out of training, and the percent of them that found the group they belong to.
+
+    What a found group stands for is what most clients in it, of those that took part, truly are.
+    """
+    result = measure(newcomers, data) | {"clients": len(newcomers)}
+    members: dict[GroupId, Counter[GroupId]] = {}
+    for client, found in found_groups(trained).items():
+        group = data.roll.declared.get(client)
+        if group is not None:
+            members.setdefault(found, Counter())[group] += 1
+    stands_for = {found: max(sorted(true), key=true.__getitem__) for found, true in members.items()}
+    right = [
+        stands_for.get(found) == unseen[client].group
+        for client, found in found_groups(newcomers).items()
+        if unseen[client].group is not None
+    ]
+    if right and stands_for:
+        result["right_group"] = 100.0 * sum(right) / len(right)
+    return result
 
 
 def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[Json]:

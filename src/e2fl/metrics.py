@@ -1,4 +1,4 @@
-"""Fairness and utility of anybody's scores: pure functions on arrays, NumPy only.
+"""Fairness and utility of anybody's scores: pure functions on arrays, NumPy and SciPy only.
 
 Accuracies are in percent. Every client weighs the same, however many examples it has; every group weighs the same,
 however many clients it has. Variances are population variances, in percent points squared. docs/metrics.md explains.
@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 
+Labels = Sequence[Any] | NDArray[Any]  # the group of each client
 Numbers = NDArray[np.float64]
 
 
@@ -99,6 +101,56 @@ def protected(unprivileged: Mapping[str, float], privileged: Mapping[str, float]
         "di": score(unprivileged) - score(privileged),
         "spd": positives(unprivileged) - positives(privileged),
     }
+
+
+def matched(found: Labels, true: Labels) -> float:
+    """Percent of clients in the right group, when found groups are matched with true ones one to one.
+
+    The matching is the one that puts most clients in the right group; groups left over on either side match nothing.
+    """
+    table = _contingency(found, true)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return 100.0 * float(table[rows, columns].sum()) / float(table.sum())
+
+
+def purity(found: Labels, true: Labels) -> float:
+    """Percent of clients in the right group, when every found group counts as the true group most of it is of."""
+    table = _contingency(found, true)
+    return 100.0 * float(table.max(axis=1).sum()) / float(table.sum())
+
+
+def adjusted_rand(one: Labels, other: Labels) -> float:
+    """How far two groupings agree, whatever their groups are called: 1 is fully, 0 as chance would have it."""
+    table = _contingency(one, other)
+
+    def pairs(counts: NDArray[np.int64]) -> int:
+        return int((counts * (counts - 1) // 2).sum())
+
+    both, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    everything = pairs(np.array([table.sum()]))
+    expected = rows * columns / everything if everything else 0.0
+    best = (rows + columns) / 2
+    return 1.0 if best == expected else float((both - expected) / (best - expected))
+
+
+def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float:
+    """Percent of those that were in a group before and are in another now; 0 where nobody was in one before."""
+    both = [client for client in now if client in before]
+    return 100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else 0.0
+
+
+def _contingency(one: Labels, other: Labels) -> NDArray[np.int64]:
+    """How many are in each pair of groups."""
+    rows, columns = np.asarray(one), np.asarray(other)
+    if rows.shape != columns.shape or rows.ndim != 1:
+        raise ValueError(f"two groupings of the same clients are needed, not of {rows.shape} and {columns.shape}")
+    if not len(rows):
+        raise ValueError("there is nothing to measure")
+    row_names, row = np.unique(rows, return_inverse=True)
+    column_names, column = np.unique(columns, return_inverse=True)
+    table = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
+    np.add.at(table, (row, column), 1)
+    return table
 
 
 def _numbers(values: ArrayLike) -> Numbers:

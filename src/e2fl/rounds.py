@@ -20,6 +20,7 @@ class Traffic:
     up: int = 0
     down: int = 0
     served: int = 0
+    finding: int = 0  # of those up and down, the bytes that were sent only to find out who is in which group
     exchanges: int = 0  # how often a client was sent something to train from
 
 
@@ -95,14 +96,33 @@ def run(
 
 def _admit(
     algorithm: AnyAlgorithm, state: Any, replies: Replies
-) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
+) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
     """The answers this algorithm takes, and the reasons why others are left out."""
-    answers: dict[ClientId, Message] = {}
     faults = dict(replies.faults)
+    admitted: dict[ClientId, None] = {}
     for client, answer in replies.answers.items():
         try:
             algorithm.check(state, client, answer)
-            answers[client] = answer
+            admitted[client] = None
         except WireError as error:
             faults[client] = f"refused: {error}"
-    return answers, faults
+    return Admitted(replies.answers, admitted), faults
+
+
+@dataclass(frozen=True)
+class Admitted(Mapping[ClientId, Message]):
+    """Some of the answers; none is held here, for all of them may be more than memory holds."""
+
+    answers: Mapping[ClientId, Message]
+    ids: Mapping[ClientId, None]
+
+    def __getitem__(self, client: ClientId) -> Message:
+        if client not in self.ids:
+            raise KeyError(client)
+        return self.answers[client]
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)

@@ -9,10 +9,10 @@ from typing import Any
 
 from e2fl import checkpoint
 from e2fl.checkpoint import Checkpoint
-from e2fl.data import FederatedData
+from e2fl.data import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
-from e2fl.history import Folder, Json, byte_summary, client_rows, line
+from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
 from e2fl.memory import Memories
 from e2fl.rounds import Round, Traffic, run
 from e2fl.simulator import Simulated
@@ -85,6 +85,7 @@ class _Runner:
             memories=Memories(folder.memories if folder else None),
         )
         self.history: list[Json] = []
+        self.found: dict[ClientId, GroupId] = {}  # the groups of the last evaluation
         self.seconds = 0.0
         self.traffic = Traffic()  # as it was after the last whole round
 
@@ -129,7 +130,8 @@ class _Runner:
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
         if done.scores is not None:
             notes = self.algorithm.notes(done.state)
-            measured = line(done, self.data, self.traffic, notes)
+            measured = line(done, self.data, self.traffic, notes, self.found)
+            self.found = found_groups(done.scores)
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
@@ -142,6 +144,7 @@ class _Runner:
             "ever_answered": done.ever_answered,
             "traffic": asdict(self.traffic),
             "seconds": self.seconds,
+            "found": list(self.found.items()),
         }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
         # The checkpoint before this one stays usable, and so must what clients kept then.
@@ -162,13 +165,16 @@ class _Runner:
         self.traffic = Traffic(**found.extra["traffic"])
         self.federation.traffic = replace(self.traffic)
         self.seconds = float(found.extra["seconds"])
+        self.found = {int(client): int(group) for client, group in found.extra["found"]}
         return Round(found.number, found.state, bool(found.extra["ever_answered"]))
 
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
         last = self.history[-1]
         measured: Json = {
-            key: last[key] for key in ("user", "group", "groups", "views", "protected", "notes") if key in last
+            key: last[key]
+            for key in ("user", "group", "groups", "views", "protected", "inference", "notes")
+            if key in last
         }
         summary: Json = {
             "algorithm": self.experiment.algorithm["name"],
@@ -181,7 +187,11 @@ class _Runner:
             "bytes": byte_summary(self.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
+            "inputs": {"shape": list(self.data.shape), "classes": self.data.classes},
         }
+        newcomers = self._newcomers(done)
+        if newcomers is not None:
+            summary["unseen"] = newcomers
         rows = client_rows(done.scores, self.data)
         if self.folder is not None:
             self.folder.write_clients(rows)
@@ -189,6 +199,14 @@ class _Runner:
             self.folder.write_json("summary.json", summary)
             self._save(done)
         return Run(self.experiment, summary, self.history, rows, done.state, self.folder.path if self.folder else None)
+
+    def _newcomers(self, done: Round) -> Json | None:
+        """How clients fare that were kept out of training; None where there are none."""
+        unseen = self.data.unseen()
+        if not unseen:
+            return None
+        assert done.scores is not None
+        return measure_unseen(self.federation.welcome(done.state, unseen), unseen, done.scores, self.data)
 
 
 def read_run(path: Path) -> Run:

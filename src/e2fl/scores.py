@@ -25,6 +25,11 @@ class Tally:
         return 100.0 * self.correct / self.n
 
     @property
+    def positives(self) -> int:
+        """Examples that are of class 1."""
+        return self.true_positive + self.false_negative
+
+    @property
     def mean_loss(self) -> float:
         return self.loss / self.n
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ from e2fl.memory import Memories
 from e2fl.rounds import Replies, Traffic
 from e2fl.scores import Score
 from e2fl.scoring import Scoreboard, do
+from e2fl.spool import Spool
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
@@ -52,13 +53,18 @@ class Simulated:
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
         self.traffic.exchanges += len(inbox)
-        spec = self.learner.model.spec
+        spec = self.algorithm.reply_spec(number, self.learner.model.spec)
+        prepares = number < 1
+        self.traffic.finding += sum(
+            lengths[client] if prepares else message.finding_bytes(self.learner.model.spec)
+            for client, message in inbox.items()
+        )
         errors: dict[ClientId, Exception] = {}
 
         def work(number_of: ClientId) -> bytes | None:
             try:
                 client = self._client(number_of, number)
-                learner = replace(self.learner, number=number, client=number_of)
+                learner = replace(self.learner, number=number, client=number_of, passes=[])
                 answer: Message = self.algorithm.train(delivered[number_of], client, learner)
                 self.memories.store(number_of, number, client.memory)
                 return answer.to_bytes(spec)
@@ -66,15 +72,16 @@ class Simulated:
                 errors[number_of] = error
                 return None
 
-        answers: dict[ClientId, Message] = {}
+        answers: Spool[Message] = Spool(self.algorithm.up, spec)
         faults: dict[ClientId, str] = {}
         for client, raw in self._each(work, sorted(inbox)):
             if raw is None:
                 faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
                 continue
             self.traffic.up += len(raw)
+            self.traffic.finding += len(raw) if prepares else 0
             try:
-                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+                answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         if inbox and len(errors) == len(inbox):
@@ -93,7 +100,23 @@ class Simulated:
             tests[number_of] = (client.test, client.group)
             return self.algorithm.use(delivered[number_of], client, learner), sum(learner.passes)
 
-        used = dict(self._each(look, sorted(inbox)))
+        return self._score(dict(self._each(look, sorted(inbox))), tests)
+
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
+        """Clients that never took part try what they are given."""
+
+        def look(number_of: ClientId) -> tuple[Uses, float]:
+            learner = replace(self.learner, number=0, client=number_of, passes=[])
+            newcomer = replace(clients[number_of], memory={})
+            return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
+
+        tests = {number: (client.test, client.group) for number, client in clients.items()}
+        return self._score(dict(self._each(look, sorted(clients))), tests)
+
+    def _score(
+        self, used: Mapping[ClientId, tuple[Uses, float]], tests: Mapping[ClientId, tuple[Examples, GroupId | None]]
+    ) -> dict[ClientId, Score]:
+        """How each client fares with what it uses; equal work is done once."""
         board = Scoreboard()
         for client, (uses, _) in used.items():
             for use in uses.views.values():

@@ -61,6 +61,10 @@ class Message:
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
 
+    def finding_bytes(self, model: ModelSpec) -> int:
+        """How many of these bytes are there only for a client to find its group."""
+        return 0
+
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
         """The message in these bytes, or `WireError`."""
@@ -122,7 +126,8 @@ def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
     return ranking
 
 
-def _mask_size(model: ModelSpec) -> int:
+def mask_size(model: ModelSpec) -> int:
+    """Bytes of one mask, a bit an edge."""
     return sum((layer.edges + 7) // 8 for layer in model.layers)
 
 
@@ -142,7 +147,8 @@ def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
     return mask
 
 
-def _weights_size(model: ModelSpec) -> int:
+def weights_size(model: ModelSpec) -> int:
+    """Bytes of one dense model."""
     return 4 * model.edges
 
 
@@ -180,8 +186,8 @@ _NUMBERS = {int: "i", float: "d"}  # as they stand in the header
 _SCALARS = {int: _number_item("<i"), float: _number_item("<d")}  # as they stand in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
     Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking),
-    Mask: _Item("mask", _mask_size, _write_mask, _read_mask),
-    Params: _Item("weights", _weights_size, _write_weights, _read_weights),
+    Mask: _Item("mask", mask_size, _write_mask, _read_mask),
+    Params: _Item("weights", weights_size, _write_weights, _read_weights),
 }
 
 

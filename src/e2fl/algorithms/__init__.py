@@ -5,16 +5,28 @@ To add one: write a subclass of `Algorithm` in a file of its own and one line in
 
 from typing import Any
 
+from e2fl.algorithms.afl import AFL
 from e2fl.algorithms.base import Algorithm, Use, Uses
+from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.e2fl import E2FL, FRL
+from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
+from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
+from e2fl.algorithms.qffl import QFFL
+from e2fl.algorithms.term import TERM
 
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # the runtimes take all of them, whatever their messages are
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "local": Local,
     "fedavg": FedAvg,
+    "qffl": QFFL,
+    "ifca": IFCA,
+    "fairfed": FairFed,
+    "ditto": Ditto,
+    "afl": AFL,
+    "term": TERM,
     "frl": FRL,
     "e2fl": E2FL,
 }

@@ -5,10 +5,11 @@ back. So it can be saved, compared, replayed and resumed. The runtimes (`simulat
 know no algorithm by name.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ import torch
 from e2fl.data.federated import Client, ClientId, GroupId, Roll
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
+from e2fl.models import Model, ModelSpec, Params
 from e2fl.ranking import Mask
 from e2fl.wire import Message
 
@@ -65,6 +66,16 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         if self.clients_per_round < 1:
             raise ConfigError(f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}")
 
+    @classmethod
+    def state_type(cls) -> type[Any]:
+        """The class of this algorithm's states."""
+        for base in cls.__mro__:
+            for generic in getattr(base, "__orig_bases__", ()):
+                found = get_args(generic)[0] if get_origin(generic) is Algorithm else None
+                if isinstance(found, type):
+                    return found
+        raise TypeError(f"{cls.__name__} does not say what its states are: derive it from Algorithm[State, ...]")
+
     # On the server.
 
     @abstractmethod
@@ -86,6 +97,10 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
 
     def check(self, state: State, client: ClientId, reply: Up) -> None:
         """Raise `WireError` if a reply, though well formed, is not one this client may send."""
+
+    def reply_spec(self, number: int, model: ModelSpec) -> ModelSpec:
+        """What the replies of a round are about: the whole model, or only some of its layers."""
+        return model
 
     @abstractmethod
     def aggregate(self, state: State, replies: Mapping[ClientId, Up]) -> State:
@@ -113,6 +128,10 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     def use(self, message: Served, client: Client, learner: Learner) -> Uses:
         """The models this client predicts with, its own first."""
 
+    def welcome(self, state: State, client: Client, learner: Learner) -> Uses:
+        """The same for a client that never took part: found from its own data and what the server knows."""
+        return self.use(self.serve(state, [client.id])[client.id], client, learner)
+
 
 def everybody_gets(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
     """The same message for all."""
@@ -129,6 +148,12 @@ def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
             sums.add_(params[name], alpha=weight / total)
         mean[name] = sums.float()
     return mean
+
+
+def refuse_no_loss(loss: float) -> None:
+    """A loss that is no finite number, or below 0, would spoil whatever it is weighed with."""
+    if not (math.isfinite(loss) and loss >= 0):
+        raise WireError(f"a reply claims a loss of {loss}")
 
 
 def refuse_no_examples(examples: int) -> None:

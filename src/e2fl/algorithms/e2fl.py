@@ -8,7 +8,7 @@ same non-negative start scores; a group without a ballot in a round is treated a
 a client get one ballot each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,12 +17,12 @@ import numpy as np
 from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Roll
 from e2fl.errors import ConfigError, WireError
-from e2fl.grouping import Grouping, Known, One
+from e2fl.grouping import Grouping, Known, One, RankClustering
 from e2fl.learning import Learner
-from e2fl.models import Model
+from e2fl.models import Model, ModelSpec
 from e2fl.ranking import Mask, Ranking, mask_layers, vote_layers
 from e2fl.scores import NO_GROUP
-from e2fl.wire import Message
+from e2fl.wire import Message, mask_size
 
 ABSENT = ("carry_forward", "present_only", "init_vote")
 INSIDE = ("each", "majority")
@@ -34,6 +34,9 @@ class Invitation(Message):
 
     ranking: Ranking
     masks: tuple[Mask, ...]
+
+    def finding_bytes(self, model: ModelSpec) -> int:
+        return len(self.masks) * mask_size(model)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ class Rankings:
     count: int  # of groups
     keep: float
     seed: int
+    origin: Ranking = field(default_factory=dict)  # what clients start from to be clustered, where they are
+    centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # what clustering found
+    facts: dict[str, float] = field(default_factory=dict)  # figures about it
 
     def shown(self, group: GroupId) -> Ranking:
         """What a group looks like from outside."""
@@ -94,6 +100,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def start(self, model: Model, roll: Roll, seed: int) -> Rankings:
         overall = model.supernet(seed).ranking
         count = self.grouping.count(roll)
+        self.grouping.reads(model.spec)  # a layer that is not there is a mistake to be told now
         return Rankings(
             overall=overall,
             groups=dict.fromkeys(range(count), overall) if self.absent == "init_vote" else {},
@@ -106,7 +113,12 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             count=count,
             keep=model.keep,
             seed=seed,
+            origin=overall if self.grouping.clusters else {},
         )
+
+    def reply_spec(self, number: int, model: ModelSpec) -> ModelSpec:
+        # A ballot that is only clustered carries the layers that clustering looks at: far fewer bytes.
+        return self.grouping.reads(model) if self.grouping.clusters and number < 1 else model
 
     def select(self, state: Rankings, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
         return super().select(state, roll, number, rng) if state.prepared else list(roll.ids)
@@ -115,7 +127,13 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         masks: tuple[Mask, ...] = ()
         if self.grouping.infers:
             masks = tuple(mask_layers(state.shown(group), state.keep) for group in range(state.count))
-        return everybody_gets(Invitation(state.overall, masks), clients)
+        late = [client for client in clients if self._is_late(state, client)]
+        # Whoever missed the clustering starts where everybody else did, or its ballot would not compare.
+        again = everybody_gets(Invitation(state.origin, ()), late) if late else {}
+        return everybody_gets(Invitation(state.overall, masks), clients) | again
+
+    def _is_late(self, state: Rankings, client: ClientId) -> bool:
+        return self.grouping.clusters and state.prepared and client not in state.assigned
 
     def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
         parts = self._parts(message.masks, client, learner)
@@ -138,7 +156,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         if len(set(reply.groups)) != len(reply.groups):
             raise WireError("a reply votes twice in one group")
         for group in reply.groups:
-            if group == NO_GROUP and (client in state.assigned or not state.prepared):
+            if group == NO_GROUP and (client in state.assigned or self.grouping.clusters):
                 continue
             if not 0 <= group < state.count:
                 raise WireError(f"a reply votes in group {group}; there are groups 0 to {state.count - 1}")
@@ -149,24 +167,37 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         if not replies:
             return state
         if not state.prepared:
-            ballots = {client: reply.rankings[0] for client, reply in replies.items()}
-            assigned = self.grouping.cluster(ballots, state.count, state.seed)
-            return replace(state, assigned=assigned, prepared=True)
-
-        cast: dict[GroupId, list[Ranking]] = {}
-        said: dict[ClientId, GroupId] = {}
-        for client, reply in replies.items():
-            for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                place = state.assigned[client] if group == NO_GROUP else group
-                cast.setdefault(place, []).append(ranking)
-            if self.grouping.infers:
-                said[client] = reply.groups[0]
-        elected = {group: vote_layers(cast[group]) for group in sorted(cast)}
+            found = self.grouping.cluster(FirstRankings(replies), state.count, state.seed)
+            return replace(state, assigned=found.assigned, centroids=found.centroids, facts=found.facts, prepared=True)
+        late = {client: reply for client, reply in replies.items() if self._is_late(state, client)}
+        if late:
+            return self._admit(state, late, replies)
+        said = self._said(state, replies)
+        elected = elect(state.assigned | said, replies)
         groups = state.groups | elected
         # One vote a group, however many clients it has: this is what makes a small group count.
         voting = elected if self.absent == "present_only" else groups
         overall = vote_layers(voting[group] for group in sorted(voting))
         return replace(state, overall=overall, groups=groups, assigned=state.assigned | said)
+
+    def _admit(
+        self, state: Rankings, late: Mapping[ClientId, Ballots], replies: Mapping[ClientId, Ballots]
+    ) -> Rankings:
+        """Find the groups of clients that were not clustered; they vote from the next time on."""
+        found = {
+            client: self.grouping.nearest(reply.rankings[0], state.centroids, state.seed)
+            for client, reply in late.items()
+        }
+        others = {client: reply for client, reply in replies.items() if client not in late}
+        return replace(self.aggregate(state, others), assigned=dict(sorted((state.assigned | found).items())))
+
+    def _said(self, state: Rankings, replies: Mapping[ClientId, Ballots]) -> dict[ClientId, GroupId]:
+        """The groups that clients found, or, where they could only guess among random masks, the server."""
+        if not self.grouping.infers:
+            return {}
+        if self.grouping.warm and not state.groups:
+            return RankClustering(groups=state.count).cluster(FirstRankings(replies), state.count, state.seed).assigned
+        return {client: reply.groups[0] for client, reply in replies.items()}
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         overall = mask_layers(state.overall, state.keep)
@@ -186,14 +217,50 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         if len(masks) == 1:
             ((own, mask),) = masks.items()
             return Uses({"group": Use(mask), "global": overall}, own)
+        declared = self.grouping.declared(Roll({client.id: client.group})).get(client.id)
+        if declared in masks:
+            return Uses({"group": Use(masks[declared]), "global": overall}, declared)
         return Uses({"group": Use(message.overall, by_group=masks), "global": overall})
+
+    def welcome(self, state: Rankings, client: Client, learner: Learner) -> Uses:
+        if self._is_late(state, client.id):
+            invitation = self.broadcast(state, [client.id])[client.id]
+            state = self.aggregate(state, {client.id: self.train(invitation, client, replace(learner, number=0))})
+        return super().welcome(state, client, learner)
 
     def models(self, state: Rankings) -> Mapping[str, Mask]:
         masks = {f"group{group}": mask_layers(ranking, state.keep) for group, ranking in sorted(state.groups.items())}
         return {"global": mask_layers(state.overall, state.keep)} | masks
 
     def notes(self, state: Rankings) -> Mapping[str, Any]:
-        return {"groups_seen": sorted(state.groups)}
+        clustering = {"clustering": dict(state.facts)} if state.facts else {}
+        return {"groups_seen": sorted(state.groups)} | clustering
+
+
+class FirstRankings(Mapping[ClientId, Ranking]):
+    """The first ranking of each reply, read when it is asked for: replies may be more than memory holds."""
+
+    def __init__(self, replies: Mapping[ClientId, Ballots]):
+        self.replies = replies
+
+    def __getitem__(self, client: ClientId) -> Ranking:
+        return self.replies[client].rankings[0]
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.replies)
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+
+def elect(assigned: Mapping[ClientId, GroupId], replies: Mapping[ClientId, Ballots]) -> dict[GroupId, Ranking]:
+    """The vote of each group; a ballot counts where the server knows its client belongs, else where it says."""
+    cast: dict[GroupId, list[Ranking]] = {}
+    for client, reply in replies.items():
+        for group, ranking in zip(reply.groups, reply.rankings, strict=True):
+            place = assigned[client] if len(reply.groups) == 1 and client in assigned else group
+            cast.setdefault(place, []).append(ranking)
+    return {group: vote_layers(cast[group]) for group in sorted(cast)}
 
 
 @dataclass(frozen=True)

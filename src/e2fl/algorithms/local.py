@@ -63,3 +63,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
 
     def use(self, message: Nothing, client: Client, learner: Learner) -> Uses:
         return Uses({"own": Use(client.memory.get("own", learner.initial))})
+
+    def welcome(self, state: Alone, client: Client, learner: Learner) -> Uses:
+        self.train(Nothing(), client, learner)
+        return super().welcome(state, client, learner)

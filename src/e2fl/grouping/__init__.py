@@ -3,12 +3,29 @@
 To add a way: write a subclass of `Grouping` and one line in `GROUPINGS`.
 """
 
-from e2fl.grouping.base import Grouping
+from e2fl.grouping.base import Clustering, Grouping
+from e2fl.grouping.entropy import Binary, OneShot
 from e2fl.grouping.known import Known, One
+from e2fl.grouping.lowest_loss import LowestLoss
+from e2fl.grouping.rank_clustering import RankClustering
 
 GROUPINGS: dict[str, type[Grouping]] = {
     "known": Known,
     "one": One,
+    "rank_clustering": RankClustering,
+    "lowest_loss": LowestLoss,
+    "one_shot": OneShot,
+    "binary": Binary,
 }
 
-__all__ = ["GROUPINGS", "Grouping", "Known", "One"]
+__all__ = [
+    "GROUPINGS",
+    "Binary",
+    "Clustering",
+    "Grouping",
+    "Known",
+    "LowestLoss",
+    "One",
+    "OneShot",
+    "RankClustering",
+]

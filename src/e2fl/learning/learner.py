@@ -67,6 +67,11 @@ class Learner:
     client: int = 0
     passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of this round, before any schedule within it."""
+        return self.settings.rate(self.number, 0, self.settings.epochs)
+
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
         """Edge-popup from this ranking: train scores dealt out in its order, rank them again.
 
@@ -142,11 +147,12 @@ class Learner:
         return self.supernet.subnetwork(cast(Mask, model))
 
     def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
-        """How the mean entropy of the outputs of an even mixture of masks changes with each mask's share."""
-        mixed = {
-            name: weight * (sum(torch.from_numpy(mask[name]).float() for mask in masks) / len(masks)).view(weight.shape)  # type: ignore[union-attr]  # masks is not empty
-            for name, weight in self.supernet.weights.items()
-        }
+        """How the mean entropy of the outputs of an even mixture of masks changes with each mask's share.
+
+        One pass forward and back over the examples, however many masks there are; labels are not looked at.
+        """
+        frozen = self.supernet.weights
+        mixed = {name: weight * _shares(masks, name).view(weight.shape) for name, weight in frozen.items()}
         slope: Params = {name: torch.zeros_like(weight) for name, weight in mixed.items()}
         for rows in _chunks(len(examples)):
             leaves = {name: weight.to(self.engine.device).requires_grad_() for name, weight in mixed.items()}
@@ -154,10 +160,12 @@ class Learner:
             entropy = -(logs.exp() * logs).sum() / len(examples)
             for name, value in zip(leaves, torch.autograd.grad(entropy, list(leaves.values())), strict=True):
                 slope[name] += value.cpu()
-        weighted = {name: (slope[name] * weight).view(-1).double() for name, weight in self.supernet.weights.items()}
-        return np.array(
-            [sum(float(weighted[name][torch.from_numpy(mask[name])].sum()) for name in weighted) for mask in masks]
-        )
+        gradient = np.zeros(len(masks))
+        for name, weight in frozen.items():
+            # Summed in double precision: the masks differ little, and so do their slopes.
+            edges = (slope[name] * weight).view(-1).double().numpy()
+            gradient += [float(np.dot(edges, mask[name].astype(np.float64))) for mask in masks]
+        return gradient
 
     def _batches(
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
@@ -176,3 +184,11 @@ def _chunks(count: int, start: int = 0) -> Iterator[slice]:
     """Runs of at most SCORING_BATCH examples, from `start` on."""
     for first in range(start, start + count, SCORING_BATCH):
         yield slice(first, min(first + SCORING_BATCH, start + count))
+
+
+def _shares(masks: Sequence[Mask], layer: str) -> torch.Tensor:
+    """The fraction of these masks that keep each edge of a layer."""
+    counts = np.zeros(len(masks[0][layer]), dtype=np.float32)
+    for mask in masks:
+        counts += mask[layer]
+    return torch.from_numpy(counts / np.float32(len(masks)))

@@ -26,6 +26,7 @@ class Toy(FederatedData):
     noise: float = 0.4
     inside: bool = False  # groups lie inside every client
     image: bool = False  # inputs are 4 x 4 images instead of 16 numbers
+    styles: bool = False  # groups see the inputs in another order, instead of calling classes by other names
     held_out: int = 0  # clients kept out of training
 
     name = "toy"
@@ -60,7 +61,10 @@ class Toy(FederatedData):
             if self.inside
             else np.full(self.examples, number % self.groups)
         )
-        y = (cloud + group) % self.classes
+        if self.styles:
+            turns = [stream(self.seed, "toy style", style).permutation(FEATURES) for style in range(self.groups)]
+            x = x[np.arange(self.examples)[:, None], np.stack(turns)[group]]
+        y = cloud if self.styles else (cloud + group) % self.classes
         shaped = x.reshape(self.examples, *self.shape).astype(np.float32)
         return Examples(shaped, y.astype(np.int64), group.astype(np.int64) if self.inside else None)
 

@@ -1,0 +1,134 @@
+"""AFL: one model for the worst mixture of clients, or of groups, that there could be.
+
+Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full gradients.
+Departures: everybody takes part in every round and sends the exact gradient of all its examples, so there is no
+sampling noise and `clients_per_round` has no say; whoever does not answer adds no loss in that round.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, refuse_no_examples, refuse_no_loss
+from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.errors import ConfigError
+from e2fl.learning import Learner
+from e2fl.models import Model, Params
+from e2fl.wire import Message, Weights
+
+OVER = ("clients", "groups")
+
+
+@dataclass(frozen=True)
+class Slope(Message):
+    """The gradient and the loss of the model that came, over all examples."""
+
+    gradient: Params
+    loss: float
+    examples: int
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The model, the mean of all models so far, and how much each part of the mixture counts."""
+
+    params: Params
+    mean: Params
+    rounds: int
+    part_of: dict[ClientId, int]  # a client by itself, or the group it declares
+    shares: tuple[float, ...]  # of the parts; lambda in the paper
+
+
+@dataclass(frozen=True)
+class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
+    learning_rate: float = 0.1  # of the weights
+    mixture_rate: float = 0.1  # of the mixture
+    over: str = "clients"  # or groups: what the mixture is made of
+
+    down: ClassVar[type[Message]] = Weights
+    up: ClassVar[type[Message]] = Slope
+    served: ClassVar[type[Message]] = Weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("learning_rate", "mixture_rate"):
+            rate = getattr(self, name)
+            if not (math.isfinite(rate) and rate > 0):
+                raise ConfigError(f"algorithm.{name} must be above 0, not {rate}")
+        if self.over not in OVER:
+            raise ConfigError(f"algorithm.over is one of {', '.join(OVER)}; not '{self.over}'")
+
+    def start(self, model: Model, roll: Roll, seed: int) -> Mixture:
+        initial = model.initial_weights(seed)
+        part_of = {client: place for place, client in enumerate(roll.ids)}
+        if self.over == "groups":
+            declared = {client: group for client, group in roll.declared.items() if group is not None}
+            if len(declared) < len(roll):
+                raise ConfigError("algorithm.over = 'groups' needs clients that declare a group; use 'clients'")
+            names = sorted(set(declared.values()))
+            part_of = {client: names.index(declared[client]) for client in roll.ids}
+        parts = max(part_of.values()) + 1
+        return Mixture(initial, initial, 0, part_of, (1 / parts,) * parts)
+
+    def select(self, state: Mixture, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
+        return list(roll.ids)
+
+    def broadcast(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+        return everybody_gets(Weights(state.params), clients)
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Slope:
+        gradient = learner.gradient(message.params, client.train)
+        return Slope(gradient, learner.loss(message.params, client.train), len(client.train))
+
+    def check(self, state: Mixture, client: ClientId, reply: Slope) -> None:
+        refuse_no_loss(reply.loss)
+        refuse_no_examples(reply.examples)
+
+    def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
+        if not replies:
+            return state
+        examples = np.zeros(len(state.shares))
+        for client, reply in replies.items():
+            examples[state.part_of[client]] += reply.examples
+        losses = np.zeros(len(state.shares))
+        slope = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in state.params.items()}
+        for client, reply in replies.items():
+            part = state.part_of[client]
+            weight = reply.examples / examples[part]  # a part's loss is that of all its examples
+            losses[part] += weight * reply.loss
+            for name, value in reply.gradient.items():
+                slope[name].add_(value, alpha=state.shares[part] * weight)
+        params = {
+            name: (value.double() - self.learning_rate * slope[name]).float() for name, value in state.params.items()
+        }
+        shares = project(np.asarray(state.shares) + self.mixture_rate * losses)
+        done = state.rounds + 1
+        mean = {name: value + (params[name] - value) / done for name, value in state.mean.items()}
+        return Mixture(params, mean, done, state.part_of, tuple(shares.tolist()))
+
+    def serve(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+        return everybody_gets(Weights(state.mean), clients)
+
+    def models(self, state: Mixture) -> Mapping[str, Params]:
+        return {"global": state.mean, "last": state.params}
+
+    def notes(self, state: Mixture) -> Mapping[str, Any]:
+        return {"largest_share": max(state.shares), "parts_that_count": sum(share > 0 for share in state.shares)}
+
+    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
+        return Uses({"global": Use(message.params)})
+
+
+def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest point whose entries are not negative and add up to 1."""
+    falling = np.sort(point)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
+    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry always exceeds its own excess
+    nearest: NDArray[np.float64] = np.maximum(point - excess[kept], 0)
+    nearest /= nearest.sum()
+    return nearest

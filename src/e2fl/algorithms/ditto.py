@@ -1,0 +1,42 @@
+"""Ditto: each client keeps a model of its own, held near the shared one.
+
+Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1 with FedAvg for
+the shared model. Departures: the personal model is trained for as many epochs as the shared one; the pull is one number
+for all clients, not the best of several on each client's held-out data.
+"""
+
+import math
+from dataclasses import dataclass
+
+from e2fl.algorithms.base import Use, Uses
+from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.data.federated import Client
+from e2fl.errors import ConfigError
+from e2fl.learning import Learner
+from e2fl.wire import Weights
+
+
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    pull: float = 1.0  # lambda in the paper: 0 is training alone, large is FedAvg
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.pull) and self.pull >= 0):
+            raise ConfigError(f"algorithm.pull must be 0 or more, not {self.pull}")
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Update:
+        own = client.memory.get("own", message.params)
+        client.memory["own"] = learner.fit(
+            own, client.train, toward=message.params, pull=self.pull, purpose="batches of the own model"
+        )
+        return super().train(message, client, learner)
+
+    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
+        shared = Use(message.params)
+        own = client.memory.get("own")
+        return Uses({"own": shared if own is None else Use(own), "global": shared})
+
+    def welcome(self, state: Shared, client: Client, learner: Learner) -> Uses:
+        self.train(self.broadcast(state, [client.id])[client.id], client, learner)
+        return super().welcome(state, client, learner)

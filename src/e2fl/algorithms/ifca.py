@@ -1,0 +1,195 @@
+"""IFCA: one model for each group; a client trains the one that fits its data best.
+
+Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1, with model averaging
+(the paper's option II, the default here) or gradient averaging (option I). The groups' models start from different
+random weights. Departures: a restart is judged after `trial_rounds` rounds, by the mean training loss of that round's
+clients, and the best one goes on; `oracle_groups` gives each client the group it declares instead of the one it would
+choose, which is federated averaging within every group.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from e2fl.algorithms.base import Algorithm, Use, Uses, average, everybody_gets, refuse_no_examples, refuse_no_loss
+from e2fl.data.federated import Client, ClientId, GroupId, Roll
+from e2fl.errors import ConfigError, DataError, WireError
+from e2fl.grouping.base import refuse_count
+from e2fl.grouping.lowest_loss import lowest_loss
+from e2fl.learning import Learner
+from e2fl.models import Model, ModelSpec, Params
+from e2fl.wire import Message, weights_size
+
+AVERAGING = ("model", "gradient")
+
+
+@dataclass(frozen=True)
+class Choice(Message):
+    """The models of all groups."""
+
+    models: tuple[Params, ...]
+
+    def finding_bytes(self, model: ModelSpec) -> int:
+        return (len(self.models) - 1) * weights_size(model)
+
+
+@dataclass(frozen=True)
+class Chosen(Message):
+    """The group chosen, its loss there, and the model trained from it, or the gradient and the rate to step with."""
+
+    params: Params
+    group: int
+    examples: int
+    loss: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One start: the groups' models, and the mean training loss of the clients that saw them last."""
+
+    models: tuple[Params, ...]
+    loss: float
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The models in use, the starts that are still to be tried, and the best that was."""
+
+    current: Trial
+    waiting: tuple[Trial, ...]
+    best: Trial | None
+    rounds: int  # since the current start was taken up
+    chosen: tuple[int, ...]  # clients that chose each group, in the last round
+    ever: tuple[int, ...]  # and since the current start was taken up
+
+
+@dataclass(frozen=True)
+class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
+    groups: int | None = None  # how many; default: as many as the data declares
+    averaging: str = "model"  # or gradient: one step a round, on the server
+    weighted: bool = False  # by the number of examples, where models are averaged
+    restarts: int = 1  # starts to try; the best goes on
+    trial_rounds: int = 10  # how long each is tried, where there are several
+    oracle_groups: bool = False  # each client trains the model of the group it declares
+
+    down: ClassVar[type[Message]] = Choice
+    up: ClassVar[type[Message]] = Chosen
+    served: ClassVar[type[Message]] = Choice
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.averaging not in AVERAGING:
+            raise ConfigError(f"algorithm.averaging is one of {', '.join(AVERAGING)}; not '{self.averaging}'")
+        for name in ("restarts", "trial_rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"algorithm.{name} must be at least 1, not {getattr(self, name)}")
+
+    def start(self, model: Model, roll: Roll, seed: int) -> Groups:
+        count = roll.groups if self.groups is None else self.groups
+        if self.groups is None and count < 1:
+            raise ConfigError("this data declares no groups; say how many with algorithm.groups")
+        if self.oracle_groups and (roll.groups > count or any(group is None for group in roll.declared.values())):
+            raise ConfigError(f"algorithm.oracle_groups needs clients that declare one of {count} groups")
+        refuse_count(count, roll, "algorithm.groups")
+        first, *others = (
+            Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
+            for start in range(self.restarts)
+        )
+        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count)
+
+    def rounds(self, asked: int, roll: Roll) -> int:
+        """As many as asked for with the start that is kept, and the trials of the others."""
+        if self.restarts > 1 and self.trial_rounds > asked:
+            raise ConfigError(f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds")
+        return asked + (self.restarts - 1) * self.trial_rounds
+
+    def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+        return everybody_gets(Choice(state.current.models), clients)
+
+    def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
+        group, loss = self._choose(message, client, learner)
+        model, n, rate = message.models[group], len(client.train), learner.rate
+        if self.averaging == "gradient":
+            return Chosen(learner.gradient(model, client.train), group, n, loss, rate)
+        return Chosen(learner.fit(model, client.train), group, n, loss, rate)
+
+    def _choose(self, message: Choice, client: Client, learner: Learner) -> tuple[GroupId, float]:
+        if not self.oracle_groups:
+            return lowest_loss(message.models, client, learner)
+        if client.group is None:
+            raise DataError(f"client {client.id} declares no group; algorithm.oracle_groups needs one")
+        return client.group, learner.loss(message.models[client.group], client.train)
+
+    def check(self, state: Groups, client: ClientId, reply: Chosen) -> None:
+        refuse_no_examples(reply.examples)
+        refuse_no_loss(reply.loss)
+        if not 0 <= reply.group < len(state.current.models):
+            raise WireError(f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}")
+        if not (math.isfinite(reply.learning_rate) and reply.learning_rate > 0):
+            raise WireError(f"a reply asks for a step of the size {reply.learning_rate}")
+
+    def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
+        if not replies:
+            return state
+        by_group: dict[GroupId, list[Chosen]] = {}
+        for reply in replies.values():
+            by_group.setdefault(reply.group, []).append(reply)
+        models = list(state.current.models)
+        for group, chosen in by_group.items():  # a group nobody chose stays as it is
+            models[group] = self._merged(models[group], chosen, len(replies))
+        loss = sum(reply.loss for reply in replies.values()) / len(replies)
+        counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
+        return self._next_trial(
+            replace(
+                state,
+                current=Trial(tuple(models), loss),
+                rounds=state.rounds + 1,
+                chosen=counts,
+                ever=tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
+            )
+        )
+
+    def _merged(self, model: Params, chosen: Sequence[Chosen], everybody: int) -> Params:
+        if self.averaging == "model":
+            weights = [reply.examples if self.weighted else 1 for reply in chosen]
+            return average([reply.params for reply in chosen], weights)
+        stepped = {name: value.double() for name, value in model.items()}
+        for reply in chosen:
+            for name, gradient in reply.params.items():
+                # Divided by all clients of the round, not by those of the group: as in the paper.
+                stepped[name] -= (reply.learning_rate / everybody) * gradient.double()
+        return {name: value.to(torch.float32) for name, value in stepped.items()}
+
+    def _next_trial(self, state: Groups) -> Groups:
+        """The same, or, when a trial is over, the next start; after the last, the best of all."""
+        if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
+            return state
+        best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
+        if state.waiting:
+            nobody = (0,) * len(state.chosen)
+            return Groups(state.waiting[0], state.waiting[1:], best, 0, nobody, nobody)
+        return replace(state, current=best, best=None)
+
+    def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+        return everybody_gets(Choice(state.current.models), clients)
+
+    def use(self, message: Choice, client: Client, learner: Learner) -> Uses:
+        if self.oracle_groups and client.group is not None:
+            return Uses({"group": Use(message.models[client.group])}, client.group)
+        group, _ = lowest_loss(message.models, client, learner)
+        return Uses({"group": Use(message.models[group])}, group)
+
+    def models(self, state: Groups) -> Mapping[str, Params]:
+        return {f"group{group}": model for group, model in enumerate(state.current.models)}
+
+    def notes(self, state: Groups) -> Mapping[str, Any]:
+        return {
+            "chosen": list(state.chosen),
+            "chosen_ever": list(state.ever),
+            "groups_nobody_chose": sum(count == 0 for count in state.ever),
+            "starts_waiting": len(state.waiting),
+        }

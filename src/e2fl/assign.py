@@ -1,0 +1,78 @@
+"""A client that was never trained with: its group and its model, from what a run saved."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2fl import checkpoint
+from e2fl.algorithms import Use
+from e2fl.data.federated import Client, Examples, GroupId
+from e2fl.errors import DataError, RunError
+from e2fl.experiment import from_dict
+from e2fl.history import Folder
+from e2fl.models import Model, Params
+from e2fl.scores import Tally, total
+from e2fl.scoring import Scoreboard, do
+
+NEWCOMER = -1  # no client of a run has this number
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """What a newcomer is given: its group, where the algorithm has groups, and the model it should use.
+
+    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the newcomer, `by_group` has
+    the weights for the rows of each group. score: how the model fares on the newcomer's test examples, if it has some.
+    """
+
+    group: GroupId | None
+    params: Params
+    by_group: dict[GroupId, Params]
+    model: Model
+    score: Tally | None
+
+
+def assign(
+    folder: str | Path, train: Examples, *, test: Examples | None = None, group: GroupId | None = None
+) -> Assigned:
+    """The group and the model of a client that was never trained with, from the folder of a finished run.
+
+    train: its examples; labels are needed by algorithms that look at losses or train. group: the group it declares, for
+    algorithms that go by what clients declare. Nothing in the folder is changed, and the same data always gives the
+    same answer.
+    """
+    path = Path(folder)
+    if not len(train):
+        raise DataError("a newcomer needs at least one training example to find its group with")
+    summary = Folder(path).read_summary()
+    experiment = from_dict(tomllib.loads((path / "config.toml").read_text(encoding="utf-8")))
+    shape, classes = tuple(summary["inputs"]["shape"]), int(summary["inputs"]["classes"])
+    for name, examples in (("training", train), ("test", test)):
+        if examples is not None and tuple(examples.x.shape[1:]) != shape:
+            raise DataError(
+                f"{name} examples have the shape {tuple(examples.x.shape[1:])}; the run was made with {shape}"
+            )
+    algorithm = experiment.build_algorithm()
+    found = checkpoint.latest(path / "checkpoint", algorithm.state_type())
+    if found is None:
+        raise RunError(f"{path} holds no whole checkpoint to take the state from")
+    model = experiment.build_model_for(shape, classes)
+    learner = dataclasses.replace(experiment.build_learner(model), number=0, client=NEWCOMER)
+    newcomer = Client(NEWCOMER, train, test if test is not None else train, group)
+    uses = algorithm.welcome(found.state, newcomer, learner)
+    own: Use = next(iter(uses.views.values()))
+    score = None
+    if test is not None and len(test):
+        board = Scoreboard()
+        board.plan(own, test)
+        for job in board.jobs():
+            board.settle(job, do(job, learner))
+        score = total(board.result(own, test, group).values())
+    return Assigned(
+        uses.group,
+        learner.weights_of(own.model),
+        {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
+        model,
+        score,
+    )

@@ -1,0 +1,172 @@
+"""Rank clustering: the server groups clients whose rankings are alike, once, before the first round.
+
+E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule for a distance and a vote of the
+members for a centre. Departures, where the paper is silent: it stops when nothing changes; a group that stays empty
+takes the client that fits its own group worst; of several starts the one with the smallest sum of distances is kept.
+Because a vote does not minimise the footrule, that sum may rise from one step to the next.
+
+The ballots of this preparation carry only the layers that are looked at, so that much fewer bytes are sent than
+in a training round; a client that sends none is asked for it when its turn to train comes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl import compiled, metrics
+from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.errors import ConfigError
+from e2fl.grouping.base import Clustering, Grouping, refuse_count
+from e2fl.grouping.table import Centroids, Table, View, views
+from e2fl.models import Layer, ModelSpec
+from e2fl.randomness import stream
+from e2fl.ranking import Ranking
+
+STARTS = ("random", "spread")
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Where one start ended: the group of every client, the centroids, and the sum of distances to them."""
+
+    assigned: NDArray[np.int64]
+    centroids: Centroids
+    cost: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class RankClustering(Grouping):
+    """The server clusters one ballot of every client before round 1; nothing is asked of clients later."""
+
+    groups: int = 2
+    layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, else all
+    normalise: bool = False  # let every layer count alike; else large layers dominate
+    restarts: int = 10  # starts; the one with the smallest sum of distances is kept
+    steps: int = 20  # at most, for each start
+    start: str = "random"  # or spread: each centre as far as can be from those before it; reaches small groups
+    sample_edges: int = 0  # look only at so many edges of each layer, drawn at random; 0: all
+
+    clusters: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "restarts", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"algorithm.grouping.{name} must be at least 1, not {getattr(self, name)}")
+        if self.start not in STARTS:
+            raise ConfigError(f"algorithm.grouping.start is one of {', '.join(STARTS)}; not '{self.start}'")
+        if self.sample_edges < 0 or self.sample_edges == 1:
+            raise ConfigError(f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}")
+
+    def count(self, roll: Roll) -> int:
+        refuse_count(self.groups, roll, "algorithm.grouping.groups")
+        return self.groups
+
+    def reads(self, model: ModelSpec) -> ModelSpec:
+        known = {short(layer): layer for layer in model.layers}
+        wanted = self.layers or (("conv2",) if "conv2" in known else (ALL,))
+        if ALL in wanted:
+            return model
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(
+                    f"algorithm.grouping.layers: the model has no layer '{name}'; it has {', '.join(known)}, or all"
+                )
+        return ModelSpec(tuple(layer for layer in model.layers if short(layer) in wanted))
+
+    def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
+        table = self.table(ballots, seed)
+        attempts = list(self.attempts(table, min(count, len(table)), seed))
+        best = min(attempts, key=lambda attempt: attempt.cost)
+        return Clustering(
+            assigned=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
+            centroids={
+                group: {layer: centroids[group] for layer, centroids in best.centroids.items()}
+                for group in range(min(count, len(table)))
+            },
+            facts={
+                "cost": best.cost,
+                "steps": best.steps,
+                "stability": stability([attempt.assigned for attempt in attempts]),
+                "sampling_error": table.sampling_error,
+            },
+        )
+
+    def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
+        groups = sorted(centroids)
+        looks = self._looks({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
+        distances = [
+            sum(view.scale * compiled.footrule(view.of(ballot[view.layer]), centroids[q][view.layer]) for view in looks)
+            for q in groups
+        ]
+        return groups[int(np.argmin(distances))]
+
+    def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> Table:
+        """The ballots, as far as they are looked at."""
+        return Table(ballots, self._looks(ballots[next(iter(ballots))], seed))
+
+    def _looks(self, example: Ranking, seed: int) -> tuple[View, ...]:
+        """How to look at ballots that have these layers."""
+        spec = self.reads(ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items())))
+        return views(spec, self.sample_edges, seed, normalise=self.normalise)
+
+    def attempts(self, table: Table, count: int, seed: int) -> Iterator[Attempt]:
+        """Every start, carried through to its end."""
+        for restart in range(self.restarts):
+            rng = stream(seed, "clustering start", restart)
+            if self.start == "spread":
+                places = spread(table, count, int(rng.integers(len(table))))
+            else:
+                places = rng.choice(len(table), count, replace=False).tolist()
+            yield settle(table, places, self.steps)
+
+
+def short(layer: Layer) -> str:
+    """What people call a layer: conv2, not conv2.weight."""
+    return layer.name.removesuffix(".weight")
+
+
+def spread(table: Table, count: int, first: int) -> list[int]:
+    """Clients far from each other: each the one whose nearest client among those before it is farthest away."""
+    chosen = [first]
+    nearest = table.pairwise(chosen)[:, 0]
+    while len(chosen) < count:
+        nearest[chosen] = -1.0  # nobody twice, even where all are alike
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, table.pairwise(chosen[-1:])[:, 0])
+    return chosen
+
+
+def settle(table: Table, places: list[int], steps: int) -> Attempt:
+    """Assign and vote in turn, from these clients' ballots as the first centroids, until nothing changes."""
+    centroids = table.take(places)
+    assigned: NDArray[np.int64] | None = None
+    empty: set[int] = set()
+    for step in range(1, steps + 1):
+        distances = table.distances(centroids)
+        before, assigned = assigned, distances.argmin(axis=1)  # ties: the lower group
+        own = distances[np.arange(len(table)), assigned]
+        if step == steps:
+            break
+        still = sorted(empty - set(assigned.tolist()))
+        empty = set(range(len(places))) - set(assigned.tolist())
+        worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
+        if before is not None and np.array_equal(assigned, before) and not (still and own.max() > 0):
+            break
+        centroids = table.vote(assigned, centroids)
+        for group, place in zip(still, worst, strict=True):
+            for layer, row in table.take([place]).items():
+                centroids[layer][group] = row[0]
+    assert assigned is not None
+    return Attempt(assigned, centroids, float(own.sum()), step)
+
+
+def stability(assignments: Sequence[NDArray[np.int64]]) -> float:
+    """How far different starts agree: the mean adjusted Rand index over pairs; 1 is full agreement."""
+    pairs = [metrics.adjusted_rand(one, other) for one, other in combinations(assignments, 2)]
+    return float(np.mean(pairs)) if pairs else 1.0

@@ -1,0 +1,177 @@
+"""A table of rankings, a row for each client, that may be larger than memory.
+
+Distances and votes go layer by layer and in blocks of clients, by all cores. Beyond a limit the rows lie in a scratch
+file and are read when they are needed, so that memory stays bounded however many clients there are.
+"""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl import compiled
+from e2fl.data.federated import ClientId
+from e2fl.models import ModelSpec
+from e2fl.randomness import stream
+from e2fl.ranking import Ranking, Ranks
+
+Centroids = dict[str, NDArray[np.int32]]  # by layer: [groups, edges]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+IN_MEMORY = 512 * 2**20  # bytes of all rows together
+BLOCK = 16 * 2**20  # bytes read at a time
+PROBES = 8  # clients whose exact distances tell how good a sample of edges is
+
+
+@dataclass(frozen=True)
+class View:
+    """What of one layer is looked at, and what a difference there counts."""
+
+    layer: str
+    edges: int
+    sample: NDArray[np.int64] | None  # the edges looked at, rising; None: all
+    scale: float  # from the footrule of the edges looked at to that of the layer, or to its fraction of the largest
+
+    @property
+    def width(self) -> int:
+        return self.edges if self.sample is None else len(self.sample)
+
+    def of(self, rank: Ranks) -> Ranks:
+        """The ranking of the edges looked at, among themselves."""
+        if len(rank) == self.width:
+            return rank
+        assert self.sample is not None
+        return compiled.rank_of_sums(rank[self.sample].astype(np.int64))
+
+
+def views(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) -> tuple[View, ...]:
+    """How to look at each of these layers."""
+    found = []
+    for number, layer in enumerate(model.layers):
+        sample, width = None, layer.edges
+        if 0 < sample_edges < layer.edges:
+            width = sample_edges
+            sample = np.sort(stream(seed, "sampled edges", number).choice(layer.edges, width, replace=False))
+        scale = (layer.edges / width) ** 2  # both the number of edges and their distances grow with the layer
+        if normalise:
+            scale /= max(1, layer.edges**2 // 2)
+        found.append(View(layer.name, layer.edges, sample, scale))
+    return tuple(found)
+
+
+class Rows:
+    """The rows of one layer, [clients, edges], in memory or in a scratch file."""
+
+    def __init__(self, count: int, width: int, *, on_disk: bool):
+        self.shape = (count, width)
+        self.bytes = 4 * width
+        self.memory = None if on_disk else np.empty(self.shape, dtype=np.int32)
+        if on_disk:
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed, and gone, with this object
+
+    def write(self, place: int, rank: Ranks) -> None:
+        if self.memory is not None:
+            self.memory[place] = rank
+        else:
+            os.pwrite(self.file.fileno(), rank.tobytes(), place * self.bytes)
+
+    def read(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Some clients' rows; safe in several threads at once."""
+        if self.memory is not None:
+            return self.memory[start:stop]
+        raw = os.pread(self.file.fileno(), (stop - start) * self.bytes, start * self.bytes)
+        return np.frombuffer(raw, dtype=np.int32).reshape(stop - start, self.shape[1])
+
+
+class Table:
+    """Rankings of many clients, as far as clustering looks at them."""
+
+    def __init__(self, ballots: Mapping[ClientId, Ranking], looks: Sequence[View], *, in_memory: int = IN_MEMORY):
+        self.clients = tuple(sorted(ballots))
+        self.views = tuple(looks)
+        size = 4 * len(self.clients) * sum(view.width for view in looks)
+        self.on_disk = size > in_memory
+        self.rows = {view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in looks}
+        self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        probes: list[Ranking] = []
+        sampled = any(view.sample is not None for view in looks)
+        step = max(1, len(self.clients) // PROBES)
+        for place, client in enumerate(self.clients):
+            ballot = ballots[client]
+            for view in looks:
+                self.rows[view.layer].write(place, view.of(ballot[view.layer]))
+            if sampled and place % step == 0 and len(probes) < PROBES:
+                probes.append({view.layer: ballot[view.layer] for view in looks})
+        self.sampling_error = self._sampling_error(probes) if sampled else 0.0
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def distances(self, centroids: Centroids) -> NDArray[np.float64]:
+        """The distance of every client to every centroid: [clients, groups]; exact where nothing is scaled."""
+        groups = len(next(iter(centroids.values())))
+        found = np.zeros((len(self), groups))
+        for view in self.views:
+            rows, targets = self.rows[view.layer], centroids[view.layer]
+
+            def fill(block: tuple[int, int], view: View = view, rows: Rows = rows, targets: Ranks = targets) -> None:
+                start, stop = block
+                found[start:stop] += view.scale * compiled.footrules(rows.read(start, stop), targets)
+
+            self._each(fill, self._blocks(rows))
+        return found
+
+    def vote(self, assigned: NDArray[np.int64], before: Centroids) -> Centroids:
+        """The centroid of every group: the vote of its members; a group without any keeps what it had."""
+        after = {layer: centroids.copy() for layer, centroids in before.items()}
+        todo = [(view, group) for view in self.views for group in np.unique(assigned).tolist()]
+
+        def elect(item: tuple[View, int]) -> None:
+            view, group = item
+            sums = np.zeros(view.width, dtype=np.int64)
+            for place in np.flatnonzero(assigned == group).tolist():
+                compiled.add_rank(sums, self.rows[view.layer].read(place, place + 1)[0])
+            after[view.layer][group] = compiled.rank_of_sums(sums)
+
+        self._each(elect, todo)
+        return after
+
+    def take(self, places: Sequence[int]) -> Centroids:
+        """The rows of these clients."""
+        return {
+            view.layer: np.stack([self.rows[view.layer].read(place, place + 1)[0] for place in places])
+            for view in self.views
+        }
+
+    def pairwise(self, places: Sequence[int]) -> NDArray[np.float64]:
+        """The distance of every client to these clients: [clients, places]; some at a time, to bound memory."""
+        at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
+        parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
+        return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
+
+    def _sampling_error(self, probes: Sequence[Ranking]) -> float:
+        """By what fraction distances on the sample of edges are off, root mean square over pairs of clients."""
+        errors = []
+        for one, other in itertools.combinations(probes, 2):
+            exact = estimated = 0.0
+            for view in self.views:
+                whole = view.scale * (view.width / view.edges) ** 2
+                exact += whole * compiled.footrule(one[view.layer], other[view.layer])
+                estimated += view.scale * compiled.footrule(view.of(one[view.layer]), view.of(other[view.layer]))
+            if exact:
+                errors.append(estimated / exact - 1)
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
+
+    def _blocks(self, rows: Rows) -> Iterator[tuple[int, int]]:
+        step = max(1, min(BLOCK // rows.bytes, -(-len(self) // (4 * (os.cpu_count() or 1)))))
+        return ((start, min(start + step, len(self))) for start in range(0, len(self), step))
+
+    def _each(self, work: Callable[[Item], Result], items: Iterator[Item] | Sequence[Item]) -> list[Result]:
+        return list(self.pool.map(work, items))

@@ -1,0 +1,59 @@
+"""Answers of many clients, without holding them all in memory."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from e2fl.data.federated import ClientId
+from e2fl.models import ModelSpec
+from e2fl.wire import Message
+
+Answer = TypeVar("Answer", bound=Message)
+
+IN_MEMORY = 256 * 2**20  # bytes, as encoded
+
+
+@dataclass(frozen=True)
+class _Place:
+    start: int
+    size: int
+
+
+class Spool(Mapping[ClientId, Answer], Generic[Answer]):
+    """Decoded answers, in the order they came; those beyond a limit lie encoded in a scratch file until asked for."""
+
+    def __init__(self, kind: type[Answer], spec: ModelSpec, limit: int = IN_MEMORY):
+        self.kind, self.spec, self.limit = kind, spec, limit
+        self.answers: dict[ClientId, Answer | _Place] = {}
+        self.held = 0
+        self.end = 0
+
+    def add(self, client: ClientId, raw: bytes) -> None:
+        """Take in an answer, or raise `WireError`."""
+        answer = self.kind.from_bytes(raw, self.spec)
+        if self.held + len(raw) <= self.limit:
+            self.answers[client] = answer
+            self.held += len(raw)
+            return
+        if not self.end:
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed, and gone, with this object
+        self.file.write(raw)
+        self.answers[client] = _Place(self.end, len(raw))
+        self.end += len(raw)
+
+    def __getitem__(self, client: ClientId) -> Answer:
+        found = self.answers[client]
+        if not isinstance(found, _Place):
+            return found
+        return self.kind.from_bytes(os.pread(self.file.fileno(), found.size, found.start), self.spec)
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.answers)
+
+    def __contains__(self, client: object) -> bool:
+        return client in self.answers  # without decoding
+
+    def __len__(self) -> int:
+        return len(self.answers)

@@ -1,0 +1,259 @@
+"""What every algorithm promises, as checks on a small made-up problem.
+
+`check_algorithm(mine)` runs them all; each failure is an AssertionError that says which promise was broken.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from e2fl import checkpoint
+from e2fl.algorithms import AnyAlgorithm
+from e2fl.checkpoint import Checkpoint
+from e2fl.data.federated import FederatedData
+from e2fl.learning import Learner, Settings
+from e2fl.learning.general import General
+from e2fl.memory import Memories
+from e2fl.models import Model, mlp
+from e2fl.randomness import stream
+from e2fl.rounds import Round, run
+from e2fl.simulator import Simulated
+from e2fl.testing.toy import Toy
+from e2fl.wire import Message
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An algorithm, and what it is tried on."""
+
+    algorithm: AnyAlgorithm
+    data: FederatedData = field(default_factory=lambda: Toy(clients=8, examples=36, styles=True))
+    settings: Settings = field(default_factory=lambda: Settings(learning_rate=0.1, epochs=2, batch_size=8))
+    rounds: int = 10
+    accuracy: float = 70.0  # percent, to be reached in these rounds
+    seed: int = 3
+
+    def model(self) -> Model:
+        return Model(mlp(self.data.shape, self.data.classes, hidden=(24,)))
+
+    def federation(self, threads: int = 2, memories: Path | None = None) -> Simulated:
+        model = self.model()
+        learner = Learner(
+            model,
+            General(model),
+            model.supernet(self.seed),
+            model.initial_weights(self.seed),
+            self.settings,
+            self.seed,
+        )
+        return Simulated(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
+
+    def run(self, federation: Simulated, rounds: int, resume: Round | None = None) -> Iterator[Round]:
+        return run(
+            self.algorithm,
+            federation,
+            federation.learner.model,
+            rounds=rounds,
+            seed=self.seed,
+            evaluate_every=2,
+            resume=resume,
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One round before it is aggregated, with everything that was sent."""
+
+    state: Any
+    down: Mapping[int, Message]
+    replies: Mapping[int, Message]
+    served: Mapping[int, Message]
+
+
+def moments(problem: Problem) -> list[Moment]:
+    """The first two rounds, step by step."""
+    algorithm, federation = problem.algorithm, problem.federation()
+    roll = federation.roll
+    state = algorithm.start(federation.learner.model, roll, problem.seed)
+    found = []
+    for number in range(algorithm.first_round, algorithm.first_round + 2):
+        asked = algorithm.select(state, roll, number, stream(problem.seed, "select", number))
+        down = algorithm.broadcast(state, asked)
+        replies = dict(federation.train(number, down).answers)
+        found.append(Moment(state, down, replies, algorithm.serve(state, roll.ids)))
+        state = algorithm.aggregate(state, replies)
+    return found
+
+
+def messages_survive_the_wire(problem: Problem) -> None:
+    """Every message comes out of its bytes as it went in."""
+    spec = problem.model().spec
+    first = problem.algorithm.first_round
+    for number, moment in enumerate(moments(problem), start=first):
+        reply_spec = problem.algorithm.reply_spec(number, spec)
+        for name, messages, model, kind in (
+            ("broadcast", moment.down, spec, problem.algorithm.down),
+            ("train", moment.replies, reply_spec, problem.algorithm.up),
+            ("serve", moment.served, spec, problem.algorithm.served),
+        ):
+            assert messages, f"{name} gives no message in round {number}"
+            for message in messages.values():
+                assert isinstance(message, kind), f"{name} gives {type(message).__name__}, not {kind.__name__}"
+                raw = message.to_bytes(model)
+                again = type(message).from_bytes(raw, model)
+                assert same(message, again), f"what {name} gives does not survive the wire"
+                assert again.to_bytes(model) == raw
+
+
+def equal_seeds_give_equal_runs(problem: Problem) -> None:
+    """The same seed gives the same bits with 1, 2 and 3 threads."""
+    one, two, three = (list(problem.run(problem.federation(threads), 3)) for threads in (1, 2, 3))
+    assert same(one, two), "2 threads give another run than 1"
+    assert same(one, three), "3 threads give another run than 1"
+
+
+def the_order_of_replies_does_not_matter(problem: Problem) -> None:
+    """Replies in another order give the same state, up to the rounding of sums."""
+    for moment in moments(problem):
+        backwards = dict(sorted(moment.replies.items(), reverse=True))
+        assert same(
+            problem.algorithm.aggregate(moment.state, moment.replies),
+            problem.algorithm.aggregate(moment.state, backwards),
+            tolerance=1e-5,
+        ), "aggregate depends on the order of replies"
+
+
+def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
+    """A state and replies are as they were after they were aggregated, served and sent."""
+    for moment in moments(problem):
+        before = snapshot((moment.state, moment.replies))
+        problem.algorithm.aggregate(moment.state, moment.replies)
+        assert same(before, snapshot((moment.state, moment.replies))), "aggregate changed its arguments"
+
+
+def aggregate_bears_that_nobody_answers(problem: Problem) -> None:
+    """No replies are a round like any other: there is still something to send and to use."""
+    algorithm, roll = problem.algorithm, problem.data.roll
+    for moment in moments(problem):
+        state = algorithm.aggregate(moment.state, {})
+        assert same(algorithm.serve(state, roll.ids), moment.served), "nobody answered, yet what is served changed"
+        assert set(algorithm.broadcast(state, roll.ids)) == set(roll.ids), "nobody answered, and nothing is sent"
+
+
+def a_toy_task_is_learnt(problem: Problem) -> None:
+    """After some rounds clients are right far more often than by chance."""
+    *_, last = problem.run(problem.federation(), problem.rounds)
+    assert last.scores is not None
+    accuracies = []
+    for score in last.scores.values():
+        tallies = next(iter(score.views.values())).values()
+        accuracies.append(100.0 * sum(t.correct for t in tallies) / sum(t.n for t in tallies))
+    reached = float(np.mean(accuracies))
+    assert reached >= problem.accuracy, f"only {reached:.1f} % are right after {problem.rounds} rounds"
+
+
+def resumed_equals_uninterrupted(problem: Problem) -> None:
+    """A run killed after any round, and taken up from its checkpoint on disk, ends as if nothing had happened."""
+    through = list(problem.run(problem.federation(), 4))
+    with tempfile.TemporaryDirectory() as place:
+        for stop in range(len(through) - 1):
+            folder = Path(place) / f"stop-{stop}"
+            memories = folder / "clients"
+            for done, _ in zip(problem.run(problem.federation(memories=memories), 4), range(stop + 2), strict=False):
+                if done.number == through[stop].number:
+                    checkpoint.save(folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered}))
+            # One round more was lived than was saved: it must be forgotten.
+            found = checkpoint.latest(folder, problem.algorithm.state_type())
+            assert found is not None
+            federation = problem.federation(threads=1, memories=memories)
+            federation.memories.rewind(found.number)
+            resume = Round(found.number, found.state, bool(found.extra["ever"]))
+            rest = list(problem.run(federation, 4, resume))
+            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends otherwise"
+
+
+def states_survive_a_checkpoint(problem: Problem) -> None:
+    """A state comes back from disk as it was saved."""
+    with tempfile.TemporaryDirectory() as place:
+        for number, moment in enumerate(moments(problem), start=1):
+            checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
+            found = checkpoint.latest(Path(place), problem.algorithm.state_type())
+            assert found is not None
+            assert found.number == number, "a state does not survive its checkpoint"
+            assert same(moment.state, found.state), "a state does not survive its checkpoint"
+
+
+def a_newcomer_is_welcome(problem: Problem) -> None:
+    """A client that never took part gets a model it can use."""
+    federation = problem.federation()
+    *_, last = problem.run(federation, 2)
+    stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
+    score = federation.welcome(last.state, {stranger.id: stranger})[stranger.id]
+    assert sum(tally.n for tally in next(iter(score.views.values())).values()) == len(stranger.test)
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    check.__name__: check
+    for check in (
+        messages_survive_the_wire,
+        equal_seeds_give_equal_runs,
+        the_order_of_replies_does_not_matter,
+        aggregate_changes_none_of_its_arguments,
+        aggregate_bears_that_nobody_answers,
+        a_toy_task_is_learnt,
+        resumed_equals_uninterrupted,
+        states_survive_a_checkpoint,
+        a_newcomer_is_welcome,
+    )
+}
+
+
+def check_algorithm(algorithm: AnyAlgorithm, **problem: Any) -> None:
+    """Check everything that an algorithm promises; settings are those of `Problem`, such as rounds or data."""
+    for check in CHECKS.values():
+        check(Problem(algorithm, **problem))
+
+
+def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """Are two values equal, down to every array in them? NaN equals NaN."""
+    if isinstance(one, torch.Tensor | np.ndarray):
+        a, b = torch.as_tensor(one), torch.as_tensor(other)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if not a.is_floating_point():
+            return torch.equal(a, b)
+        return torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if dataclasses.is_dataclass(one):
+        return type(one) is type(other) and all(
+            same(getattr(one, part.name), getattr(other, part.name), tolerance) for part in dataclasses.fields(one)
+        )
+    if isinstance(one, Mapping):
+        return set(one) == set(other) and all(same(one[key], other[key], tolerance) for key in one)
+    if isinstance(one, Sequence) and not isinstance(one, str | bytes):
+        return len(one) == len(other) and all(same(a, b, tolerance) for a, b in zip(one, other, strict=True))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (one != one and other != other) or abs(one - other) <= tolerance * max(1.0, abs(one))
+    return bool(one == other)
+
+
+def snapshot(value: Any) -> Any:
+    """A copy that shares nothing with the original."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(
+            value, **{part.name: snapshot(getattr(value, part.name)) for part in dataclasses.fields(value)}
+        )
+    if isinstance(value, Mapping):
+        return {key: snapshot(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(snapshot(part) for part in value)
+    return value

@@ -1,0 +1,370 @@
+"""The baselines' server halves, by worked examples, and the laws that tie them to plain averaging."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from e2fl.algorithms.afl import AFL, Mixture, Slope, project
+from e2fl.algorithms.ditto import Ditto
+from e2fl.algorithms.fairfed import (
+    Counted,
+    FairFed,
+    Weighted,
+    distances_to_all,
+    gap_of,
+    gap_of_all,
+    parts_of_gap,
+    reweighed,
+    row_groups,
+)
+from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
+from e2fl.algorithms.qffl import QFFL, Step
+from e2fl.algorithms.term import TERM, Graded
+from e2fl.data.federated import Client, Examples, Roll
+from e2fl.errors import ConfigError, WireError
+from e2fl.experiment import from_dict
+from e2fl.metrics import protected
+from e2fl.models import Model
+from e2fl.runner import run_experiment
+from e2fl.testing.toy import Toy
+from e2fl.wire import Weights
+
+
+def params(*values):
+    return {"layer": torch.tensor(values, dtype=torch.float32)}
+
+
+def values(model):
+    return pytest.approx(model["layer"].tolist(), abs=1e-6)
+
+
+def two_weights():
+    return Model(nn.Sequential(nn.Linear(2, 1, bias=False)))
+
+
+# q-FFL
+
+
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [(0, [0.95, 1.65]), (0.1, [0.958199, 1.676314]), (1, [0.990909, 1.8]), (5, [0.999987, 1.931063])],
+)
+def test_qffl_steps_by_loss_to_the_power_of_q(q, expected):
+    replies = {0: Step(params(0.9, 1.8), 0.5, 0.1), 1: Step(params(1.0, 1.5), 2.0, 0.1)}
+    after = QFFL(q=q).aggregate(Shared(params(1.0, 2.0)), replies)
+    assert values(after.params) == expected
+
+
+def test_qffl_with_q_0_is_the_plain_mean():
+    rng = np.random.default_rng(0)
+    models = [params(*rng.standard_normal(5)) for _ in range(4)]
+    qffl = QFFL(q=0).aggregate(Shared(params(*rng.standard_normal(5))), {
+        client: Step(model, rng.random(), 0.05) for client, model in enumerate(models)
+    })  # fmt: skip
+    mean = FedAvg(weighted=False).aggregate(Shared(models[0]), {c: Update(m, c + 1) for c, m in enumerate(models)})
+    torch.testing.assert_close(qffl.params["layer"], mean.params["layer"])
+
+
+def test_qffl_leaves_out_a_loss_that_is_no_number_and_bears_a_loss_of_0():
+    before = Shared(params(1.0, 2.0))
+    good, bad = Step(params(0.9, 1.8), 0.0, 0.1), Step(params(5.0, 5.0), math.nan, 0.1)
+    assert QFFL(q=0.1).aggregate(before, {1: bad}) == before
+    after = QFFL(q=0.1).aggregate(before, {0: good, 1: bad})
+    assert after.params["layer"].isfinite().all()
+    assert values(after.params) == values(QFFL(q=0.1).aggregate(before, {0: good}).params).expected
+
+
+def test_qffl_does_not_take_a_step_that_overflows():
+    before = Shared(params(1.0, 2.0))
+    huge = {0: Step(params(3e38, -3e38), 1e300, 1e-300)}
+    assert QFFL(q=4).aggregate(before, huge) == before
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize(
+    ("algorithm", "reply"),
+    [
+        (QFFL(), lambda loss: Step(params(1.0), loss, 0.1)),
+        (TERM(), lambda loss: Graded(params(1.0), loss)),
+        (AFL(), lambda loss: Slope(params(1.0), loss, 1)),
+        (IFCA(), lambda loss: Chosen(params(1.0), 0, 1, loss, 0.1)),
+    ],
+)
+def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
+    with pytest.raises(WireError, match="claims a loss"):
+        algorithm.check(None, 0, reply(loss))
+
+
+# IFCA
+
+
+def ifca_state(*models):
+    count = len(models)
+    return Groups(Trial(models, math.inf), (), None, 0, (0,) * count, (0,) * count)
+
+
+def test_ifca_averages_models_within_each_group():
+    replies = {
+        0: Chosen(params(1, 2), 0, 1, 0.5, 0.1),
+        1: Chosen(params(3, 2), 0, 3, 0.5, 0.1),
+        2: Chosen(params(5, 5), 1, 2, 0.5, 0.1),
+    }
+    state = ifca_state(params(0, 0), params(1, 1))
+    after = IFCA().aggregate(state, replies)
+    assert values(after.current.models[0]) == [2, 2]
+    assert values(after.current.models[1]) == [5, 5]
+    assert (after.chosen, after.ever) == ((2, 1), (2, 1))
+    assert values(IFCA(weighted=True).aggregate(state, replies).current.models[0]) == [2.5, 2]
+
+
+def test_ifca_averages_gradients_over_everybody_who_took_part():
+    replies = {
+        0: Chosen(params(-1, -2), 0, 1, 0.5, 0.5),
+        1: Chosen(params(-3, -2), 0, 1, 0.5, 0.5),
+        2: Chosen(params(-4, -4), 1, 1, 0.5, 0.5),
+    }
+    after = IFCA(averaging="gradient").aggregate(ifca_state(params(0, 0), params(1, 1)), replies)
+    assert values(after.current.models[0]) == [2 / 3, 2 / 3]
+    assert values(after.current.models[1]) == [5 / 3, 5 / 3]
+
+
+def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
+    algorithm = IFCA(groups=3)
+    state = ifca_state(params(1, 1), params(2, 2), params(3, 3))
+    after = algorithm.aggregate(state, {4: Chosen(params(9, 9), 1, 1, 0.5, 0.1)})
+    assert after.current.models[0] is state.current.models[0]
+    assert after.current.models[2] is state.current.models[2]
+    assert algorithm.notes(after)["groups_nobody_chose"] == 2
+
+
+def test_ifca_starts_its_groups_from_different_weights():
+    state = IFCA(groups=3, restarts=2).start(two_weights(), Roll(dict.fromkeys(range(6))), 0)
+    starts = [model["0.weight"] for trial in (state.current, *state.waiting) for model in trial.models]
+    assert len(starts) == 6
+    assert len({tuple(start.view(-1).tolist()) for start in starts}) == 6
+
+
+def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
+    algorithm = IFCA(groups=1, restarts=3, trial_rounds=2)
+    state = algorithm.start(two_weights(), Roll({0: None}), 0)
+    assert algorithm.rounds(10, Roll({0: None})) == 14
+    for loss, value in [(0.9, 1), (0.5, 2), (0.8, 3), (0.2, 4), (0.1, 5), (0.7, 6)]:  # judged: 0.5, 0.2, 0.7
+        reply = Chosen({"0.weight": torch.full((1, 2), float(value))}, 0, 1, loss, 0.1)
+        state = algorithm.aggregate(state, {0: reply})
+    assert state.current.models[0]["0.weight"].tolist() == [[4, 4]]
+    assert not state.waiting
+    state = algorithm.aggregate(state, {0: reply})  # trials are over: nothing is swapped any more
+    assert state.current.models[0]["0.weight"].tolist() == [[6, 6]]
+
+
+def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
+    result = run_experiment(toy("ifca", oracle_groups=True, rounds=4))
+    assert result.summary["inference"]["matched"] == 100.0
+    assert result.summary["inference"]["passes_per_client"] == 0.0
+
+
+def test_ifca_needs_to_know_how_many_groups_there_are():
+    with pytest.raises(ConfigError, match=r"algorithm\.groups"):
+        IFCA().start(two_weights(), Roll({0: None}), 0)
+    with pytest.raises(ConfigError, match="only 1 clients"):
+        IFCA(groups=2).start(two_weights(), Roll({0: None}), 0)
+
+
+# FairFed
+
+THREE = {  # examples, right, then of class 1 and found: unprivileged, privileged
+    0: Counted(params(1.0), 100, 85, 10, 4, 20, 14),
+    1: Counted(params(2.0), 60, 48, 5, 4, 15, 9),
+    2: Counted(params(4.0), 40, 34, 0, 0, 10, 7),
+}
+
+
+def test_fairfed_measures_each_client_against_all():
+    counted = list(THREE.values())
+    assert parts_of_gap(counted) == pytest.approx([-0.044444, 0.066667, -0.155556], abs=1e-6)
+    assert gap_of_all(counted) == pytest.approx(-0.133333, abs=1e-6)
+    assert [gap_of(reply) for reply in counted] == [pytest.approx(-0.3), pytest.approx(0.2), None]
+    assert distances_to_all(counted) == pytest.approx([0.166667, 0.333333, 0.015], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("beta", "raw", "used"),
+    [
+        (0, [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
+        (0.5, [0.5025, 0.219167, 0.278333], [0.5025, 0.219167, 0.278333]),
+        (1, [0.505, 0.138333, 0.356667], [0.505, 0.138333, 0.356667]),
+        (5, [0.525, -0.508333, 0.983333], [0.348066, 0, 0.651934]),
+    ],
+)
+def test_fairfed_moves_weights_and_clips_them_only_for_the_mean(beta, raw, used):
+    after = FairFed(beta=beta).aggregate(Weighted(params(0.0), {}, None), THREE)
+    assert list(after.weights.values()) == pytest.approx(raw, abs=1e-6)
+    assert values(after.params) == [used[0] * 1 + used[1] * 2 + used[2] * 4]
+
+
+def test_fairfed_keeps_raw_weights_from_round_to_round():
+    once = FairFed(beta=5).aggregate(Weighted(params(0.0), {}, None), THREE)
+    twice = FairFed(beta=5).aggregate(once, THREE)
+    steps = [5 * (d - 0.171667) for d in (0.166667, 0.333333, 0.015)]
+    assert list(twice.weights.values()) == pytest.approx(
+        [w - s for w, s in zip(once.weights.values(), steps, strict=True)], abs=1e-5
+    )
+
+
+def test_fairfed_with_all_weights_clipped_goes_by_examples():
+    state = Weighted(params(0.0), {0: -1.0, 1: -1.0, 2: -1.0}, None)
+    after = FairFed(beta=0).aggregate(state, THREE)
+    assert values(after.params) == [0.5 * 1 + 0.3 * 2 + 0.2 * 4]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sum_of_what_clients_add_is_the_gap_of_the_pooled_examples(seed):
+    rng = np.random.default_rng(seed)
+    counted = []
+    pooled = [{"n": 0, "true_positive": 0, "false_positive": 0, "false_negative": 0} for _ in range(2)]
+    for _ in range(int(rng.integers(1, 7))):
+        positive = rng.integers(0, 30, size=2) + (1 if not counted else 0)  # some clients lack a group
+        found = [int(rng.integers(0, p + 1)) for p in positive]
+        n = int(positive.sum() + rng.integers(0, 50))
+        counted.append(Counted(params(0.0), n, 0, int(positive[0]), found[0], int(positive[1]), found[1]))
+        for group in (0, 1):
+            pooled[group]["true_positive"] += found[group]
+            pooled[group]["false_negative"] += int(positive[group]) - found[group]
+    counted = [reply for reply in counted if reply.examples]
+    assert gap_of_all(counted) == pytest.approx(protected(*pooled)["eod"], abs=1e-12)
+
+
+def test_fairfed_judges_by_accuracy_where_nobody_has_favourable_examples_of_a_group():
+    counted = [Counted(params(0.0), 10, 5, 0, 0, 3, 1), Counted(params(0.0), 10, 9, 0, 0, 2, 2)]
+    assert gap_of_all(counted) is None
+    assert distances_to_all(counted) == pytest.approx([0.2, 0.2])
+
+
+def test_fairfed_refuses_counts_that_cannot_be():
+    for counts in ((10, 11, 1, 0, 1, 0), (10, 5, 1, 2, 1, 0), (10, 5, 6, 0, 5, 0), (10, 5, -1, -1, 1, 0)):
+        with pytest.raises(WireError, match="more examples than it has"):
+            FairFed().check(None, 0, Counted(params(0.0), *counts))
+
+
+def test_reweighing_makes_group_and_outcome_independent():
+    group = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    y = np.array([1, 0, 0, 1, 1, 1, 1, 0])
+    weight = reweighed(Examples(np.zeros((8, 1), np.float32), y), group)
+    assert weight[0] == pytest.approx((3 / 8) * (5 / 8) / (1 / 8))  # class 1 is rare in group 0
+    for g in (0, 1):
+        share = weight[(group == g) & (y == 1)].sum() / weight[group == g].sum()
+        assert share == pytest.approx(5 / 8)  # in every group as in all
+
+
+def test_rows_take_the_group_of_their_client_where_they_have_none():
+    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int64)
+    assert row_groups(Client(0, Examples(x, y), Examples(x, y), 1)).tolist() == [1, 1]
+    assert row_groups(Client(0, Examples(x, y), Examples(x, y), None)).tolist() == [-1, -1]
+    assert row_groups(Client(0, Examples(x, y, np.array([1, 0])), Examples(x, y))).tolist() == [1, 0]
+
+
+def test_fairfed_counts_what_its_clients_hold():
+    experiment = toy("fairfed", data={"inside": True, "classes": 2, "groups": 2})
+    data, algorithm = experiment.build_data(), experiment.build_algorithm()
+    model = experiment.build_model(data)
+    learner = experiment.build_learner(model)
+    client = data.client(0)
+    reply = algorithm.train(Weights(learner.initial), client, learner)
+    whole = learner.tally(learner.initial, client.train)
+    assert (reply.examples, reply.correct) == (whole.n, whole.correct)
+    assert reply.positive_0 == int(((client.train.group == 0) & (client.train.y == 1)).sum())
+    assert reply.found_0 + reply.found_1 == whole.true_positive
+    assert reply.positive_0 + reply.positive_1 == whole.positives
+
+
+# Ditto, TERM, AFL
+
+
+def test_ditto_without_pull_keeps_a_model_that_never_saw_the_others():
+    alone = memory_of(toy("ditto", pull=0.0))
+    pulled = memory_of(toy("ditto", pull=50.0, learner={"learning_rate": 0.01}))
+    assert distance(*alone) > 5 * distance(*pulled)
+
+
+def memory_of(experiment):
+    data, algorithm = experiment.build_data(), experiment.build_algorithm()
+    learner = experiment.build_learner(experiment.build_model(data))
+    client = data.client(0)
+    for _ in range(3):
+        algorithm.train(Weights(learner.initial), client, learner)
+    return client.memory["own"], learner.initial
+
+
+def distance(one, other):
+    return sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5
+
+
+def test_ditto_evaluates_a_client_it_never_met_with_the_shared_model():
+    client = Toy().client(0)
+    assert Ditto().use(Weights(params(1.0)), client, None).views["own"].model == params(1.0)
+
+
+def test_term_weighs_by_the_exponential_of_the_loss():
+    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 2.0)}
+    before = Shared(params(9.0))
+    assert values(TERM(tilt=1).aggregate(before, replies).params) == [math.e / (1 + math.e)]
+    assert values(TERM(tilt=0).aggregate(before, replies).params) == [0.5]
+    assert values(TERM(tilt=-1).aggregate(before, replies).params) == [1 / (1 + math.e)]
+
+
+def test_term_does_not_overflow():
+    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 5000.0)}
+    assert values(TERM(tilt=10).aggregate(Shared(params(9.0)), replies).params) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("point", "nearest"),
+    [
+        ([0.2, 0.8], [0.2, 0.8]),  # there already
+        ([0.7, 0.9], [0.4, 0.6]),  # 0.3 too much each
+        ([2.0, 0.5, -1.0], [1.0, 0.0, 0.0]),  # the corner
+        ([0.5, 0.5, 0.3], [0.4, 0.4, 0.2]),  # 0.1 too much each
+    ],
+)
+def test_projection_onto_shares(point, nearest):
+    assert project(np.array(point)).tolist() == pytest.approx(nearest)
+
+
+def test_afl_steps_by_the_mixture_and_lets_the_worst_count_more():
+    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    replies = {0: Slope(params(2.0), 1.0, 10), 1: Slope(params(-4.0), 3.0, 5)}
+    once = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(state, replies)
+    assert values(once.params) == [1.0 - 0.1 * (0.5 * 2 - 0.5 * 4)]  # 1.1
+    assert once.shares == pytest.approx((0.4, 0.6))  # 0.5 + 0.1 and 0.5 + 0.3, less 0.2 each
+    twice = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(once, replies)
+    assert values(twice.params) == [1.1 - 0.1 * (0.4 * 2 - 0.6 * 4)]  # 1.26
+    assert values(twice.mean) == [(1.1 + 1.26) / 2]
+
+
+def test_afl_over_groups_pools_the_examples_of_a_group():
+    state = Mixture(params(0.0), params(0.0), 0, {0: 0, 1: 0, 2: 1}, (0.5, 0.5))
+    replies = {0: Slope(params(1.0), 1.0, 1), 1: Slope(params(5.0), 5.0, 3), 2: Slope(params(0.0), 4.0, 9)}
+    after = AFL(learning_rate=1.0, mixture_rate=0.1, over="groups").aggregate(state, replies)
+    assert values(after.params) == [-0.5 * (1 + 3 * 5) / 4]
+    assert after.shares == pytest.approx((0.5, 0.5))  # both groups lost 4
+
+
+def test_afl_over_groups_needs_declared_groups():
+    with pytest.raises(ConfigError, match="declare a group"):
+        AFL(over="groups").start(two_weights(), Roll({0: None}), 0)
+
+
+def toy(name, *, rounds=2, data=None, learner=None, **settings):
+    return from_dict(
+        {
+            "rounds": rounds,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 4, "examples": 24} | (data or {}),
+            "model": {"name": "mlp", "hidden": [8]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8} | (learner or {}),
+            "algorithm": {"name": name, "clients_per_round": 4} | settings,
+        }
+    )

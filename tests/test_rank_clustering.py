@@ -1,0 +1,196 @@
+"""Rank clustering: the worked example, what is done with empty groups, and that memory and threads do not matter."""
+
+import numpy as np
+import pytest
+
+from e2fl import metrics
+from e2fl.data.federated import Roll
+from e2fl.errors import ConfigError
+from e2fl.grouping import RankClustering
+from e2fl.grouping.rank_clustering import settle, spread
+from e2fl.grouping.table import Table, views
+from e2fl.models import Layer, ModelSpec
+from e2fl.ranking import footrule, invert
+
+SPEC = ModelSpec((Layer("one.weight", (4,)), Layer("two.weight", (3,))))
+ORDERS = [  # of six clients, in two layers
+    ([0, 1, 2, 3], [0, 1, 2]),
+    ([0, 1, 3, 2], [0, 1, 2]),
+    ([1, 0, 2, 3], [0, 2, 1]),
+    ([3, 2, 1, 0], [2, 1, 0]),
+    ([3, 2, 0, 1], [2, 0, 1]),
+    ([2, 3, 1, 0], [2, 1, 0]),
+]
+BALLOTS = {
+    client: {
+        layer.name: invert(np.array(order, dtype=np.int32)) for layer, order in zip(SPEC.layers, orders, strict=True)
+    }
+    for client, orders in enumerate(ORDERS)
+}
+DISTANCES = [
+    [0, 2, 4, 12, 12, 12],
+    [2, 0, 6, 12, 12, 12],
+    [4, 6, 0, 12, 10, 12],
+    [12, 12, 12, 0, 4, 2],
+    [12, 12, 10, 4, 0, 6],
+    [12, 12, 12, 2, 6, 0],
+]
+
+
+def example(**settings):
+    return Table(BALLOTS, views(SPEC, 0, 0, normalise=False), **settings)
+
+
+def orders(centroids, group):
+    return tuple(invert(layer[group]).tolist() for layer in centroids.values())
+
+
+def test_distance_is_between_ranks_not_between_orders():
+    a, b, c = (
+        invert(np.array(o, dtype=np.int32)) for o in ([0, 2, 4, 5, 3, 1], [0, 2, 3, 1, 4, 5], [4, 0, 2, 3, 5, 1])
+    )
+    assert (footrule(a, b), footrule(c, a), footrule(c, b)) == (8, 6, 10)
+
+
+@pytest.mark.parametrize("in_memory", [0, 10**6])
+def test_distances_of_the_worked_example(in_memory):
+    table = example(in_memory=in_memory)
+    assert table.on_disk == (in_memory == 0)
+    assert table.pairwise(range(6)).tolist() == DISTANCES
+
+
+@pytest.mark.parametrize(
+    ("start", "assigned", "cost", "steps"),
+    [
+        ([0, 3], [0, 0, 0, 1, 1, 1], 12, 2),
+        ([0, 1], [1, 1, 1, 0, 0, 0], 12, 3),
+        ([0, 2], [0, 0, 1, 0, 1, 0], 38, 2),  # a bad end: the cost rose from 36, and restarts are needed
+    ],
+)
+@pytest.mark.parametrize("in_memory", [0, 10**6])
+def test_the_worked_example_from_three_starts(start, assigned, cost, steps, in_memory):
+    found = settle(example(in_memory=in_memory), start, 20)
+    assert (found.assigned.tolist(), found.cost, found.steps) == (assigned, cost, steps)
+
+
+def test_centroids_of_the_worked_example():
+    found = settle(example(), [0, 3], 20)
+    assert orders(found.centroids, 0) == ([0, 1, 2, 3], [0, 1, 2])
+    assert orders(found.centroids, 1) == ([3, 2, 1, 0], [2, 1, 0])
+    table = example()
+    voted = table.vote(np.array([0, 1, 0, 0, 0, 0]), table.take([0, 1]))
+    assert orders(voted, 0) == ([2, 3, 1, 0], [2, 0, 1])
+    assert orders(voted, 1) == ([0, 1, 3, 2], [0, 1, 2])
+
+
+def test_the_first_step_of_the_worked_example_costs_40_and_the_second_18():
+    assert settle(example(), [0, 1], 1).cost == 40
+    assert settle(example(), [0, 1], 2).cost == 18
+
+
+def test_restarts_keep_the_cheapest_end():
+    found = RankClustering(groups=2, layers=("all",)).cluster(BALLOTS, 2, seed=0)
+    assert metrics.matched(list(found.assigned.values()), [0, 0, 0, 1, 1, 1]) == 100
+    assert found.facts["cost"] == 12
+    assert -1 <= found.facts["stability"] <= 1
+
+
+def test_normalised_layers_count_by_their_largest_distance():
+    table = Table(BALLOTS, views(SPEC, 0, 0, normalise=True))
+    # Clients 0 and 3 stand in opposite orders in both layers: the largest distance there is, floor(d * d / 2).
+    assert table.pairwise([0])[3, 0] == pytest.approx(1 + 1)
+    assert table.pairwise([0])[1, 0] == pytest.approx(2 / 8)
+
+
+def test_spread_starts_reach_far_from_each_other():
+    assert spread(example(), 2, 0) == [0, 3]
+    assert len(set(spread(example(), 6, 2))) == 6
+
+
+def test_nobody_is_a_start_twice_even_where_all_are_alike():
+    alike = Table(dict.fromkeys(range(4), BALLOTS[0]), views(SPEC, 0, 0, normalise=False))
+    assert sorted(spread(alike, 4, 1)) == [0, 1, 2, 3]
+    found = settle(alike, [0, 1, 2, 3], 20)
+    assert found.assigned.tolist() == [0, 0, 0, 0]
+    assert found.cost == 0
+
+
+def test_a_group_that_stays_empty_takes_whoever_fits_worst():
+    # Clients 0 and 1 send the same ballot, so a start from both leaves group 1 empty: ties go to the lower group.
+    ballots = {0: BALLOTS[0], 1: BALLOTS[0], 2: BALLOTS[3], 3: BALLOTS[3], 4: BALLOTS[3]}
+    table = Table(ballots, views(SPEC, 0, 0, normalise=False))
+    found = settle(table, [0, 1], 20)
+    assert metrics.matched(found.assigned, [0, 0, 1, 1, 1]) == 100
+    assert settle(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_more_groups_than_ballots_leaves_groups_without_members():
+    found = RankClustering(groups=9, layers=("all",)).cluster(BALLOTS, 9, seed=0)
+    assert set(found.assigned) == set(range(6))
+    assert len(found.centroids) == 6
+
+
+def test_one_group_takes_everybody():
+    found = RankClustering(groups=1).cluster(BALLOTS, 1, seed=0)
+    assert set(found.assigned.values()) == {0}
+
+
+def test_a_late_ballot_goes_to_the_nearest_group():
+    clustering = RankClustering(groups=2, layers=("all",))
+    found = clustering.cluster({client: BALLOTS[client] for client in (0, 2, 3, 5)}, 2, seed=0)
+    for late, neighbour in ((1, 0), (4, 3)):
+        assert clustering.nearest(BALLOTS[late], found.centroids, seed=0) == found.assigned[neighbour]
+
+
+LENET = ModelSpec((Layer("conv1.weight", (2, 4)), Layer("conv2.weight", (3, 4)), Layer("fc1.weight", (5, 4))))
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [((), ["conv2"]), (("fc1",), ["fc1"]), (("conv1", "fc1"), ["conv1", "fc1"]), (("all",), ["conv1", "conv2", "fc1"])],
+)
+def test_layers_are_called_by_their_short_names(layers, expected):
+    read = RankClustering(layers=layers).reads(LENET)
+    assert [layer.name for layer in read.layers] == [f"{name}.weight" for name in expected]
+
+
+def test_a_layer_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match="no layer 'conv3'; it has conv1, conv2, fc1, or all"):
+        RankClustering(layers=("conv3",)).reads(LENET)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"groups": 0}, {"restarts": 0}, {"steps": 0}, {"start": "best"}, {"sample_edges": 1}]
+)
+def test_settings_that_cannot_be_are_refused(settings):
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        RankClustering(**settings)
+
+
+def test_more_groups_than_clients_is_a_mistake():
+    with pytest.raises(ConfigError, match="groups is 5, but there are only 3 clients"):
+        RankClustering(groups=5).count(Roll(dict.fromkeys(range(3))))
+
+
+def noisy_ballots(edges, clients=12, seed=0):
+    """Rankings around two opposite ones."""
+    rng = np.random.default_rng(seed)
+    ballots = {}
+    for client in range(clients):
+        centre = np.arange(edges) if client % 2 else np.arange(edges)[::-1]
+        scores = centre + rng.standard_normal(edges) * edges / 3
+        ballots[client] = {"fc1.weight": scores.argsort().argsort().astype(np.int32)}
+    return ballots
+
+
+def test_distances_on_a_sample_of_edges_come_near_and_say_how_near():
+    ballots = noisy_ballots(5000)
+    clustering = RankClustering(groups=2, sample_edges=500)
+    found = clustering.cluster(ballots, 2, seed=0)
+    assert metrics.matched(list(found.assigned.values()), [client % 2 for client in ballots]) == 100
+    assert 0 < found.facts["sampling_error"] < 0.1
+    assert all(len(centroid["fc1.weight"]) == 500 for centroid in found.centroids.values())
+    exact = RankClustering(groups=2).table(ballots, 0).pairwise([0])
+    sampled = clustering.table(ballots, 0).pairwise([0])
+    np.testing.assert_allclose(sampled[1:], exact[1:], rtol=0.1)
+    assert clustering.nearest(noisy_ballots(5000, seed=1)[1], found.centroids, seed=0) == found.assigned[1]
