@@ -168,7 +168,7 @@ class Threshold:
             first_tied = np.sort(window[keys == key])[tied - 1] + 1 if tied else 0
         self.key, self.first_tied = np.uint32(key), int(first_tied)
         if self.edges > _SAMPLE:
-            self._aim(4.0 if missed and not full else min(4.0, max(0.125, self.wanted / found)))
+            self._aim(4.0 if missed and not full else min(4.0, max(0.5, self.wanted / found)))
         return not missed
 
     def _aim(self, factor: float) -> None:
