@@ -2,7 +2,7 @@
 
 Images lie channels last, with their zero border: [batch, height, width, depth], flat.  A window of the kernel is then
 one run of neighbouring numbers for each of the kernel's rows, and a convolution is a product of matrices that need not
-be built: the same small block of code, `_tile`, computes outputs, gradients of inputs and gradients of weights.
+be built: a small block of code, `_tile`, computes outputs and gradients of inputs, another, `_outer`, those of weights.
 
 Behind a ReLU and a max-pool most outputs have no gradient.  For each output that has one, `_run` adds its share to the
 gradient of the weights and to that of the inputs, run by run, and touches nothing else.
@@ -31,31 +31,61 @@ class Geometry(NamedTuple):
     outputs: int  # depth of the output
     pool_height: int  # 1 where nothing is pooled
     pool_width: int
-    tile: int  # outputs of one row computed together: 7, 4 or 1
+    tile: int  # outputs of one row computed together: 4 or 1
 
 
 def tile_for(width: int) -> int:
-    """The tile that wastes least on rows of this width; the last tile of a row overlaps the one before."""
-    if width >= 7 and -(-width // 7) * 7 <= -(-width // 4) * 4 * 1.1:
-        return 7
+    """The tile for rows of this width; the last tile of a row may overlap the one before."""
     return 4 if width >= 4 else 1
 
 
-def _tile(points: int, vectors: int, *, add: bool) -> Any:
-    """Code for a block of sums of products: out[p, v] (+)= sum over runs r and steps k of a[p, r, k] * w[r, k, v]."""
+def _steps(points: int) -> Any:
+    """Code that lists the steps of a kernel's window at which any of some neighbouring points has a number.
+
+    Behind a ReLU half the numbers are zeros, and whole channels are where an image is even: a third of the steps is
+    spared.  Each step is listed twice, as its place in the inputs and as the place of its weights.
+    """
+
+    def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
+        build = emit.builder
+        a, from_a, from_w = arrays
+        at, line, runs, steps, vectors, depth, outputs = integers
+        found = emit.variable(emit.index(0))
+        with emit.loop(0, runs) as r, emit.loop(0, vectors) as v:
+            start = emit.index((r, line), (v, LANES))
+            numbers = emit.load_integers(a, emit.index(at, start))
+            for p in range(1, points):
+                numbers = build.or_(numbers, emit.load_integers(a, emit.index(at, start, (depth, p))))
+            step = build.add(emit.spread(emit.narrow(emit.index((v, LANES)))), emit.lanes)
+            inside = build.icmp_signed("<", step, emit.spread(emit.narrow(steps)))
+            alive = build.and_(inside, build.icmp_unsigned("!=", numbers, emit.integers(0)))
+            row = build.add(step, emit.spread(emit.narrow(emit.index((r, steps)))))
+            so_far = emit.get(found)
+            emit.compress(build.add(step, emit.spread(emit.narrow(emit.index((r, line))))), alive, from_a, so_far)
+            emit.compress(build.mul(row, emit.spread(emit.narrow(outputs))), alive, from_w, so_far)
+            emit.set(found, build.add(so_far, emit.count(alive)))
+        return emit.get(found), emit.index(0)
+
+    return vector_code(write)
+
+
+_steps_of_4, _steps_of_1 = _steps(4), _steps(1)
+
+
+def _tile(points: int, vectors: int) -> Any:
+    """Code for a block of outputs: out[p, v] = sum over the listed steps n of a[p, n] * w[n, v]."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         build = emit.builder
-        a, w, out = arrays
-        at_a, a_run, a_step, a_point, at_w, w_run, w_step, at_out, out_point, runs, steps = integers
-        places = [[emit.index(at_out, (out_point, p), LANES * v) for v in range(vectors)] for p in range(points)]
-        sums = [[emit.variable(emit.load(out, at) if add else emit.zero) for at in row] for row in places]
-        with emit.loop(0, runs) as r, emit.loop(0, steps) as k:
-            from_a = emit.index(at_a, (r, a_run), (k, a_step))
-            from_w = emit.index(at_w, (r, w_run), (k, w_step))
+        a, w, out, list_a, list_w = arrays
+        at_a, depth, at_w, at_out, outputs, count = integers
+        sums = [[emit.variable(emit.zero) for _ in range(vectors)] for _ in range(points)]
+        with emit.loop(0, count) as n:
+            from_a = emit.index(at_a, emit.wide(emit.scalar(list_a, n)))
+            from_w = emit.index(at_w, emit.wide(emit.scalar(list_w, n)))
             columns = [emit.load(w, emit.index(from_w, LANES * v)) for v in range(vectors)]
             for p in range(points):
-                x = emit.spread(emit.scalar(a, emit.index(from_a, (a_point, p))))
+                x = emit.spread(emit.scalar(a, emit.index(from_a, (depth, p))))
                 for v in range(vectors):
                     emit.set(sums[p][v], emit.fused(x, columns[v], emit.get(sums[p][v])))
         least = emit.spread(floats[0])
@@ -63,100 +93,102 @@ def _tile(points: int, vectors: int, *, add: bool) -> Any:
             for v in range(vectors):
                 value = emit.get(sums[p][v])
                 value = build.select(build.fcmp_ordered("<", value, least), least, value)
-                emit.store(value, out, places[p][v])
+                emit.store(value, out, emit.index(at_out, (outputs, p), LANES * v))
 
     return vector_code(write)
 
 
-_tile_7_2, _tile_7_1 = _tile(7, 2, add=False), _tile(7, 1, add=False)
-_tile_4_2, _tile_4_1 = _tile(4, 2, add=False), _tile(4, 1, add=False)
-_tile_1_2, _tile_1_1 = _tile(1, 2, add=False), _tile(1, 1, add=False)
-_add_8_2, _add_8_1 = _tile(8, 2, add=True), _tile(8, 1, add=True)
-_add_3_2, _add_3_1 = _tile(3, 2, add=True), _tile(3, 1, add=True)
-_add_1_2, _add_1_1 = _tile(1, 2, add=True), _tile(1, 1, add=True)
-
-
-def _find_numbers(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Code that tells whether there is anything but zeros in some runs of whole vectors."""
-    at, run, runs, vectors = integers
-    seen = emit.variable(emit.spread(emit.narrow(emit.index(0))))
-    with emit.loop(0, runs) as r, emit.loop(0, vectors) as v:
-        numbers = emit.load_integers(arrays[0], emit.index(at, (r, run), (v, LANES)))
-        emit.set(seen, emit.builder.or_(emit.get(seen), numbers))
-    zeros = emit.spread(emit.narrow(emit.index(0)))
-    return emit.count(emit.builder.icmp_unsigned("!=", emit.get(seen), zeros)), emit.index(0)
-
-
-_numbers_in = vector_code(_find_numbers)
-
-
-@compiled
-def _tiles_of_two(arrays: Any, integers: Any, floats: Any, points: int) -> None:
-    if points == 7:
-        _tile_7_2(arrays, integers, floats)
-    elif points == 4:
-        _tile_4_2(arrays, integers, floats)
-    else:
-        _tile_1_2(arrays, integers, floats)
-
-
-@compiled
-def _tiles_of_one(arrays: Any, integers: Any, floats: Any, points: int) -> None:
-    if points == 7:
-        _tile_7_1(arrays, integers, floats)
-    elif points == 4:
-        _tile_4_1(arrays, integers, floats)
-    else:
-        _tile_1_1(arrays, integers, floats)
+_tile_4_4, _tile_4_2, _tile_4_1 = _tile(4, 4), _tile(4, 2), _tile(4, 1)
+_tile_1_4, _tile_1_2, _tile_1_1 = _tile(1, 4), _tile(1, 2), _tile(1, 1)
 
 
 @compiled
 def _row(arrays: Any, at_a: int, at_out: int, size: Geometry, least: np.float32) -> None:
     """One row of outputs, none of them below `least`.
 
-    arrays: inputs; weights [kernel_height, kernel_width * depth, outputs]; outputs.
+    arrays: inputs; weights [kernel_height, kernel_width * depth, outputs]; outputs; room for the two lists of steps.
     """
+    a, _, _, list_a, list_w = arrays
+    lists = (a, list_a, list_w)
     width = size.width - size.kernel_width + 1
     steps = size.kernel_width * size.depth
-    line = size.width * size.depth
-    seen = -(-(size.tile + size.kernel_width - 1) * size.depth // LANES)
+    vectors = -(-steps // LANES)
     for x in range(0, width, size.tile):
         start = min(x, width - size.tile)
         from_a = at_a + start * size.depth
+        window = (from_a, size.width * size.depth, size.kernel_height, steps, vectors, size.depth, size.outputs)
         to = at_out + start * size.outputs
-        # Images are often blank in places, and without biases nothing comes of nothing.
-        if _numbers_in(arrays, (from_a, line, size.kernel_height, seen), ())[0] == 0:
-            arrays[2][to : to + size.tile * size.outputs] = np.float32(0)
-            continue
-        for o in range(0, size.outputs, 2 * LANES):
-            integers = (
-                from_a,
-                line,
-                1,
-                size.depth,
-                o,
-                steps * size.outputs,
-                size.outputs,
-                to + o,
-                size.outputs,
-                size.kernel_height,
-                steps,
-            )
-            if o + LANES < size.outputs:
-                _tiles_of_two(arrays, integers, (least,), size.tile)
+        if size.tile == 4:
+            count, _ = _steps_of_4(lists, window, ())
+        else:
+            count, _ = _steps_of_1(lists, window, ())
+        o = 0
+        while o < size.outputs:
+            integers = (from_a, size.depth, o, to + o, size.outputs, count)
+            left = size.outputs - o
+            if size.tile == 4:
+                if left >= 4 * LANES:
+                    _tile_4_4(arrays, integers, (least,))
+                elif left >= 2 * LANES:
+                    _tile_4_2(arrays, integers, (least,))
+                else:
+                    _tile_4_1(arrays, integers, (least,))
+            elif left >= 4 * LANES:
+                _tile_1_4(arrays, integers, (least,))
+            elif left >= 2 * LANES:
+                _tile_1_2(arrays, integers, (least,))
             else:
-                _tiles_of_one(arrays, integers, (least,), size.tile)
+                _tile_1_1(arrays, integers, (least,))
+            o += 4 * LANES if left >= 4 * LANES else 2 * LANES if left >= 2 * LANES else LANES
+
+
+def _outer(points: int, vectors: int) -> Any:
+    """Code for a block of weights: out[p, v] += sum over rows r and columns k of a[r, k, p] * dz[r, k, v]."""
+
+    def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
+        a, dz, out = arrays
+        at_a, a_row, a_column, at_dz, dz_row, dz_column, at_out, rows, columns = integers
+        places = [[emit.index(at_out, (dz_column, p), LANES * v) for v in range(vectors)] for p in range(points)]
+        sums = [[emit.variable(emit.load(out, at)) for at in row] for row in places]
+        with emit.loop(0, rows) as r, emit.loop(0, columns) as k:
+            from_a = emit.index(at_a, (r, a_row), (k, a_column))
+            from_dz = emit.index(at_dz, (r, dz_row), (k, dz_column))
+            slopes = [emit.load(dz, emit.index(from_dz, LANES * v)) for v in range(vectors)]
+            for p in range(points):
+                x = emit.spread(emit.scalar(a, emit.index(from_a, p)))
+                for v in range(vectors):
+                    emit.set(sums[p][v], emit.fused(x, slopes[v], emit.get(sums[p][v])))
+        for p in range(points):
+            for v in range(vectors):
+                emit.store(emit.get(sums[p][v]), out, places[p][v])
+
+    return vector_code(write)
+
+
+_outer_8_2, _outer_8_1 = _outer(8, 2), _outer(8, 1)
+_outer_3_2, _outer_3_1 = _outer(3, 2), _outer(3, 1)
+_outer_1_2, _outer_1_1 = _outer(1, 2), _outer(1, 1)
 
 
 @compiled
 def forward(
-    a: Float32, w: Float32, out: Float32, batch: int, size: Geometry, border: tuple[int, int], relu: bool
+    a: Float32,
+    w: Float32,
+    out: Float32,
+    lists: tuple[Int32, Int32],
+    batch: int,
+    size: Geometry,
+    border: tuple[int, int],
+    relu: bool,
 ) -> None:
-    """Convolve into an image that has a border of its own, which is left as it is."""
+    """Convolve into an image that has a border of its own, which is left as it is.
+
+    lists: room for the steps of a kernel's window, each with a vector to spare.
+    """
     least = np.float32(0 if relu else -np.inf)
     height, width = size.height - size.kernel_height + 1, size.width - size.kernel_width + 1
     pitch = (width + 2 * border[1]) * size.outputs
-    arrays = (a, w, out)
+    arrays = (a, w, out, lists[0], lists[1])
     for b in range(batch):
         for y in range(height):
             at_a = (b * size.height + y) * size.width * size.depth
@@ -184,10 +216,9 @@ def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: 
             emit.set(largest, build.select(larger, value, emit.get(largest)))
             emit.set(where, build.select(larger, here, emit.get(where)))
         alive = build.fcmp_ordered(">", emit.get(largest), least)
-        nowhere = emit.spread(emit.narrow(emit.index(-1)))
         value = build.select(build.fcmp_ordered("<", emit.get(largest), least), least, emit.get(largest))
         emit.store(value, best, emit.index(at_best, column))
-        emit.store(build.select(alive, emit.get(where), nowhere), place, emit.index(at_best, column))
+        emit.store(build.select(alive, emit.get(where), emit.integers(-1)), place, emit.index(at_best, column))
 
 
 _largest = vector_code(_choose_largest)
@@ -221,6 +252,7 @@ def forward_pooled(
     rows: Float32,
     best: Float32,
     place: Int32,
+    lists: tuple[Int32, Int32],
     batch: int,
     size: Geometry,
     channels: int,
@@ -234,6 +266,7 @@ def forward_pooled(
     where: [batch, pooled height, outputs, pooled width in whole vectors]: the start of the kernel's window that gave
     the output, counted from the start of its image; -1 without a gradient.
     rows, best, place: room for the outputs of one row of windows, and for what is chosen of them.
+    lists: as in `forward`.
     """
     least = np.float32(0 if relu else -np.inf)
     width = size.width - size.kernel_width + 1
@@ -242,7 +275,7 @@ def forward_pooled(
     line = size.width * size.depth
     span = -(-pooled_width // LANES) * LANES
     by_example, by_channel, by_row, by_column, first = strides
-    arrays, chosen = (a, w, rows), (rows, best, place)
+    arrays, chosen = (a, w, rows, lists[0], lists[1]), (rows, best, place)
     bests, places = (best, out), (place, where)
     for b in range(batch):
         for py in range(pooled_height):
@@ -287,7 +320,7 @@ def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any])
     found = emit.variable(before)
     with emit.loop(0, build.sdiv(span, span.type(LANES))) as v:
         place = emit.load_integers(where, emit.index(at_where, (v, LANES)))
-        alive = build.icmp_signed(">=", place, emit.spread(emit.narrow(emit.index(0))))
+        alive = build.icmp_signed(">=", place, emit.integers(0))
         so_far = emit.get(found)
         emit.compress(place, alive, places, so_far)
         emit.compress(emit.load(gradient, emit.index(at_gradient, (v, LANES))), alive, deltas, so_far)
@@ -428,28 +461,26 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geo
                         (b * size.height + ky) * size.width * size.depth + k,
                         size.width * size.depth,
                         size.depth,
-                        1,
                         at_dz + o,
                         wide * size.outputs,
                         size.outputs,
                         (ky * steps + k) * size.outputs + o,
-                        size.outputs,
                         height,
                         width,
                     )
                     two = o + LANES < size.outputs
                     if points == 8 and two:
-                        _add_8_2(arrays, integers, (np.float32(-np.inf),))
+                        _outer_8_2(arrays, integers, ())
                     elif points == 8:
-                        _add_8_1(arrays, integers, (np.float32(-np.inf),))
+                        _outer_8_1(arrays, integers, ())
                     elif points == 3 and two:
-                        _add_3_2(arrays, integers, (np.float32(-np.inf),))
+                        _outer_3_2(arrays, integers, ())
                     elif points == 3:
-                        _add_3_1(arrays, integers, (np.float32(-np.inf),))
+                        _outer_3_1(arrays, integers, ())
                     elif two:
-                        _add_1_2(arrays, integers, (np.float32(-np.inf),))
+                        _outer_1_2(arrays, integers, ())
                     else:
-                        _add_1_1(arrays, integers, (np.float32(-np.inf),))
+                        _outer_1_1(arrays, integers, ())
                 k += points
 
 

@@ -22,7 +22,8 @@ from e2fl.compiled import Float32, Int32, UInt16, UInt32, compiled, first_kept, 
 
 _STRETCH = 4096  # edges updated before they are counted: all their numbers stay in the nearest cache
 _PIECE = 32  # edges looked at one by one when any of them is in the window
-_SAMPLE = 4096  # scores from which the first window is guessed
+_SMALL = 4096  # edges of a layer so small that all of them may be noted
+_SAMPLE = 16384  # scores from which the first window is guessed
 
 
 @compiled
@@ -139,10 +140,10 @@ class Threshold:
         if dropped >= edges:
             self.low = np.float32(np.inf)
             return
-        if edges > _SAMPLE:
-            sample = np.sort(scores[:: scores.size // _SAMPLE])
+        if edges > _SMALL:
+            sample = np.sort(scores[:: max(1, scores.size // _SAMPLE)])
             place = dropped * (sample.size - 1) // scores.size
-            reach = sample.size // 64
+            reach = sample.size // 100
             self.low, self.high = sample[max(0, place - reach)], sample[min(sample.size - 1, place + reach)]
         self.settle(*look(scores, 0, self.low, self.high, self.window, 0))
 
@@ -167,8 +168,8 @@ class Threshold:
             # The edges of a window come in the order the loops take, which need not be that of their numbers.
             first_tied = np.sort(window[keys == key])[tied - 1] + 1 if tied else 0
         self.key, self.first_tied = np.uint32(key), int(first_tied)
-        if self.edges > _SAMPLE:
-            self._aim(4.0 if missed and not full else min(4.0, max(0.125, self.wanted / found)))
+        if self.edges > _SMALL:
+            self._aim(4.0 if missed and not full else min(4.0, max(0.5, self.wanted / found)))
         return not missed
 
     def _aim(self, factor: float) -> None:

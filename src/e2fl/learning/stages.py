@@ -112,6 +112,7 @@ class Convolution:
         self.x = aligned(batch * height * line)
         self.dx = aligned(0 if first else batch * height * line)
         self.gradient: Float32 = np.empty(sizes.outputs * sizes.inputs * kernel_height * kernel_width, np.float32)
+        self._lists = _room_for_lists(size)
         self._lay_out_weights()
         if self.pooled:
             self._make_room_for_pool(batch)
@@ -169,6 +170,7 @@ class Convolution:
             1,
             tile_for(size.width),
         )
+        self._back_lists = _room_for_lists(self._turn)
         self._out = aligned(batch * height * width * size.outputs)
         self._out_strides = (height * width * size.outputs, 1, width * size.outputs, size.outputs, 0)
 
@@ -194,6 +196,7 @@ class Convolution:
                 self._rows,
                 self._best,
                 self._place,
+                self._lists,
                 batch,
                 self.size,
                 self.sizes.outputs,
@@ -202,9 +205,9 @@ class Convolution:
             )
             return
         if isinstance(after, Convolution):
-            convolution.forward(self.x, self._w, after.x, batch, self.size, after.sizes.padding, self.relu)
+            convolution.forward(self.x, self._w, after.x, self._lists, batch, self.size, after.sizes.padding, self.relu)
             return
-        convolution.forward(self.x, self._w, self._out, batch, self.size, (0, 0), self.relu)
+        convolution.forward(self.x, self._w, self._out, self._lists, batch, self.size, (0, 0), self.relu)
         inner = (*self.inner, self.sizes.outputs)
         convolution.copy_image(self._out, after.x, batch, inner, self._out_strides, after.strides)
 
@@ -239,7 +242,12 @@ class Convolution:
         convolution.copy_slope(after.x, after.dx, self._dz, batch, inner, after.strides, self._dz_strides, self.relu)
         convolution.backward_weights(self.x, self._dz, self._dw, batch, self.size)
         if not self.first:
-            convolution.forward(self._dz, self._w_back, self.dx, batch, self._turn, (0, 0), False)
+            convolution.forward(self._dz, self._w_back, self.dx, self._back_lists, batch, self._turn, (0, 0), False)
+
+
+def _room_for_lists(size: Geometry) -> tuple[Int32, Int32]:
+    room = size.kernel_height * padded(size.kernel_width * size.depth) + LANES
+    return np.empty(room, np.int32), np.empty(room, np.int32)
 
 
 class Linear:

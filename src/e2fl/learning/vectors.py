@@ -124,6 +124,10 @@ class Emit:
         first = self.builder.insert_element(nothing, x, ir.Constant(_INT32, 0))
         return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * LANES))
 
+    def integers(self, value: int) -> Any:
+        """The same int32 in every lane."""
+        return ir.Constant(_INTEGERS, [value] * LANES)
+
     def narrow(self, index: Any) -> Any:
         """An index as int32."""
         return self.builder.trunc(index, _INT32)
