@@ -1,13 +1,14 @@
 """The tables of a report, from a study."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from e2fl.report.noise import Interval, interval
-from e2fl.report.study import MEASURES, MIB, Contender, Measure, Study, gains, measured, pareto
+from e2fl.report.study import MEASURES, MIB, Contender, Json, Measure, Study, gains, measured, pareto
 from e2fl.report.table import Cell, Column, Table, text_cells
-from e2fl.report.verdict import difference
+from e2fl.report.verdict import difference, worst_words
 
 NAME = Column("algorithm", "algorithm")
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
@@ -60,7 +61,7 @@ def difference_table(study: Study, subject: Contender) -> Table | None:
         return None
     columns = [Column("against", f"{subject.label} minus")]
     for key, title in keys:
-        head = "worst groups" if key == "group/worst10" else "worst clients" if key == "user/worst10" else title
+        head = worst_words(study).removeprefix("the ") if key == study.worst else title
         columns += [
             Column(key, "difference", head=head, definition=key.partition("/")[2], signed=True),
             Column(f"{key}_noise", "judged", head=head, definition="interval"),
@@ -121,7 +122,10 @@ def gain_table(study: Study) -> Table | None:
         found = [] if alone is None or contender is alone else gains(contender, alone)
         if not found:
             continue
-        counts = [[int((g.difference > 0).sum()), int((g.difference == 0).sum()), int((g.difference < 0).sum())] for g in found]
+        counts = [
+            [int((g.difference > 0).sum()), int((g.difference == 0).sum()), int((g.difference < 0).sum())]
+            for g in found
+        ]
         better, equal, worse = (interval(column).mean for column in zip(*counts, strict=True))
         every = np.concatenate([g.difference for g in found])
         rows.append(
@@ -136,7 +140,10 @@ def gain_table(study: Study) -> Table | None:
         return None
     columns = (
         NAME,
-        *(Column(name, title, 1, "clients", "gain") for name, title in (("better_off", "better off"), ("equal", "equal"), ("worse_off", "worse off"))),
+        *(
+            Column(name, title, 1, "clients", "gain")
+            for name, title in (("better_off", "better off"), ("equal", "equal"), ("worse_off", "worse off"))
+        ),
         Column("gain_mean", "mean", 1, "gain in points", "gain", signed=True),
         Column("gain_lowest", "lowest", 1, "gain in points", "gain", signed=True),
         Column("gain_highest", "highest", 1, "gain in points", "gain", signed=True),
@@ -148,9 +155,9 @@ def gain_table(study: Study) -> Table | None:
 def curve_table(study: Study) -> Table:
     """Every evaluated round."""
     rows = [
-        text_cells([c.label, number, mib, *(found and found.mean for found in values)])
+        (*text_cells([c.label, m.number, m.mib]), *(_cell(found) for found in (m.mean, m.worst, m.variance)))
         for c in study.contenders
-        for number, mib, values in curve(c, study.worst)
+        for m in curve(c, study.worst)
     ]
     columns = (
         NAME,
@@ -163,24 +170,43 @@ def curve_table(study: Study) -> Table:
     return Table("curves", "Evaluated rounds, averaged over seeds", columns, tuple(rows), shown=SHOWN)
 
 
-def curve(contender: Contender, worst: str) -> list[tuple[int, float | None, list[Interval | None]]]:
-    """Round, MiB sent so far, and mean, worst and variance there, over the seeds that have that round."""
-    points = []
-    by_round: dict[int, list[dict[str, object]]] = {}
+@dataclass(frozen=True)
+class Moment:
+    """A contender after one evaluated round, averaged over seeds."""
+
+    number: int
+    mib: float | None  # sent so far
+    mean: Interval | None
+    worst: Interval | None
+    variance: Interval | None
+
+
+def curve(contender: Contender, worst: str) -> list[Moment]:
+    """The rounds that all seeds have."""
+    by_round: dict[int, list[Json]] = {}
     for outcome in contender.outcomes:
         for line in outcome.history:
             by_round.setdefault(int(line["round"]), []).append(line)
-    for number, lines in sorted(by_round.items()):
-        if len(lines) < len(contender.outcomes):
-            continue
-        values: list[Interval | None] = []
-        for key in ("user/mean", worst, "user/variance"):
-            known = [value for line in lines if (value := measured(line, key)) is not None]
-            values.append(interval(known) if known else None)
-        sent = [(measured(line, "bytes/up_total"), measured(line, "bytes/down_total")) for line in lines]
-        totals = [up + down for up, down in sent if up is not None and down is not None]
-        points.append((number, float(np.mean(totals)) / MIB if totals else None, values))
-    return points
+    return [
+        Moment(
+            number,
+            _mib_sent(lines),
+            *(_averaged(lines, key) for key in ("user/mean", worst, "user/variance")),
+        )
+        for number, lines in sorted(by_round.items())
+        if len(lines) == len(contender.outcomes)
+    ]
+
+
+def _averaged(lines: Sequence[Json], key: str) -> Interval | None:
+    known = [value for line in lines if (value := measured(line, key)) is not None]
+    return interval(known) if known else None
+
+
+def _mib_sent(lines: Sequence[Json]) -> float | None:
+    ways = [_averaged(lines, f"bytes/{way}_total") for way in ("up", "down")]
+    known = [found.mean for found in ways if found is not None]
+    return sum(known) / MIB if len(known) == len(ways) else None
 
 
 def tradeoff_table(study: Study) -> Table:
@@ -247,7 +273,11 @@ def protected_table(study: Study) -> Table | None:
         Column("user/mean", "accuracy", definition="mean"),
         *(Column(f"protected/{key}", key.upper(), 4, definition=key, signed=True) for key in keys),
     )
-    note = f"Each is {study.protected_direction}: 0 is even, negative is a disadvantage of the first." if study.protected_direction else ""
+    note = (
+        f"Each is {study.protected_direction}: 0 is even, negative is a disadvantage of the first."
+        if study.protected_direction
+        else ""
+    )
     return Table("protected", "Differences between the two groups", columns, tuple(rows), note)
 
 

@@ -9,8 +9,8 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     ),
     "mean": (
         "Mean",
-        "Over clients: the mean of all clients' accuracies, each client weighing the same. Over groups: the mean of the "
-        "groups' accuracies, each group weighing the same however many clients it has.",
+        "Over clients: the mean of all clients' accuracies, each client weighing the same. Over groups: the mean of "
+        "the groups' accuracies, each group weighing the same however many clients it has.",
     ),
     "worst10": (
         "Worst 10 %",

@@ -20,7 +20,9 @@ def export(study: Study, folder: Path) -> list[Path]:
     try:
         import vl_convert
     except ImportError as error:
-        raise ReportError("exporting plots needs the plotting library; get it with: pip install 'e2fl[report]'") from error
+        raise ReportError(
+            "exporting plots needs the plotting library; get it with: pip install 'e2fl[report]'"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     written = []
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from e2fl.errors import ReportError
@@ -19,6 +20,7 @@ from e2fl.report.table import Table
 from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
+WIDE = ("groups",)  # sections whose plots need the whole width
 LONG = 12  # rows after which a table behind a plot scrolls
 
 MARKS = {
@@ -40,7 +42,7 @@ def script() -> str:
         import vl_convert
     except ImportError as error:
         raise ReportError("the page needs the plotting library; get it with: pip install 'e2fl[report]'") from error
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise ReportError("the plotting library cannot stand inside a page; please report the version of vl-convert")
     return bundle
@@ -52,7 +54,6 @@ def page(study: Study, *, reload: int = 0) -> str:
     specs = {f"plot-{plot.key}": plot.spec for part in parts for plot in part.plots}
     library, start = script(), _asset("page.js")
     title = f"Fairness report: {study.title}"
-    menu = "".join(f'<li><a href="#{part.key}">{escape(part.title)}</a></li>' for part in parts)
     refresh = f'<noscript><meta http-equiv="refresh" content="{reload}"></noscript>' if reload else ""
     return f"""<!doctype html>
 <html lang="en">
@@ -72,7 +73,7 @@ def page(study: Study, *, reload: int = 0) -> str:
 <p class="subtitle">{escape(study.subtitle)}</p>
 <p class="verdict" id="verdict">{escape(verdict(study))}</p>
 {_cautions(study.cautions)}
-<nav aria-label="Contents"><ul class="contents">{menu}<li><a href="#made">How it was made</a></li><li><a href="#definitions">Definitions</a></li></ul></nav>
+<nav aria-label="Contents"><ul class="contents">{_menu(parts)}</ul></nav>
 </header>
 {_legend(study)}
 <main>
@@ -87,6 +88,21 @@ def page(study: Study, *, reload: int = 0) -> str:
 </body>
 </html>
 """
+
+
+def write(study: Study, out: Path, *, reload: int = 0) -> None:
+    """Put the page in place, whole or not at all."""
+    text = page(study, reload=reload)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)
+
+
+def _menu(parts: Sequence[Section]) -> str:
+    places = [(part.key, part.title) for part in parts]
+    places += [("made", "How it was made"), ("definitions", "Definitions")]
+    return "".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title in places)
 
 
 def _policy(*scripts: str) -> str:
@@ -134,12 +150,14 @@ def _legend(study: Study) -> str:
 
 def _section(part: Section, study: Study) -> str:
     figures = [_figure(plot.key, plot.title, plot.caption, plot.alt) for plot in part.plots]
-    body = "".join(figures) if len(figures) < 2 else f'<div class="pair">{"".join(figures)}</div>'
+    body = "".join(figures) if len(figures) < 2 or part.key in WIDE else f'<div class="pair">{"".join(figures)}</div>'
     samples = _samples(study) if part.key == "data" else ""
     behind = ""
     if part.behind:
         tables = "".join(_behind(table) for table in part.behind)
-        behind = f'<details class="behind" id="behind-{part.key}"><summary>The numbers behind</summary>{tables}</details>'
+        behind = (
+            f'<details class="behind" id="behind-{part.key}"><summary>The numbers behind</summary>{tables}</details>'
+        )
     return (
         f'<section id="{part.key}" aria-labelledby="head-{part.key}"><h2 id="head-{part.key}">{escape(part.title)}</h2>'
         f"<p>{escape(part.intro)}</p>{''.join(table.html() for table in part.tables)}{samples}{body}{behind}</section>"
@@ -170,9 +188,11 @@ def _samples(study: Study) -> str:
     shown = []
     for group, address in images.items():
         count = data["counts"][group]
-        about = f"{group}: {count['clients']:,} clients, {count['examples_per_client']:,.0f} training examples each"
+        clients = "1 client" if count["clients"] == 1 else f"{count['clients']:,} clients"
+        about = f"{group}: {clients}, {count['examples_per_client']:,.0f} examples each"
         alt = f"Training examples of {group}"
-        shown.append(f'<figure><img src="{escape(address)}" alt="{escape(alt)}"><figcaption>{escape(about)}</figcaption></figure>')
+        image = f'<img src="{escape(address)}" alt="{escape(alt)}">'
+        shown.append(f"<figure>{image}<figcaption>{escape(about)}</figcaption></figure>")
     return f'<div class="samples">{"".join(shown)}</div>'
 
 
@@ -189,8 +209,8 @@ def _made(study: Study) -> str:
     head = f"<p>To repeat all of it:</p><pre><code>{escape(again)}</code></pre>" if commands else ""
     configs = []
     for fact in study.facts:
-        name = escape(f"{fact['label']}, seed {fact['seed']}")
-        configs.append(f"<details><summary>Configuration of {name}</summary><pre><code>{escape(fact['config'])}</code></pre></details>")
+        name = escape(f"Configuration of {fact['label']}, seed {fact['seed']}")
+        configs.append(f"<details><summary>{name}</summary><pre><code>{escape(fact['config'])}</code></pre></details>")
     return (
         f'<section id="made"><h2>How it was made</h2>{head}{contents.fact_table(study).html()}'
         "<p>To repeat one run, save its configuration as config.toml and run it: "
@@ -207,6 +227,7 @@ def _definitions() -> str:
 
 def _footer() -> str:
     return (
-        f"<p>Made by e2fl {__version__} from measurements on disk; the sentences above are computed, nobody wrote them.</p>"
-        f"<details><summary>Licences of what is inside this page</summary><pre>{escape(_asset('licences.txt'))}</pre></details>"
+        f"<p>Made by e2fl {__version__} from measurements on disk. The verdict is computed; nobody wrote it.</p>"
+        f"<details><summary>Licences of what is inside this page</summary>"
+        f"<pre>{escape(_asset('licences.txt'))}</pre></details>"
     )

@@ -46,9 +46,15 @@ class Paint:
                 "tickColor": self.line,
                 "labelLimit": 120,
             },
-            "axisX": {"grid": False, "labelOverlap": True},
+            "axisX": {"grid": False, "labelOverlap": True, "labelSeparation": 8},
             "text": {"color": self.ink, "fontSize": 12},
-            "legend": {"labelColor": self.ink, "titleColor": self.muted, "labelLimit": 300, "orient": "bottom", "title": None},
+            "legend": {
+                "labelColor": self.ink,
+                "titleColor": self.muted,
+                "labelLimit": 300,
+                "orient": "bottom",
+                "title": None,
+            },
         }
 
 

@@ -25,7 +25,7 @@ CLASSES = 40
 
 
 def picture(experiment: Experiment, seconds: float = SECONDS) -> Json:
-    """Keys labels (group: label: count), images (group: PNG as a data address), counts (group: clients, examples); or why."""
+    """Labels, images and counts of each group; or the one key `missing`, which says why there are none."""
     started = time.monotonic()
     try:
         return _drawn(experiment.build_data(), started + seconds)

@@ -25,7 +25,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     runs: list[Run] = []
     left_out = []
     for path in paths:
-        found = list(_folders(path))
+        found = list(run_folders(path))
         if not found:
             raise RunError(f"{path} holds no run: there is no config.toml in it or in folders below it")
         for folder in found:
@@ -106,13 +106,14 @@ def _alone(team: Sequence[Run]) -> bool:
     return getattr(kind, "up", None) is Nothing
 
 
-def _folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
+def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
+    """This folder if it is of a run, or those below it that are."""
     if (path / "config.toml").is_file():
         yield path
     elif depth and path.is_dir():
         for inner in sorted(path.iterdir()):
             if inner.is_dir() and not inner.is_symlink():
-                yield from _folders(inner, depth - 1)
+                yield from run_folders(inner, depth - 1)
 
 
 def _settings(experiment: Experiment) -> Json:
@@ -144,9 +145,7 @@ def _labels(experiments: Sequence[Experiment]) -> list[str]:
         told = ", ".join(f"{key}={own.get(key, 'default')}" for key in differing)
         labels.append(f"{name} [{told}]" if len(told) > 0 else name)
     shortened = [label if len(label) <= 60 else f"{label[:57]}..." for label in labels]
-    return [
-        label if shortened.count(label) == 1 else f"{label} #{place + 1}" for place, label in enumerate(shortened)
-    ]
+    return [label if shortened.count(label) == 1 else f"{label} #{place + 1}" for place, label in enumerate(shortened)]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -201,11 +200,12 @@ def _sent(run: Run) -> Sent | None:
 
 def _differences(contenders: Sequence[Contender], teams: Sequence[Sequence[Run]]) -> list[str]:
     """What makes a comparison unfair, in words."""
-    found = []
     experiments = [team[0].experiment for team in teams]
-    for name in ("data", "model"):
-        if len({json.dumps(getattr(experiment, name), sort_keys=True) for experiment in experiments}) > 1:
-            found.append(f"The runs do not share the same {name} section: their numbers are not comparable as they are.")
+    found = [
+        f"The runs do not share the same {name} section: their numbers are not comparable as they are."
+        for name in ("data", "model")
+        if len({json.dumps(getattr(experiment, name), sort_keys=True) for experiment in experiments}) > 1
+    ]
     at_work = [team[0] for team in teams if not _alone(team)]
     if len({run.experiment.rounds for run in at_work}) > 1:
         found.append("The runs do not have the same number of rounds: the budgets differ.")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from e2fl.report import contents, plots
+from e2fl.report import bars, contents, lines, points
+from e2fl.report.chart import Plot
 from e2fl.report.paint import Paint
-from e2fl.report.plots import Plot
 from e2fl.report.study import Study
 from e2fl.report.table import Column, Table, text_cells
 from e2fl.report.verdict import chosen
@@ -64,45 +64,57 @@ def _outcome(study: Study) -> Section:
 def _groups(study: Study, paint: Paint) -> Section:
     if not study.group_names:
         return Section("groups", "Groups", "")
-    drawn = _known(*(plots.group_bars(study, paint, kind) for kind in ("accuracy", "loss")))
+    drawn = _known(*(bars.group_bars(study, paint, kind) for kind in ("accuracy", "loss")))
     intro = "Equity: does every group get a good model, however small it is?"
     return Section("groups", "Groups", intro, drawn, (contents.group_table(study),))
 
 
 def _clients(study: Study, paint: Paint) -> Section:
-    plot = plots.distribution(study, paint)
+    plot = points.distribution(study, paint)
     intro = "Equality: do all clients get about the same accuracy?"
     return Section("clients", "Clients", intro, _known(plot), (contents.distribution_table(study),) if plot else ())
 
 
 def _gains(study: Study, paint: Paint) -> Section:
-    plot = plots.gain_points(study, paint)
+    plot = points.gain_points(study, paint)
     intro = "Would a client rather have stayed alone?"
     return Section("gains", "Taking part or training alone", intro, _known(plot), _tables(contents.gain_table(study)))
 
 
 def _learning(study: Study, paint: Paint) -> Section:
-    drawn = plots.curves(study, paint)
-    intro = "On the left by round, on the right by what had been sent by then: the same curves, priced."
+    drawn = lines.curves(study, paint)
+    intro = "By round, and by what had been sent by then: the same curves, priced."
+    if len(study.seeds) > 1:
+        intro += " Shaded: 95 % interval over seeds, cut at the frame."
+    if drawn and any(len(contents.curve(contender, study.worst)) == 1 for contender in study.contenders):
+        intro += " A dotted level is an algorithm that was evaluated once, at its end."
     return Section("learning", "Learning", intro, tuple(drawn), (contents.curve_table(study),) if drawn else ())
 
 
 def _tradeoff(study: Study, paint: Paint) -> Section:
-    drawn = plots.tradeoff(study, paint)
+    drawn = points.tradeoff(study, paint)
     intro = "Accuracy, equity and bytes pull against each other; what matters is who is not beaten in all of them."
     return Section("tradeoff", "Trade-off", intro, tuple(drawn), (contents.tradeoff_table(study),) if drawn else ())
 
 
 def _inference(study: Study, paint: Paint) -> Section:
     table = contents.inference_table(study)
-    plot = plots.inference(study, paint)
-    return Section("inference", "Inferred groups", "How well groups were found where clients did not declare them.", _known(plot), _tables(table))
+    plot = lines.inference(study, paint)
+    return Section(
+        "inference",
+        "Inferred groups",
+        "How well groups were found where clients did not declare them.",
+        _known(plot),
+        _tables(table),
+    )
 
 
 def _protected(study: Study, paint: Paint) -> Section:
     table = contents.protected_table(study)
-    plot = plots.protected(study, paint)
-    return Section("protected", "Protected attribute", "Are the two groups given the same chances?", _known(plot), _tables(table))
+    plot = bars.protected(study, paint)
+    return Section(
+        "protected", "Protected attribute", "Are the two groups given the same chances?", _known(plot), _tables(table)
+    )
 
 
 def _data(study: Study, paint: Paint) -> Section:
@@ -110,11 +122,11 @@ def _data(study: Study, paint: Paint) -> Section:
     tables = []
     drawn: list[Plot | None] = []
     if study.group_names:
-        drawn.append(plots.sizes(study, paint))
+        drawn.append(bars.sizes(study, paint))
         tables.append(contents.size_table(study))
     mix = (study.data or {}).get("labels")
     if mix:
-        drawn.append(plots.label_mix(study, paint))
+        drawn.append(bars.label_mix(study, paint))
         tables.append(_labels(mix, (study.data or {}).get("looked", 0)))
     return Section("data", "Data", "Who is there, and what they hold.", _known(*drawn), tuple(tables))
 

@@ -1,4 +1,4 @@
-"""What a report is about: contenders, each with its outcomes over seeds. Measurements only, no words and no pictures."""
+"""What a report is about: contenders, each with its outcomes over seeds; measurements, no words, no pictures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -143,9 +143,7 @@ class Study:
         return replace(self, data=data)
 
 
-def clients_of(
-    rows: Sequence[Mapping[str, Any]], column: str = "accuracy", unit: float = 1.0
-) -> Clients | None:
+def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy", unit: float = 1.0) -> Clients | None:
     """The clients of a clients.csv; `column` is the view."""
     if not rows or column not in rows[0]:
         return None
@@ -163,7 +161,7 @@ def clients_of(
         np.array(list(codes), dtype=object),
         np.array([", ".join(found) for found in groups], dtype=object) if named else None,
         metrics.combined(values, places, n),
-        np.bincount(places, weights=n),
+        np.bincount(places, weights=n).astype(np.float64),
     )
 
 
@@ -246,9 +244,7 @@ def pareto(study: Study) -> list[Front]:
         if mean is not None and worst is not None:
             stands.append(Front(contender, mean, worst, None if sent is None else sent / MIB))
     return [
-        replace(
-            stand, beaten_by=tuple(o.contender.label for o in stands if o is not stand and _dominates(o, stand))
-        )
+        replace(stand, beaten_by=tuple(o.contender.label for o in stands if o is not stand and _dominates(o, stand)))
         for stand in stands
     ]
 

@@ -48,15 +48,18 @@ class Table:
     def html(self) -> str:
         """The table as part of the page."""
         rows = self.rows if self.shown is None else self.rows[: self.shown]
-        body = "".join(f"<tr>{''.join(self._html_cell(place, cell) for place, cell in enumerate(r))}</tr>" for r in rows)
+        body = "".join(
+            f"<tr>{''.join(self._html_cell(place, cell) for place, cell in enumerate(r))}</tr>" for r in rows
+        )
         more = len(self.rows) - len(rows)
         notes = [self.note] if self.note else []
         if more:
             notes.append(f"{more:,} more rows are in the files that e2fl report --export writes.")
         note = f'<p class="note">{escape(" ".join(notes))}</p>' if notes else ""
         return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.title)}">'
-            f'<table id="table-{self.key}"><caption>{escape(self.title)}</caption>'
+            f'<p class="caption" id="caption-{self.key}">{escape(self.title)}</p>'
+            f'<div class="scroll" tabindex="0" role="region" aria-labelledby="caption-{self.key}">'
+            f'<table id="table-{self.key}" aria-labelledby="caption-{self.key}">'
             f"<thead>{self._html_head()}</thead><tbody>{body}</tbody></table></div>"
             f'<p class="note">{self._download()}</p>{note}'
         )
@@ -116,17 +119,21 @@ class Table:
             cells = (f'<th colspan="{count}" scope="colgroup">{escape(title)}</th>' for title, count in spans)
             top = f'<tr class="over">{"".join(cells)}</tr>'
         titles = "".join(
-            f'<th scope="col"{"" if place else " class=name"}>{_explained(column)}</th>'
-            for place, column in enumerate(self.columns)
+            f'<th scope="col"{self._kind(place)}>{_explained(column)}</th>' for place, column in enumerate(self.columns)
         )
         return f"{top}<tr>{titles}</tr>"
+
+    def _kind(self, place: int) -> str:
+        if place == 0:
+            return ' class="name"'
+        return ' class="text"' if any(isinstance(row[place].value, str) for row in self.rows) else ""
 
     def _html_cell(self, place: int, cell: Cell) -> str:
         if place == 0:
             return f'<th scope="row">{escape(str(cell.value))}</th>'
         column = self.columns[place]
         text = escape(written(cell.value, column))
-        if cell.half is not None and cell.value is not None:
+        if cell.half is not None and cell.value is not None and round(cell.half, column.digits):
             text += f' <span class="half">± {cell.half:.{column.digits}f}</span>'
         if cell.best:
             text = f'<strong>{text}<span class="aloud"> (best)</span></strong>'

@@ -129,7 +129,9 @@ def _judged(found: Interval) -> str:
 def _against_alone(study: Study, pair: Pair) -> list[str]:
     alone = study.alone
     if alone is None:
-        return ["Who gains from taking part is not known: training alone was not run."] if study.source == "runs" else []
+        return (
+            ["Who gains from taking part is not known: training alone was not run."] if study.source == "runs" else []
+        )
     sentences = []
     # Spoken of as clients, where clients are known: not while a run goes on.
     if not pair.subject.alone:
