@@ -8,6 +8,7 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,9 @@ class _Columns:
 
     def _coded(self, name: str, values: Sequence[str]) -> NDArray[np.int64]:
         codes = self.codes[name]
+        known = len(codes)
         found = np.fromiter((codes.setdefault(value, len(codes)) for value in values), np.int64, len(values))
-        if any(not value.strip() for value in codes):
+        if any(not value.strip() for value in islice(codes, known, None)):
             place = next(place for place, value in enumerate(values) if not value.strip())
             hint = "; name one for every row, or leave the column out" if name == "group" else ""
             raise DataError(f"{self._where(place)} has nothing in column '{name}'{hint}")
@@ -202,9 +204,10 @@ def _refuse_repeated(columns: _Columns, client: NDArray[Any], group: NDArray[Any
     repeats = np.flatnonzero(first[inverse] != np.arange(len(pairs)))
     place = int(repeats[0])
     who = list(columns.codes["client"])[int(client[place])]
+    same = f"client {who!r}" if group is None else f"client {who!r} in the same group"
     raise DataError(
-        f"{columns.table}: rows {int(first[inverse[place]]) + 1} and {place + 1} (below the header) are both of client "
-        f"{who!r}{'' if group is None else ' in the same group'}; give one row, or a row for each example with y and y_hat"
+        f"{columns.table}: rows {int(first[inverse[place]]) + 1} and {place + 1} (below the header) are both of "
+        f"{same}; give one row, or a row for each example with y and y_hat"
     )
 
 

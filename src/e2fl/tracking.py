@@ -50,7 +50,7 @@ class TensorBoard(Watcher):
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         name = _run_name(experiment)
         # Steps from `first` on were lived before an interruption, and are lived again.
-        self.writer = self.make(str(self.folder / name), purge_step=first)  # type: ignore[no-untyped-call]
+        self.writer = self.make(str(self.folder / name), purge_step=first)
 
     def advance(self, number: int, measured: Json | None) -> None:
         if measured is not None:

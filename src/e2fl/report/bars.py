@@ -23,8 +23,8 @@ def group_bars(study: Study, paint: Paint, kind: str) -> Plot | None:
         return None
     title = "accuracy, %" if kind == "accuracy" else "loss"
     place: Spec = {
-        "x": names("group", shown),
-        "xOffset": {"field": "label", "sort": [contender.label for contender in study.contenders]},
+        "x": names("group", len(shown)),
+        "xOffset": {"field": "label", "sort": None},
         "opacity": lit(),
     }
     tips = [tip_text("group", "group"), ALGORITHM, tip("value", title, ".2f" if kind == "accuracy" else ".3f")]
@@ -91,7 +91,7 @@ def sizes(study: Study, paint: Paint) -> Plot | None:
     axis = quantity("clients", "clients", 6, zero=True)
     layer: Spec = {
         "mark": {"type": "bar", "color": paint.accent},
-        "encoding": {"x": names("group", shown), "y": axis, "tooltip": tips},
+        "encoding": {"x": names("group", len(shown)), "y": axis, "tooltip": tips},
     }
     small, large = (extreme(values, key=lambda v: v["clients"]) for extreme in (min, max))
     told = f"from {small['clients']:.0f} ({small['group']}) to {large['clients']:.0f} ({large['group']})"
@@ -116,8 +116,8 @@ def protected(study: Study, paint: Paint) -> Plot | None:
     if not values:
         return None
     bars: Spec = {
-        "x": names("measure", measures),
-        "xOffset": {"field": "label", "sort": [contender.label for contender in study.contenders]},
+        "x": names("measure", len(measures)),
+        "xOffset": {"field": "label", "sort": None},
         "y": quantity("value", study.protected_direction or "difference", zero=True),
         "color": colour(study, paint),
         "opacity": lit(),
@@ -148,13 +148,12 @@ def label_mix(study: Study, paint: Paint) -> Plot | None:
     if not values:
         return None
     top = max(value["share"] for value in values)
-    order = list(dict.fromkeys(value["y"] for value in values))
     scale = {"domain": [0, top], "range": [0.02, 1]}
     layer: Spec = {
         "mark": {"type": "rect", "color": paint.accent},
         "encoding": {
-            "x": names("y", order, "label"),
-            "y": {"field": "group", "type": "nominal", "sort": list(mix), "title": None},
+            "x": names("y", len(next(iter(mix.values()))), "label"),
+            "y": {"field": "group", "type": "nominal", "sort": None, "title": None},
             "opacity": {"field": "share", "type": "quantitative", "scale": scale, "legend": None},
             "tooltip": [tip_text("group", "group"), tip_text("y", "label"), tip("share", "share, %", ".1f")],
         },

@@ -11,6 +11,20 @@ from e2fl.report.study import Study
 
 Spec = dict[str, Any]  # what Vega-Lite takes: nested dictionaries of plain values
 
+INHERITED = {
+    "__defineGetter__",
+    "__defineSetter__",
+    "__lookupGetter__",
+    "__lookupSetter__",
+    "__proto__",
+    "constructor",
+    "hasOwnProperty",
+    "isPrototypeOf",
+    "propertyIsEnumerable",
+    "toLocaleString",
+    "toString",
+    "valueOf",
+}
 PICKED = "picked.length == 0 || indexof(picked, datum.label) >= 0"
 
 
@@ -27,6 +41,7 @@ class Plot:
 
 def frame(paint: Paint, height: int, layers: list[Spec], values: list[Spec]) -> Spec:
     """A whole specification: layers over shared data."""
+    layers = [layer | {"data": _harmless(layer["data"]["values"])} if "data" in layer else layer for layer in layers]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": paint.width,
@@ -34,9 +49,18 @@ def frame(paint: Paint, height: int, layers: list[Spec], values: list[Spec]) -> 
         "autosize": {"type": "fit", "contains": "padding"},
         "config": paint.config(),
         "params": [{"name": "picked", "value": []}],
-        "data": {"values": values},
+        "data": _harmless(values),
         "layer": layers,
     }
+
+
+def own_name(name: str) -> str:
+    """The name, marked invisibly if every JavaScript object has something of that name: plots keep names as keys."""
+    return f"{name}\u200b" if name in INHERITED else name
+
+
+def _harmless(values: list[Spec]) -> Spec:
+    return {"values": [{k: own_name(v) if isinstance(v, str) else v for k, v in row.items()} for row in values]}
 
 
 def colour(study: Study, paint: Paint) -> Spec:
@@ -55,7 +79,7 @@ def dash(study: Study, paint: Paint) -> Spec:
 
 
 def _by_contender(study: Study, paint: Paint, choices: list[Any]) -> Spec:
-    labels = [contender.label for contender in study.contenders]
+    labels = [own_name(contender.label) for contender in study.contenders]
     scale = {"domain": labels, "range": [choices[place % len(choices)] for place in range(len(labels))]}
     legend: Spec | None = {} if paint.legend and len(labels) > 1 else None
     return {"field": "label", "type": "nominal", "scale": scale, "legend": legend}
@@ -77,10 +101,11 @@ def quantity(field: str, title: str | None, ticks: int = 8, /, **scale: Any) -> 
     }
 
 
-def names(field: str, order: list[str], title: str | None = None) -> Spec:
-    """An axis of names; turned where there are many."""
-    angle = 0 if len(order) <= 14 else -50
-    return {"field": field, "type": "nominal", "sort": order, "title": title, "axis": {"labelAngle": angle}}
+def names(field: str, count: int, title: str | None = None) -> Spec:
+    """An axis of so many names, in the order of the data; turned where there are many."""
+    angle = 0 if count <= 14 else -50
+    # Naming the order here would make an expression of names that anybody wrote.
+    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": {"labelAngle": angle}}
 
 
 def tip(field: str, title: str, form: str = ".2f") -> Spec:

@@ -8,8 +8,8 @@ from e2fl.errors import E2flError
 from e2fl.experiment import Experiment
 from e2fl.history import Folder, Json
 from e2fl.report.page import script, write
-from e2fl.report.runs import read_run, read_unfinished, run_folders, study_of
-from e2fl.runner import Watcher
+from e2fl.report.runs import read_unfinished, run_folders, study_of
+from e2fl.runner import Watcher, read_run
 
 RELOAD = 5  # seconds after which the page in the browser loads itself anew
 PAUSE = 3.0  # seconds between two pages at least: training matters more

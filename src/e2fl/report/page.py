@@ -12,6 +12,7 @@ from typing import Any
 
 from e2fl.errors import ReportError
 from e2fl.report import contents
+from e2fl.report.chart import own_name
 from e2fl.report.definitions import DEFINITIONS
 from e2fl.report.paint import ON_PAGE, SHAPES
 from e2fl.report.sections import Section, sections
@@ -141,7 +142,7 @@ def _legend(study: Study) -> str:
         colour = ON_PAGE.colour(place)
         label = escape(contender.label)
         buttons.append(
-            f'<button type="button" aria-pressed="false" data-label="{label}">'
+            f'<button type="button" aria-pressed="false" data-label="{escape(own_name(contender.label))}">'
             f'<svg viewBox="0 0 16 16" aria-hidden="true" style="fill:{colour}">{mark}</svg>{label}</button>'
         )
     hint = '<span class="hint">Press a name to bring it forward in every plot.</span>'
