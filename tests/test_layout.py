@@ -14,7 +14,7 @@ FLOORS = [
     {"ranking"},
     {"models"},
     {"data", "wire"},
-    {"scores", "metrics"},
+    {"scores", "metrics", "audit"},
     {"learning"},
     {"grouping", "memory", "checkpoint"},
     {"algorithms"},
@@ -22,8 +22,8 @@ FLOORS = [
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
     {"runner", "listing"},
-    {"comparison", "progress", "report", "flower"},
-    {"api", "cli"},
+    {"comparison", "progress", "report", "tracking", "flower"},
+    {"api", "cli", "watching"},
 ]
 
 

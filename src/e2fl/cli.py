@@ -1,6 +1,7 @@
 """The command `e2fl`: arguments into calls, nothing else."""
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,9 @@ EXAMPLES = """examples:
   e2fl run my.toml --out runs/mine                  stop it with Ctrl-C, then go on:
   e2fl run my.toml --out runs/mine --resume
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
+  e2fl run demo --watch                             a page that follows the training
+  e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
+  e2fl audit scores.csv                             the same page from anybody's table: client, group, accuracy
   e2fl list                                         algorithms, groupings, data sets, models, experiments
 """
 
@@ -23,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 is success, 2 a mistake that the message explains, 130 an interruption."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    options.command = shlex.join(["e2fl", *(sys.argv[1:] if arguments is None else arguments)])
     if not hasattr(options, "act"):
         parser.print_help()
         return 2
@@ -55,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="where to keep the run; default: a new folder in runs/")
     run.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out DIR")
+    _add_watching(run)
     run.set_defaults(act=_run)
 
     compare = commands.add_parser(
@@ -69,7 +75,32 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, metavar="DIR", help="where to keep the runs; default: a new folder in runs/"
     )
     compare.add_argument("--resume", action="store_true", help="go on with an interrupted comparison in --out DIR")
+    _add_watching(compare)
     compare.set_defaults(act=_compare)
+
+    report = commands.add_parser(
+        "report",
+        help="make the page of runs that are on disk",
+        description="Make one self-contained HTML page of all finished runs in these folders, or below them.",
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="the folder of a run, or one that holds some")
+    _add_page(report, "default: report.html in the first DIR")
+    report.set_defaults(act=_report)
+
+    audit = commands.add_parser(
+        "audit",
+        help="measure the fairness of anybody's scores",
+        description="Make the page from tables made elsewhere: columns client, group, accuracy and, if there are, n "
+        "and loss; or a row for each example: client, group, y, y_hat. Several tables are compared.",
+    )
+    audit.add_argument("tables", nargs="+", type=Path, metavar="SCORES.CSV", help="a table with a header")
+    audit.add_argument(
+        "--unprivileged",
+        metavar="GROUP",
+        help="of two groups, the one that comes first in EOD, DI and SPD; default: the first by name",
+    )
+    _add_page(audit, "default: SCORES.html beside the table")
+    audit.set_defaults(act=_audit)
 
     listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
     listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
@@ -89,36 +120,78 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_watching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--watch", action="store_true", help="keep report.html up to date while training goes on")
+    parser.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        metavar="TRACKER",
+        help="also write to a tracker in --out DIR: tensorboard or mlflow; may be repeated",
+    )
+
+
+def _add_page(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"where to write the page; {default}")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="also write tables as CSV and LaTeX, plots as PNG and SVG, all as JSON",
+    )
+
+
 # What the commands need is imported when they run: `e2fl --help` should not wait for torch.
 
 
 def _run(options: argparse.Namespace) -> int:
     from e2fl.experiment import load
-    from e2fl.progress import Progress
     from e2fl.runner import run_experiment
-    from e2fl.tables import comparison
+    from e2fl.watching import finish, watching
 
     experiment = load(options.config, options.changes)
     out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
-    result = run_experiment(experiment, out=out, resume=options.resume, watcher=Progress())
-    print(comparison([result.summary]))
-    print(f"\nwritten to {out}")
+    with watching(out, live=options.watch, track=options.track) as watcher:
+        result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
+    finish([result], out, options.command)
     return 0
 
 
 def _compare(options: argparse.Namespace) -> int:
     from e2fl.comparison import compare
     from e2fl.experiment import load
-    from e2fl.progress import Progress
-    from e2fl.tables import comparison
+    from e2fl.watching import finish, watching
 
     experiment = load(options.config, options.changes)
     names = [name for name in options.algorithms.split(",") if name]
     seeds = _seeds(options.seeds, experiment.seed)
     out = options.out or _new_folder(f"{experiment.name}-compare", options.resume)
-    runs = compare(experiment, names, seeds, out=out, resume=options.resume, watcher=Progress())
-    print(comparison([run.summary for run in runs]))
-    print(f"\nwritten to {out}")
+    with watching(out, live=options.watch, track=options.track) as watcher:
+        runs = compare(experiment, names, seeds, out=out, resume=options.resume, watcher=watcher)
+    finish(runs, out, options.command)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from e2fl.report import report_runs
+    from e2fl.report.verdict import verdict
+
+    out = options.out or options.runs[0] / "report.html"
+    study = report_runs(options.runs, out, export_to=options.export)
+    return _written(verdict(study), out, options.export)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from e2fl.report import report_scores
+    from e2fl.report.verdict import verdict
+
+    out = options.out or options.tables[0].with_suffix(".html")
+    study = report_scores(options.tables, out, unprivileged=options.unprivileged, export_to=options.export)
+    return _written(verdict(study), out, options.export)
+
+
+def _written(words: str, out: Path, export_to: Path | None) -> int:
+    print(f"{words}\n\nwritten to {out}{f' and {export_to}' if export_to else ''}")
     return 0
 
 

@@ -19,3 +19,7 @@ class WireError(E2flError):
 
 class RunError(E2flError):
     """A run that cannot start, continue, or be read."""
+
+
+class ReportError(E2flError):
+    """A report that cannot be made: something optional is not installed, or there is nothing to show."""

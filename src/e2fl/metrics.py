@@ -71,6 +71,92 @@ def group_means(values: ArrayLike, groups: Sequence[Any] | NDArray[Any]) -> dict
     }
 
 
+def fairness(
+    accuracy: ArrayLike,
+    group: Sequence[Any] | NDArray[Any] | None = None,
+    *,
+    client: Sequence[Any] | NDArray[Any] | None = None,
+    n: ArrayLike | None = None,
+    loss: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """How evenly clients and groups are served: the keys user, group and groups of a run's summary.json.
+
+    accuracy: [rows], in percent; a row is a client, or the part of a client that lies in one group: then `client` says
+    whose part it is. n: [rows], the examples behind each row; it weighs the parts of one client and nothing else.
+    loss: [rows], the mean loss of each row. Without `group`, the key group is None and groups is empty.
+    """
+    rows = _finite(accuracy, "accuracy")
+    others = {"group": group, "client": client, "n": n, "loss": loss}
+    for name, values in others.items():
+        if values is not None and len(np.asarray(values)) != len(rows):
+            raise ValueError(f"{len(rows)} accuracies, but {len(np.asarray(values))} values of {name}")
+    weights = np.ones(len(rows)) if n is None else _finite(n, "n")
+    if weights.min() <= 0:
+        raise ValueError("every row needs at least one example: n must be above 0")
+    result: dict[str, Any] = {"user": spread(combined(rows, client, weights)), "group": None, "groups": {}}
+    if group is None:
+        return result
+    losses = None if loss is None else group_means(_finite(loss, "loss"), group)
+    names, sizes = np.unique(np.asarray(group), return_counts=True)
+    members = dict(zip(names.tolist(), sizes.tolist(), strict=True))
+    for name, value in group_means(rows, group).items():
+        result["groups"][name] = {"clients": members[name], "accuracy": value}
+        if losses is not None:
+            result["groups"][name]["loss"] = losses[name]
+    result["group"] = spread([found["accuracy"] for found in result["groups"].values()])
+    return result
+
+
+def combined(values: Numbers, client: Sequence[Any] | NDArray[Any] | None, n: ArrayLike) -> Numbers:
+    """One value for each client, in the order of clients: the mean of its rows, weighted by their examples."""
+    if client is None:
+        return values
+    weights = _numbers(n)
+    _, places = np.unique(np.asarray(client), return_inverse=True)
+    sums: Numbers = np.bincount(places, weights=values * weights) / np.bincount(places, weights=weights)
+    return sums
+
+
+def accuracies(
+    y: ArrayLike,
+    y_hat: ArrayLike,
+    *,
+    client: Sequence[Any] | NDArray[Any],
+    group: Sequence[Any] | NDArray[Any] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Accuracy of each client, or of each group inside it, from labels and predictions; `fairness(**found)` goes on.
+
+    All arguments: [examples]. Returns columns client, n, accuracy and, where given, group: [client and group pairs].
+    """
+    right = np.asarray(y) == np.asarray(y_hat)
+    clients, client_code = np.unique(np.asarray(client), return_inverse=True)
+    if group is None:
+        n = np.bincount(client_code)
+        correct = np.bincount(client_code, weights=right)
+        return {"client": clients, "n": n, "accuracy": 100.0 * correct / n}
+    groups, group_code = np.unique(np.asarray(group), return_inverse=True)
+    pairs, places = np.unique(client_code * len(groups) + group_code, return_inverse=True)
+    n = np.bincount(places)
+    correct = np.bincount(places, weights=right)
+    return {
+        "client": clients[pairs // len(groups)],
+        "group": groups[pairs % len(groups)],
+        "n": n,
+        "accuracy": 100.0 * correct / n,
+    }
+
+
+def counts(y: ArrayLike, y_hat: ArrayLike) -> dict[str, int]:
+    """What `protected` needs of one group, from its labels and predictions; 1 is the positive class."""
+    true, said = np.asarray(y) == 1, np.asarray(y_hat) == 1
+    return {
+        "n": len(true),
+        "true_positive": int(np.sum(true & said)),
+        "false_positive": int(np.sum(~true & said)),
+        "false_negative": int(np.sum(true & ~said)),
+    }
+
+
 def f1(true_positive: float, false_positive: float, false_negative: float) -> float:
     """F1 of the positive class; 0 where nothing was or should have been found."""
     whole = 2 * true_positive + false_positive + false_negative
@@ -157,4 +243,12 @@ def _numbers(values: ArrayLike) -> Numbers:
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not len(numbers):
         raise ValueError("there is nothing to measure")
+    return numbers
+
+
+def _finite(values: ArrayLike, name: str) -> Numbers:
+    numbers = _numbers(values)
+    if not np.isfinite(numbers).all():
+        place = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise ValueError(f"{name} is not a number in row {place}")
     return numbers

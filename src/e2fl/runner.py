@@ -16,7 +16,7 @@ from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, 
 from e2fl.memory import Memories
 from e2fl.rounds import Round, Traffic, run
 from e2fl.simulator import Simulated
-from e2fl.version import __version__
+from e2fl.version import __version__, environment
 
 
 class Watcher:
@@ -33,6 +33,29 @@ class Watcher:
 
     def end(self) -> None:
         """The run is over, finished or not."""
+
+
+class Watchers(Watcher):
+    """Several at once."""
+
+    def __init__(self, *watchers: Watcher):
+        self.watchers = watchers
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        for watcher in self.watchers:
+            watcher.begin(experiment, first, last)
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        for watcher in self.watchers:
+            watcher.advance(number, measured)
+
+    def warn(self, message: str) -> None:
+        for watcher in self.watchers:
+            watcher.warn(message)
+
+    def end(self) -> None:
+        for watcher in self.watchers:
+            watcher.end()
 
 
 @dataclass(frozen=True)
@@ -188,6 +211,7 @@ class _Runner:
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
             "inputs": {"shape": list(self.data.shape), "classes": self.data.classes},
+            "environment": environment(),
         }
         newcomers = self._newcomers(done)
         if newcomers is not None:

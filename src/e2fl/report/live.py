@@ -1,0 +1,62 @@
+"""The page of a run that is still going on: written anew after evaluated rounds, and loading itself anew."""
+
+import sys
+import time
+from pathlib import Path
+
+from e2fl.errors import E2flError
+from e2fl.experiment import Experiment
+from e2fl.history import Folder, Json
+from e2fl.report.page import script, write
+from e2fl.report.runs import read_unfinished, run_folders, study_of
+from e2fl.runner import Watcher, read_run
+
+RELOAD = 5  # seconds after which the page in the browser loads itself anew
+PAUSE = 3.0  # seconds between two pages at least: training matters more
+
+WAITING = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<meta http-equiv="refresh" content="{RELOAD}"><link rel="icon" href="data:,"><title>Fairness report</title></head>
+<body><p>The first evaluated round is not over yet; this page will show it by itself.</p></body></html>
+"""
+
+
+class Live(Watcher):
+    """Keeps the page of a run, or of a comparison, up to date while it goes on."""
+
+    def __init__(self, folder: Path, page: Path):
+        script()  # what is missing is said before the training, not after its first round
+        self.folder, self.page = folder, page
+        self.standing = ""
+        self.last = 0
+        self.label = ""
+        self.written = -PAUSE
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        self.label, self.last = f"{experiment.label}, seed {experiment.seed}", last
+        if not self.page.exists():
+            Folder(self.page.parent).write(self.page.name, WAITING)
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        self.standing = f"{self.label}, is at round {number} of {self.last}"
+        if measured is not None and time.monotonic() - self.written >= PAUSE:
+            self._write(reload=RELOAD)
+            self.written = time.monotonic()
+
+    def stop(self) -> None:
+        """Nothing more will come, and the page says so and rests."""
+        self._write(reload=0)
+
+    def _write(self, reload: int) -> None:
+        runs = []
+        for folder in run_folders(self.folder):
+            if Folder(folder).finished():
+                runs.append(read_run(folder))
+            elif Folder(folder).read_history():
+                runs.append(read_unfinished(folder))
+        if not runs:
+            return
+        try:
+            write(study_of(runs, unfinished=self.standing), self.page, reload=reload)
+        except (E2flError, OSError) as error:  # a page is not worth a run
+            print(f"e2fl: the page could not be written: {error}", file=sys.stderr)

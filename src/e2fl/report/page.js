@@ -1,0 +1,63 @@
+"use strict";
+(() => {
+  const plots = JSON.parse(document.getElementById("plots").textContent);
+  const views = [];
+
+  async function draw(place) {
+    try {
+      // The syntax tree of an expression is walked, never compiled: the page forbids eval.
+      const result = await vegaEmbed(place, plots[place.id], {
+        mode: "vega-lite", ast: true, renderer: "svg", actions: false, defaultStyle: false,
+        tooltip: { disableDefaultStyle: true },
+      });
+      views.push(result.view);
+      place.dataset.drawn = "yes";
+    } catch (error) {
+      place.dataset.drawn = "failed";
+      place.textContent = "This plot could not be drawn here; its numbers are in the table below.";
+      place.classList.add("failed");
+      console.error(place.id, error);
+    }
+  }
+
+  function pick() {
+    const pressed = [...document.querySelectorAll('.legend button[aria-pressed="true"]')];
+    const labels = pressed.map((button) => button.dataset.label);
+    for (const view of views) view.signal("picked", labels).runAsync();
+  }
+
+  for (const button of document.querySelectorAll(".legend button")) {
+    button.addEventListener("click", () => {
+      button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "true" ? "false" : "true");
+      pick();
+    });
+  }
+
+  const closed = [];
+  addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("details.behind:not([open])")) { part.open = true; closed.push(part); }
+  });
+  addEventListener("afterprint", () => { for (const part of closed.splice(0)) part.open = false; });
+
+  // A page that is still being written reloads itself, and stays where the reader was.
+  const wait = Number(document.body.dataset.reload || 0);
+  const key = "e2fl-place";
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(key) || "null");
+    if (kept && kept.path === location.pathname) {
+      for (const id of kept.open) document.getElementById(id)?.setAttribute("open", "");
+      addEventListener("load", () => scrollTo(0, kept.y));
+    }
+  } catch { /* a browser may forbid storage to pages from disk: then the place is lost, nothing else */ }
+  if (wait) {
+    setTimeout(() => {
+      const open = [...document.querySelectorAll("details[open][id]")].map((part) => part.id);
+      try { sessionStorage.setItem(key, JSON.stringify({ path: location.pathname, y: scrollY, open })); } catch { /* as above */ }
+      location.reload();
+    }, wait * 1000);
+  }
+
+  Promise.all([...document.querySelectorAll(".plot")].map(draw)).then(() => {
+    document.body.dataset.drawn = "yes";
+  });
+})();
