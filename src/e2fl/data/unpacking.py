@@ -6,6 +6,7 @@ A file may be damaged, may unpack to more than it should, or may ask to be writt
 
 import ast
 import gzip
+import io
 import lzma
 import math
 import struct
@@ -30,13 +31,23 @@ _IDX_TYPES = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
 def gunzip(path: Path, limit: int) -> bytes:
     """The contents of a .gz file, refused as soon as they exceed `limit` bytes."""
+    with path.open("rb") as file:
+        return _gunzip(file, str(path), limit)
+
+
+def gunzip_bytes(raw: bytes, what: str, limit: int) -> bytes:
+    """What these bytes unpack to, refused as soon as it exceeds `limit` bytes."""
+    return _gunzip(io.BytesIO(raw), what, limit)
+
+
+def _gunzip(packed: IO[bytes], what: str, limit: int) -> bytes:
     try:
-        with gzip.open(path, "rb") as file:
+        with gzip.GzipFile(fileobj=packed) as file:
             raw = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole .gz file: {error}") from error
+        raise DataError(f"{what} is not a whole .gz file: {error}") from error
     if len(raw) > limit:
-        raise DataError(f"{path} unpacks to more than the {limit} bytes it should have")
+        raise DataError(f"{what} unpacks to more than the {limit} bytes it should have")
     return raw
 
 
