@@ -72,7 +72,7 @@ class Adult(FederatedData):
             "test_rows": len(self._test),
             "tested_on": "validation" if self.validation_share else "test",
             "train_rows": [len(train) for train in self._trains],
-            "train_women": [int((train.group == FEMALE).sum()) for train in self._trains],
+            "train_women": [int(np.count_nonzero(train.group == FEMALE)) for train in self._trains],
             "partition": self.partition if self.partition != "dirichlet" else f"dirichlet({self.alpha:g})",
         }
 
@@ -157,12 +157,14 @@ def read_table(directory: str | None = None) -> CensusTable:
 def one_hot(values: NDArray[np.str_]) -> NDArray[np.float32]:
     """A column of 0 and 1 for each value, in alphabetical order."""
     known, places = np.unique(values, return_inverse=True)
-    return np.eye(len(known), dtype=np.float32)[places]
+    columns: NDArray[np.float32] = np.eye(len(known), dtype=np.float32)[places]
+    return columns
 
 
 def standardised(values: NDArray[np.float64], train: Rows) -> NDArray[np.float32]:
     """Values with mean 0 and deviation 1 over the training rows."""
-    return ((values - values[train].mean()) / values[train].std()).astype(np.float32)
+    scaled: NDArray[np.float32] = ((values - values[train].mean()) / values[train].std()).astype(np.float32)
+    return scaled
 
 
 def stratified(values: NDArray[np.int64], rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows]:

@@ -37,7 +37,9 @@ LARGEST_WRITER = 100_000  # images; far more than anybody wrote
 @dataclass(frozen=True)
 class Femnist(DealtData):
     seed: int = 0  # of the split, where the source has none
-    path: str | None = None  # an .npz, or a folder with LEAF's or TensorFlow Federated's files; default: it is looked for
+    path: str | None = (
+        None  # an .npz, or a folder with LEAF's or TensorFlow Federated's files; default: it is looked for
+    )
     dir: str | None = None  # the data directory to look in; default: E2FL_DATA, or the user's cache
     writers: int = 3400  # at most; those with most images
     min_samples: int = 2  # images a client has at least
@@ -69,7 +71,9 @@ class Femnist(DealtData):
         by_size = sorted(shares, key=lambda share: -len(share.train) - len(share.test))
         kept = {share.name for share in by_size[: self.writers]}
         white = images.white_background() if self.invert is None else self.invert
-        rows = Examples(images.x[:, None], images.y.astype(np.int64), None, *((-1 / 255, 1.0) if white else (1 / 255, 0.0)))
+        rows = Examples(
+            images.x[:, None], images.y.astype(np.int64), None, *((-1 / 255, 1.0) if white else (1 / 255, 0.0))
+        )
         return Deal(rows, tuple(share for share in shares if share.name in kept), tuple(newcomers))
 
     def about(self) -> dict[str, object]:
@@ -119,7 +123,8 @@ def find(home: Path) -> Path:
             return folder
     raise DataError(
         f"no FEMNIST in {home / 'femnist'}: put there femnist.npz, or TensorFlow Federated's {' and '.join(H5)} "
-        f"(`e2fl data get femnist` fetches {FEMNIST.files[0].name}), or LEAF's all_data_*.json; or name it with data.path"
+        f"(`e2fl data get femnist` fetches {FEMNIST.files[0].name}), or LEAF's all_data_*.json; "
+        "or name it with data.path"
     )
 
 
@@ -248,7 +253,8 @@ def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
         raise DataError(f"{where}: an image has {x[0].size} instead of {SIDE * SIDE} pixels")
     if not ((x >= 0) & (x <= 1)).all():
         raise DataError(f"{where}: grey values must be 0 to 1")
-    return np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
+    grey: NDArray[np.uint8] = np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
+    return grey
 
 
 def _labels(y: NDArray[Any], count: int, where: str) -> NDArray[np.uint8]:

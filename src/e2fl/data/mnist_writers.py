@@ -42,7 +42,9 @@ class MNISTWriters(DealtData):
     @cached_property
     def dealt(self) -> Deal:  # type: ignore[override]  # known only when the data has been read
         digits = standard(self.dir)
-        writer = np.concatenate([_writers("train", digits.train_y, self.dir), _writers("test", digits.test_y, self.dir)])
+        writer = np.concatenate(
+            [_writers("train", digits.train_y, self.dir), _writers("test", digits.test_y, self.dir)]
+        )
         split = np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)])
         shares, newcomers, _ = share_out(
             owners(writer, split), test_share=self.test_share, seed=self.seed, min_samples=self.min_samples

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ MIB = 2**20
 NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
 BLOCK = MIB
 
-_IDX_TYPES = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
+_IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
 
 def gunzip(path: Path, limit: int) -> bytes:
@@ -91,12 +91,12 @@ def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDA
         size = math.prod(shape) * kind.itemsize
         if head + size != entry.file_size:
             raise DataError(f"{what} has {entry.file_size - head} bytes; its header says {size}")
-        order = "F" if fortran else "C"
+        order: Literal["F", "C"] = "F" if fortran else "C"
         if entry.compress_type == zipfile.ZIP_STORED and size >= MIB:
             start = _data_offset(path, entry) + head
-            return np.memmap(path, kind, "r", start, shape, order)  # type: ignore[call-overload,no-any-return]
+            return np.memmap(path, kind, "r", start, shape, order)
         array = np.empty(math.prod(shape), dtype=kind)
-        view = memoryview(array.view(np.uint8) if size else b"")
+        view = array.view(np.uint8).data if size else memoryview(b"")
         done = 0
         while done < size:
             part = file.read(min(BLOCK, size - done))
