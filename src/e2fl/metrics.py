@@ -98,6 +98,13 @@ def protected(unprivileged: Mapping[str, float], privileged: Mapping[str, float]
     }
 
 
+def _numbers(values: ArrayLike) -> Numbers:
+    numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+    if not len(numbers):
+        raise ValueError("there is nothing to measure")
+    return numbers
+
+
 def confusion(y: ArrayLike, y_hat: ArrayLike) -> dict[str, int]:
     """Counts of predictions of 0 and 1, as `protected` takes them."""
     truth, said = _binary(y, "y"), _binary(y_hat, "y_hat")
@@ -167,10 +174,3 @@ def _binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
     if not np.isin(numbers, (0, 1)).all():
         raise ValueError(f"{name} must hold 0 and 1 only")
     return numbers.astype(np.bool_)
-
-
-def _numbers(values: ArrayLike) -> Numbers:
-    numbers = np.asarray(values, dtype=np.float64).reshape(-1)
-    if not len(numbers):
-        raise ValueError("there is nothing to measure")
-    return numbers
