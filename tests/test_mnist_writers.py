@@ -17,7 +17,8 @@ def test_539_writers_train_and_297_others_are_newcomers(data):
     names = [data.client_name(number) for number in data.roll.ids]
     newcomers = [data.client_name(number) for number in data.unseen()]
     assert not set(names) & set(newcomers)
-    assert sum(len(client.test) for client in data.unseen().values()) == 10_000
+    assert sum(len(client.train) + len(client.test) for client in data.unseen().values()) == 10_000
+    assert all(len(client.train) and len(client.test) for client in data.unseen().values())
 
 
 def test_every_writer_is_tested_on_a_tenth_of_its_own_images(data):

@@ -95,7 +95,8 @@ def share_out(
     """Clients, newcomers, and the names of those who are neither.
 
     Rows that are undecided are split at random, client by client. Who has rows to test with but none to train with is
-    a newcomer; who has none to test with is left out.
+    a newcomer: half of its rows are to find its group with, the other half to test with; a single row is to test with.
+    Who has none to test with is left out.
     """
     shares, newcomers, left_out = [], [], []
     for place, owner in enumerate(found):
@@ -109,7 +110,9 @@ def share_out(
         if not len(test):
             left_out.append(owner.name)
         elif not len(train) or owner.count() < min_samples:
-            newcomers.append(Share(owner.name, train[:0], np.concatenate([train, test])))
+            rows = np.concatenate([train, test])
+            known, asked = split_rows(rows, 0.5, stream(seed, "newcomer", place)) if len(rows) > 1 else (rows[:0], rows)
+            newcomers.append(Share(owner.name, known, asked))
         else:
             shares.append(Share(owner.name, train, test))
     if not shares:
