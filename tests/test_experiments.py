@@ -36,6 +36,7 @@ def made():
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_a_shipped_experiment_runs(real_data, made, name, variant):
     experiment = load(name).variant(variant)
