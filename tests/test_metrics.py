@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2fl.metrics import f1, group_means, protected, spread, tenth
+from e2fl.metrics import (
+    by_group,
+    equal_opportunity_difference,
+    f1,
+    f1_difference,
+    group_means,
+    protected,
+    spread,
+    statistical_parity_difference,
+    tenth,
+)
 
 ACCURACIES = [80, 82, 90, 91, 92, 93, 94, 95, 96, 97, 97, 98, 98, 98, 99, 99, 99, 99, 100, 100]
 GROUPS = ["A"] * 2 + ["B"] * 4 + ["C"] * 6 + ["D"] * 8
@@ -71,3 +81,65 @@ def test_f1_of_nothing_is_zero():
 def test_nothing_to_measure_is_an_error():
     with pytest.raises(ValueError, match="nothing to measure"):
         spread(np.array([]))
+
+
+def rows(seed, n=400):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 2, n)
+    y = (rng.random(n) < 0.2 + 0.2 * a).astype(int)
+    y_hat = np.where(rng.random(n) < 0.8, y, 1 - y)
+    return y, y_hat, a
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_row_metrics_agree_with_fairlearn(seed):
+    fairlearn = pytest.importorskip("fairlearn.metrics")
+    sklearn = pytest.importorskip("sklearn.metrics")
+    y, y_hat, a = rows(seed)
+    measures = {
+        "accuracy": sklearn.accuracy_score,
+        "true_positive_rate": fairlearn.true_positive_rate,
+        "positive_rate": fairlearn.selection_rate,
+        "f1": sklearn.f1_score,
+    }
+    frame = fairlearn.MetricFrame(metrics=measures, y_true=y, y_pred=y_hat, sensitive_features=a)
+    ours = by_group(y, y_hat, a)
+    for group in (0, 1):
+        for name in measures:
+            factor = 100 if name == "accuracy" else 1
+            assert ours[group][name] == pytest.approx(factor * frame.by_group.loc[group, name])
+    differences = frame.by_group.loc[0] - frame.by_group.loc[1]
+    assert equal_opportunity_difference(y, y_hat, a) == pytest.approx(differences["true_positive_rate"])
+    assert f1_difference(y, y_hat, a) == pytest.approx(differences["f1"])
+    assert statistical_parity_difference(y_hat, a) == pytest.approx(differences["positive_rate"])
+    assert abs(statistical_parity_difference(y_hat, a)) == pytest.approx(
+        fairlearn.demographic_parity_difference(y, y_hat, sensitive_features=a)
+    )
+
+
+def test_row_metrics_by_hand():
+    #    women: 2 positives, 1 found, 1 false alarm   men: 2 positives, both found, no false alarm
+    y, y_hat, a = [1, 1, 0, 0, 1, 1, 0], [1, 0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]
+    assert equal_opportunity_difference(y, y_hat, a) == pytest.approx(0.5 - 1)
+    assert f1_difference(y, y_hat, a) == pytest.approx(2 / 4 - 1)
+    assert statistical_parity_difference(y_hat, a) == pytest.approx(1 / 2 - 2 / 3)
+    assert by_group(y, y_hat, a)[0] == pytest.approx(
+        {"n": 4, "accuracy": 50, "true_positive_rate": 0.5, "positive_rate": 0.5, "f1": 0.5}
+    )
+
+
+def test_row_metrics_without_positives_or_rows_are_undefined_not_zero():
+    assert math.isnan(equal_opportunity_difference([0, 0, 1], [0, 1, 1], [0, 0, 1]))
+    assert math.isnan(statistical_parity_difference([1, 1], [1, 1]))
+    nobody = by_group([1, 0], [1, 0], [1, 1])[0]
+    assert math.isnan(nobody["accuracy"])
+    assert nobody["f1"] == 0
+
+
+def test_row_metrics_refuse_what_is_not_two_classes_and_two_groups():
+    with pytest.raises(ValueError, match="y_hat must hold 0 and 1 only"):
+        equal_opportunity_difference([0, 1], [0, 2], [0, 0])
+    with pytest.raises(ValueError, match="a must hold 0 and 1 only"):
+        equal_opportunity_difference([0, 1], [0, 1], [1, 2])
+    with pytest.raises(ValueError, match="2 labels, 3 predictions and 2 groups"):
+        by_group([0, 1], [0, 1, 1], [0, 1])

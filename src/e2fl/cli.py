@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
   e2fl audit scores.csv                             the same page from anybody's table: client, group, accuracy
+  e2fl data show adult                              a picture of a data set
   e2fl list                                         algorithms, groupings, data sets, models, experiments
 """
 
@@ -105,7 +106,30 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
     listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
     listing.set_defaults(act=_list)
+
+    _add_data(commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets."))
     return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", title="actions", required=True)
+    known = actions.add_parser("list", help="what is here, what is missing, how large, and its licence")
+    known.set_defaults(act=_data_list)
+    get = actions.add_parser("get", help="download a data set into E2FL_DATA, or into this user's cache")
+    get.add_argument("name", metavar="NAME")
+    get.set_defaults(act=_data_get)
+    check = actions.add_parser("check", help="compare files with what was published")
+    check.add_argument("name", metavar="NAME")
+    check.set_defaults(act=_data_check)
+    show = actions.add_parser("show", help="draw samples of each group, clients per group, and labels of each client")
+    show.add_argument("name", metavar="NAME", help="a data set; `e2fl list datasets` names them")
+    show.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="a setting of it")
+    show.add_argument("--out", type=Path, metavar="FILE", help="an .svg or .png file; default: NAME.svg")
+    show.set_defaults(act=_data_show)
+    convert = actions.add_parser("convert", help="make one compact .npz of FEMNIST from LEAF's or TFF's files")
+    convert.add_argument("source", type=Path, metavar="FOLDER", help="LEAF's all_data_*.json, or fed_emnist_*.h5")
+    convert.add_argument("target", type=Path, metavar="FILE.npz")
+    convert.set_defaults(act=_data_convert)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -199,6 +223,44 @@ def _list(options: argparse.Namespace) -> int:
     from e2fl.listing import listing
 
     print(listing(options.what))
+    return 0
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    from e2fl.data import commands
+
+    print(commands.listing())
+    return 0
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    from e2fl.data import commands
+
+    print(commands.get(options.name))
+    return 0
+
+
+def _data_check(options: argparse.Namespace) -> int:
+    from e2fl.data import commands
+
+    print(commands.check(options.name))
+    return 0
+
+
+def _data_show(options: argparse.Namespace) -> int:
+    from e2fl.data import commands
+    from e2fl.experiment import apply
+
+    settings: dict[str, object] = {}
+    apply(options.changes, settings)
+    print(commands.show(options.name, settings, options.out))
+    return 0
+
+
+def _data_convert(options: argparse.Namespace) -> int:
+    from e2fl.data import commands
+
+    print(commands.convert_femnist(options.source, options.target))
     return 0
 
 

@@ -160,6 +160,12 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
 def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20"."""
     values = _read(config)
+    apply(changes, values)
+    return from_dict(values)
+
+
+def apply(changes: Sequence[str], values: Section) -> None:
+    """Put changes such as "rounds=20" or "data.alpha=1" into `values`."""
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
@@ -171,7 +177,6 @@ def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
             if not isinstance(place, dict):
                 raise ConfigError(f"--set {change}: '{section}' is not a section")
         place[last] = _value(text.strip())
-    return from_dict(values)
 
 
 def shipped() -> dict[str, str]:

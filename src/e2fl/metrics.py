@@ -170,14 +170,11 @@ def protected(unprivileged: Mapping[str, float], privileged: Mapping[str, float]
     equal opportunity without positives in a group, parity without examples.
     """
 
-    def rate(part: float, whole: float) -> float:
-        return part / whole if whole else math.nan
-
     def opportunity(group: Mapping[str, float]) -> float:
-        return rate(group["true_positive"], group["true_positive"] + group["false_negative"])
+        return _rate(group["true_positive"], group["true_positive"] + group["false_negative"])
 
     def positives(group: Mapping[str, float]) -> float:
-        return rate(group["true_positive"] + group["false_positive"], group["n"])
+        return _rate(group["true_positive"] + group["false_positive"], group["n"])
 
     def score(group: Mapping[str, float]) -> float:
         return f1(group["true_positive"], group["false_positive"], group["false_negative"])
@@ -252,3 +249,74 @@ def _finite(values: ArrayLike, name: str) -> Numbers:
         place = int(np.flatnonzero(~np.isfinite(numbers))[0])
         raise ValueError(f"{name} is not a number in row {place}")
     return numbers
+
+
+def confusion(y: ArrayLike, y_hat: ArrayLike) -> dict[str, int]:
+    """Counts of predictions of 0 and 1, as `protected` takes them."""
+    truth, said = _binary(y, "y"), _binary(y_hat, "y_hat")
+    if len(truth) != len(said):
+        raise ValueError(f"{len(truth)} labels for {len(said)} predictions")
+    return {
+        "n": len(truth),
+        "correct": int(np.count_nonzero(truth == said)),
+        "true_positive": int(np.count_nonzero(truth & said)),
+        "false_positive": int(np.count_nonzero(~truth & said)),
+        "false_negative": int(np.count_nonzero(truth & ~said)),
+    }
+
+
+def by_group(y: ArrayLike, y_hat: ArrayLike, a: ArrayLike) -> dict[int, dict[str, float]]:
+    """For the rows of group 0 and of group 1: n, accuracy in percent, true positive rate, positive rate, F1.
+
+    What is undefined is NaN: the true positive rate without positives; everything but F1 without rows. F1 is 0 where
+    nothing was or should have been found.
+    """
+    found = {}
+    for group, counts in _counts(y, y_hat, a).items():
+        positives = counts["true_positive"] + counts["false_negative"]
+        found[group] = {
+            "n": counts["n"],
+            "accuracy": 100 * _rate(counts["correct"], counts["n"]),
+            "true_positive_rate": _rate(counts["true_positive"], positives),
+            "positive_rate": _rate(counts["true_positive"] + counts["false_positive"], counts["n"]),
+            "f1": f1(counts["true_positive"], counts["false_positive"], counts["false_negative"]),
+        }
+    return found
+
+
+def equal_opportunity_difference(y: ArrayLike, y_hat: ArrayLike, a: ArrayLike) -> float:
+    """EOD: Pr(y_hat = 1 given a = 0, y = 1) - Pr(y_hat = 1 given a = 1, y = 1); NaN without positives in a group."""
+    return _differences(y, y_hat, a)["eod"]
+
+
+def f1_difference(y: ArrayLike, y_hat: ArrayLike, a: ArrayLike) -> float:
+    """DI, as the E2FL paper defines it: F1 of the rows with a = 0 minus F1 of those with a = 1."""
+    return _differences(y, y_hat, a)["di"]
+
+
+def statistical_parity_difference(y_hat: ArrayLike, a: ArrayLike) -> float:
+    """SPD: Pr(y_hat = 1 given a = 0) - Pr(y_hat = 1 given a = 1); NaN without rows in a group."""
+    return _differences(y_hat, y_hat, a)["spd"]
+
+
+def _differences(y: ArrayLike, y_hat: ArrayLike, a: ArrayLike) -> dict[str, float]:
+    counts = _counts(y, y_hat, a)
+    return protected(counts[0], counts[1])
+
+
+def _counts(y: ArrayLike, y_hat: ArrayLike, a: ArrayLike) -> dict[int, dict[str, int]]:
+    truth, said, group = np.asarray(y).reshape(-1), np.asarray(y_hat).reshape(-1), _binary(a, "a")
+    if not len(truth) == len(said) == len(group):
+        raise ValueError(f"{len(truth)} labels, {len(said)} predictions and {len(group)} groups")
+    return {0: confusion(truth[~group], said[~group]), 1: confusion(truth[group], said[group])}
+
+
+def _rate(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
+    numbers = np.asarray(values).reshape(-1)
+    if not np.isin(numbers, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only")
+    return numbers.astype(np.bool_)

@@ -1,5 +1,6 @@
 """What is counted when a client tries a model on its test examples."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 
@@ -21,8 +22,8 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
-        """In percent."""
-        return 100.0 * self.correct / self.n
+        """In percent; NaN where there was nothing to get right."""
+        return 100.0 * self.correct / self.n if self.n else math.nan
 
     @property
     def positives(self) -> int:
@@ -31,7 +32,7 @@ class Tally:
 
     @property
     def mean_loss(self) -> float:
-        return self.loss / self.n
+        return self.loss / self.n if self.n else math.nan
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

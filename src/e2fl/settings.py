@@ -71,6 +71,8 @@ def fit(value: Any, kind: Any, where: str) -> Any:
         if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
             raise ConfigError(f"{where} needs two values, not {len(value)}")
         return tuple(fit(part, inner[0], where) for part in value)
+    if origin is dict and isinstance(value, dict):
+        return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):

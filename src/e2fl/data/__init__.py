@@ -1,13 +1,38 @@
 """Data sets.
 
-To add one: write a subclass of `FederatedData` whose fields are its settings, and one line in `DATASETS`.
+To add one: write a subclass of `FederatedData` whose fields are its settings, or a function that makes one, and one
+line in `DATASETS`.
 """
 
+from collections.abc import Callable
+
+from e2fl.data.adult import Adult
 from e2fl.data.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Roll
+from e2fl.data.femnist import Femnist
+from e2fl.data.mnist_writers import MNISTWriters
+from e2fl.data.own import Arrays, Npz, from_arrays, from_partitioner
+from e2fl.data.table import table
 
-DATASETS: dict[str, type[FederatedData]] = {
+DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fair_mnist_rotate": FairMNISTRotate,
+    "mnist_writers": MNISTWriters,
+    "femnist": Femnist,
+    "adult": Adult,
+    "table": table,
+    "npz": Npz,
 }
 
-__all__ = ["DATASETS", "Client", "ClientId", "Examples", "FederatedData", "GroupId", "Memory", "Roll"]
+__all__ = [
+    "DATASETS",
+    "Arrays",
+    "Client",
+    "ClientId",
+    "Examples",
+    "FederatedData",
+    "GroupId",
+    "Memory",
+    "Roll",
+    "from_arrays",
+    "from_partitioner",
+]

@@ -1,0 +1,173 @@
+"""What `e2fl data` does: list, get, check, show, convert."""
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from e2fl.data import DATASETS
+from e2fl.data.catalogue import SOURCES, File, Source, contents
+from e2fl.data.compact import convert
+from e2fl.data.download import download
+from e2fl.data.facts import DataFacts, look_at
+from e2fl.data.femnist import NPZ, read_npz
+from e2fl.data.mnist import bundled
+from e2fl.data.picture import draw, rasterised
+from e2fl.data.places import data_directory
+from e2fl.data.unpacking import extract
+from e2fl.errors import ConfigError, DataError
+from e2fl.settings import construct, look_up
+
+MIB = 2**20
+MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
+
+
+def listing() -> str:
+    """What is here, what is missing, how large, and under which licence."""
+    lines = [f"data directory: {data_directory()}", ""]
+    try:
+        bundled()
+        demo = "here"
+    except DataError as error:
+        demo = f"missing: {error}"
+    lines += ["bundled  5,000 images of MNIST, for the demo", f"  {demo}", ""]
+    for source in SOURCES.values():
+        lines += [f"{source.name}  {source.about}", f"  licence: {source.licence}"]
+        lines += [f"  {_state(source, file)}" for file in source.files]
+        if source.name == "femnist":
+            lines += [f"  {path.name}: here, {path.stat().st_size / MIB:.1f} MiB" for path in _compact_femnist()]
+        if source.advice:
+            lines.append(f"  {source.advice}")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def get(name: str) -> str:
+    """Download the files of a data set that are not here, or say where to put them."""
+    source = _source(name)
+    said = []
+    for file in source.files:
+        wanted = file.members or (file.name,)
+        if all(source.locate(member) for member in wanted):
+            said.append(f"{', '.join(wanted)}: here already")
+            continue
+        target = data_directory() / source.name / file.name
+        if not (file.members and target.is_file()):
+            with _Bar(file.name) as bar:
+                digest = download(file, target, bar.heard)
+            if file.sha256 is None:
+                said.append(f"{file.name}: SHA-256 {digest}; nobody published one to compare it with")
+        if file.members:
+            extract(target, {member: target.parent / member for member in file.members}, limit=MEMBER_LIMIT)
+            target.unlink()
+        said.append(f"{', '.join(wanted)}: in {target.parent}")
+    return "\n".join(said)
+
+
+def check(name: str) -> str:
+    """Compare every file of a data set with what was published."""
+    source = _source(name)
+    said, missing = [], []
+    for file in source.files:
+        for wanted in file.members or (file.name,):
+            path = source.locate(wanted)
+            if path is None:
+                missing.append(source.where_to_put(file.name))
+            elif file.members:
+                said.append(f"{path}: here, SHA-256 {_digest(path)}; nobody published one to compare it with")
+            else:
+                contents(file, path)
+                said.append(f"{path}: as published")
+    if name == "femnist":
+        for path in _compact_femnist():
+            images = read_npz(path)
+            said.append(f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {_digest(path)}")
+            missing.clear()
+    if missing:
+        raise DataError("; ".join(dict.fromkeys(missing)))
+    return "\n".join(said)
+
+
+def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
+    """Draw a data set into a file, and say in words what is in it."""
+    kind = look_up(name, DATASETS, "data set")
+    target = out or Path(f"{name}.svg")
+    if target.suffix not in (".svg", ".png"):
+        raise ConfigError(f"the picture must end in .svg or .png: {target}")
+    facts = look_at(construct(kind, settings, f"data '{name}'"))
+    picture = draw(facts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.suffix == ".svg":
+        target.write_text(picture, encoding="utf-8")
+    else:
+        target.write_bytes(rasterised(picture))
+    return f"{in_words(facts)}\n\npicture: {target}"
+
+
+def in_words(facts: DataFacts) -> str:
+    """A data set in a few lines."""
+    lines = [
+        f"{facts.name}: {facts.clients} clients, {facts.classes} classes, inputs {' x '.join(map(str, facts.shape))}"
+    ]
+    if facts.unseen_clients:
+        lines.append(f"{facts.unseen_clients} more clients are kept out of training")
+    for group, count in facts.clients_per_group.items():
+        lines.append(f"  {group}: {count} clients")
+    sizes = sorted(sum(client.labels) for client in facts.shown)
+    lines.append(f"training examples of a client: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
+    return "\n".join(lines)
+
+
+def convert_femnist(source: Path, target: Path) -> str:
+    """Write LEAF's or TensorFlow Federated's files as one .npz."""
+    if not source.exists():
+        raise DataError(f"there is no file or folder {source}")
+    with _Bar("images", unit="images", scale=False) as bar:
+        images = convert(source, target, lambda writers, done: bar.heard(done, None))
+    return f"{images} images written to {target}"
+
+
+def _source(name: str) -> Source:
+    if name == "fair_mnist_rotate":
+        name = "mnist"
+    found: Source = look_up(name, SOURCES, "data set to fetch")
+    return found
+
+
+def _state(source: Source, file: File) -> str:
+    found = {member: source.locate(member) for member in file.members or (file.name,)}
+    here = [path for path in found.values() if path]
+    if len(here) == len(found):
+        size = sum(path.stat().st_size for path in here) / MIB
+        return f"{', '.join(found)}: here, {size:.1f} MiB"
+    most = "at most " if file.sha256 is None else ""
+    return f"{', '.join(found)}: missing; `e2fl data get {source.name}` fetches {most}{file.size / MIB:.1f} MiB"
+
+
+def _compact_femnist() -> list[Path]:
+    home = data_directory()
+    return [path for folder in (home / "femnist", home) for name in NPZ if (path := folder / name).is_file()]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Bar:
+    """Progress on a terminal; silence elsewhere."""
+
+    def __init__(self, name: str, *, unit: str = "B", scale: bool = True):
+        self.bar = tqdm(desc=name, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty(), file=sys.stderr)
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def heard(self, done: int, whole: int | None) -> None:
+        self.bar.total = whole
+        self.bar.update(done - self.bar.n)

@@ -1,0 +1,265 @@
+"""FEMNIST: handwritten digits and letters; every writer is a client.
+
+Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from one compact .npz of ours, from LEAF's JSON
+files (a folder of all_data_*.json, with `train` and `test` folders if LEAF has split it), or from the HDF5 files of
+TensorFlow Federated. Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Each writer's own split is kept as the
+source has it; where it has none, a tenth of each writer's images is for testing. Ink is 1 on a background of 0,
+whatever the source does. Groups are unknown.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.data.catalogue import FEMNIST
+from e2fl.data.dealt import TEST, TRAIN, UNDECIDED, Deal, DealtData, owners, share_out
+from e2fl.data.federated import Examples
+from e2fl.data.leaf import read_clients
+from e2fl.data.places import data_directory, existing
+from e2fl.data.unpacking import load_npz
+from e2fl.errors import ConfigError, DataError
+
+CLASSES = 62
+SIDE = 28
+TEST_SHARE = 0.1
+NPZ = ("femnist.npz", "femnist_leaf_partial.npz")
+H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
+LARGEST_WRITER = 100_000  # images; far more than anybody wrote
+
+
+@dataclass(frozen=True)
+class Femnist(DealtData):
+    seed: int = 0  # of the split, where the source has none
+    path: str | None = (
+        None  # an .npz, or a folder with LEAF's or TensorFlow Federated's files; default: it is looked for
+    )
+    dir: str | None = None  # the data directory to look in; default: E2FL_DATA, or the user's cache
+    writers: int = 3400  # at most; those with most images
+    min_samples: int = 2  # images a client has at least
+    invert: bool | None = None  # is the background white? default: look
+
+    name = "femnist"
+    classes = CLASSES
+    shape = (1, SIDE, SIDE)
+
+    def __post_init__(self) -> None:
+        if self.writers < 1 or self.min_samples < 2:
+            raise ConfigError("data.writers must be at least 1, data.min_samples at least 2")
+
+    @cached_property
+    def source(self) -> Path:
+        """Where the images come from."""
+        return existing(self.path) if self.path else find(data_directory(self.dir))
+
+    @cached_property
+    def images(self) -> "Images":
+        return read(self.source)
+
+    @cached_property
+    def dealt(self) -> Deal:  # type: ignore[override]  # known only when the data has been read
+        images = self.images
+        found = owners(images.writer, images.split, dict(enumerate(images.names)))
+        shares, newcomers, _ = share_out(found, test_share=TEST_SHARE, seed=self.seed, min_samples=self.min_samples)
+        # Whoever has few images goes first; of equals, the later one. The rest keep their order.
+        by_size = sorted(shares, key=lambda share: -len(share.train) - len(share.test))
+        kept = {share.name for share in by_size[: self.writers]}
+        white = images.white_background() if self.invert is None else self.invert
+        rows = Examples(
+            images.x[:, None], images.y.astype(np.int64), None, *((-1 / 255, 1.0) if white else (1 / 255, 0.0))
+        )
+        return Deal(rows, tuple(share for share in shares if share.name in kept), tuple(newcomers))
+
+    def about(self) -> dict[str, object]:
+        shares = self.dealt.shares
+        return {
+            "source": self.source.name,
+            "train_images": sum(len(share.train) for share in shares),
+            "test_images": sum(len(share.test) for share in shares),
+            "writers": len(shares),
+            "unseen_writers": len(self.dealt.newcomers),
+        }
+
+
+@dataclass(frozen=True)
+class Images:
+    """Everybody's images, as the source has them."""
+
+    x: NDArray[np.uint8]  # [images, 28, 28]
+    y: NDArray[np.uint8]
+    writer: NDArray[np.integer[Any]]  # an index into `names`
+    split: NDArray[np.uint8]  # 0 train, 1 test, 2 where the source has no split
+    names: list[str]
+
+    def white_background(self) -> bool:
+        """Whether the edges of the images are bright."""
+        some = self.x[:: max(1, len(self.x) // 500)]
+        return bool(np.mean([some[:, 0].mean(), some[:, -1].mean(), some[:, :, 0].mean(), some[:, :, -1].mean()]) > 127)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images of one writer."""
+
+    writer: str
+    x: NDArray[np.uint8]
+    y: NDArray[np.uint8]
+    split: int
+
+
+def find(home: Path) -> Path:
+    """The .npz or folder in a data directory."""
+    for folder in (home / "femnist", home):
+        for name in NPZ:
+            if (folder / name).is_file():
+                return folder / name
+        if (folder / "fed_emnist_train.h5").is_file() or (folder.name == "femnist" and any(json_files(folder))):
+            return folder
+    raise DataError(
+        f"no FEMNIST in {home / 'femnist'}: put there femnist.npz, or TensorFlow Federated's {' and '.join(H5)} "
+        f"(`e2fl data get femnist` fetches {FEMNIST.files[0].name}), or LEAF's all_data_*.json; "
+        "or name it with data.path"
+    )
+
+
+def read(path: Path) -> Images:
+    """All images of a source, in memory, or left on disk if it is an .npz that `convert` made."""
+    if path.is_file() and path.suffix == ".npz":
+        return read_npz(path)
+    parts = list(read_parts(path))
+    names = {name: number for number, name in enumerate(dict.fromkeys(part.writer for part in parts))}
+    counts = [len(part.y) for part in parts]
+    return Images(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.repeat([names[part.writer] for part in parts], counts).astype(np.int64),
+        np.repeat([part.split for part in parts], counts).astype(np.uint8),
+        list(names),
+    )
+
+
+def read_npz(path: Path) -> Images:
+    """Images from an .npz with x, y, writer, split and writer_ids."""
+    arrays = load_npz(path, ("x", "y", "writer", "split", "writer_ids"))
+    x, y, writer, split, ids = (arrays[name] for name in ("x", "y", "writer", "split", "writer_ids"))
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U":
+        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids texts")
+    for name, values, limit in (("y", y, CLASSES), ("writer", writer, len(ids)), ("split", split, 3)):
+        if values.shape != (len(x),) or values.dtype.kind not in "iu":
+            raise DataError(f"{path}: {name} must hold a whole number for each of {len(x)} images")
+        if len(values) and (values.min() < 0 or values.max() >= limit):
+            raise DataError(f"{path}: {name} must be 0 to {limit - 1}, but is {values.min()} to {values.max()}")
+    return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), ids.tolist())
+
+
+def read_parts(path: Path) -> Iterator[Part]:
+    """Writer by writer, from a folder of LEAF's or TensorFlow Federated's files, or from one such file."""
+    if path.is_file():
+        if path.suffix == ".npz":
+            yield from _npz_parts(read_npz(path))
+        elif path.suffix == ".json":
+            yield from _json_parts(path)
+        else:
+            yield from _h5_parts(path, H5.get(path.name, UNDECIDED))
+        return
+    h5 = {name: split for name, split in H5.items() if (path / name).is_file()}
+    if h5 and len(h5) < len(H5):
+        raise DataError(f"{path} has only {', '.join(h5)}; both {' and '.join(H5)} are needed")
+    if h5:
+        yield from itertools.chain.from_iterable(_h5_parts(path / name, split) for name, split in h5.items())
+        return
+    files = list(json_files(path))
+    if not files:
+        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
+    yield from itertools.chain.from_iterable(_json_parts(file) for file in files)
+
+
+def json_files(folder: Path) -> Iterator[Path]:
+    """LEAF's files: of its train and test folders where it has split them, else all of them."""
+    inside = [folder / "data" / name for name in ("train", "test")] + [folder / name for name in ("train", "test")]
+    split = [path for part in inside if part.is_dir() for path in sorted(part.glob("*.json"))]
+    if split:
+        yield from split
+        return
+    whole = folder / "data" / "all_data"
+    yield from sorted((whole if whole.is_dir() else folder).glob("all_data*.json"))
+
+
+def _json_parts(path: Path) -> Iterator[Part]:
+    # LEAF puts the two parts into folders of these names, and calls the files ..._train_9.json and ..._test_9.json.
+    split = UNDECIDED
+    for word, purpose in (("train", TRAIN), ("test", TEST)):
+        if path.parent.name == word or re.search(rf"_{word}_\d+\.json$", path.name):
+            split = purpose
+    for name, data in read_clients(path):
+        where = f"{path}, writer '{name}'"
+        try:
+            x = np.array(data["x"], dtype=np.float64)
+            y = np.array(data["y"], dtype=np.float64)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{where}: x must be lists of numbers, y a list of labels ({error})") from error
+        yield Part(name, _pixels(x, where), _labels(y, len(x), where), split)
+
+
+def _h5_parts(path: Path, split: int) -> Iterator[Part]:
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError("HDF5 files need the package h5py: pip install 'e2fl[hdf5]'") from error
+    try:
+        with h5py.File(path, "r") as file:
+            for name in _plain(h5py, file, "examples", path):
+                examples = file["examples"]
+                where = f"{path}, writer '{name}'"
+                _plain(h5py, examples, name, path)
+                pixels, labels = (_plain(h5py, examples[name], part, path) for part in ("pixels", "label"))
+                if len(pixels.shape) != 3 or len(pixels) > LARGEST_WRITER or len(labels.shape) not in (1, 2):
+                    raise DataError(f"{where}: {pixels.shape} is no shape of a writer's images")
+                yield Part(name, _pixels(pixels[()], where), _labels(labels[()].reshape(-1), len(pixels), where), split)
+    except OSError as error:
+        raise DataError(f"{path} is not a whole HDF5 file: {error}") from error
+
+
+def _plain(h5py: Any, group: Any, name: str, path: Path) -> Any:
+    """What lies under this name in the file itself: links that lead to other files are refused."""
+    if name not in group:
+        raise DataError(f"{path} has no '{name}' in {group.name}")
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise DataError(f"{path}: '{name}' is a link; only files that hold their data are read")
+    found = group[name]
+    if isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
+        raise DataError(f"{path}: '{name}' keeps its data in other files; only files that hold their data are read")
+    return found
+
+
+def _npz_parts(images: Images) -> Iterator[Part]:
+    for owner in owners(images.writer, images.split, dict(enumerate(images.names))):
+        for split, rows in owner.rows.items():
+            if len(rows):
+                yield Part(owner.name, images.x[rows], images.y[rows], split)
+
+
+def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """Grey values 0 to 1 as bytes."""
+    if x.size == 0:
+        return np.zeros((0, SIDE, SIDE), dtype=np.uint8)
+    if x.ndim < 2 or x[0].size != SIDE * SIDE:
+        raise DataError(f"{where}: an image has {x[0].size} instead of {SIDE * SIDE} pixels")
+    if not ((x >= 0) & (x <= 1)).all():
+        raise DataError(f"{where}: grey values must be 0 to 1")
+    grey: NDArray[np.uint8] = np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
+    return grey
+
+
+def _labels(y: NDArray[Any], count: int, where: str) -> NDArray[np.uint8]:
+    if y.shape != (count,):
+        raise DataError(f"{where}: {y.size} labels for {count} images")
+    if count and not ((y >= 0) & (y < CLASSES) & (y == np.floor(y))).all():
+        raise DataError(f"{where}: labels must be whole numbers from 0 to {CLASSES - 1}")
+    return y.astype(np.uint8)

@@ -1,0 +1,254 @@
+"""Dealing rows out to clients, with the argument names that Flower's data sets use.
+
+A partitioner is given a `dataset`, then says how many partitions there are and hands out each. Any object with that
+interface will do: `deal` takes ours and others' alike, and asks only which rows went where.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.errors import ConfigError, DataError
+from e2fl.randomness import stream
+
+Rows = NDArray[np.int64]
+
+ATTEMPTS = 100  # draws of a Dirichlet partition before it is given up
+ROW = "row"  # the column by which we know rows again after others have dealt them out
+
+
+class Columns:
+    """Named columns of equal length; as much of a Hugging Face `Dataset` as partitioners use."""
+
+    def __init__(self, columns: Mapping[str, Any]):
+        self.columns = {name: np.asarray(values) for name, values in columns.items()}
+        if len({len(values) for values in self.columns.values()}) > 1:
+            raise DataError("columns of one table must have the same length")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def num_rows(self) -> int:
+        return len(self)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.columns)
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, str):
+            if key not in self.columns:
+                raise ConfigError(f"there is no column '{key}' to partition by; known: {', '.join(self.columns)}")
+            return self.columns[key]
+        return {name: values[key] for name, values in self.columns.items()}
+
+    def unique(self, column: str) -> list[Any]:
+        """The values of a column, each once, in the order they come."""
+        values, first = np.unique(self[column], return_index=True)
+        found: list[Any] = values[np.argsort(first)].tolist()
+        return found
+
+    def select(self, indices: Sequence[int] | Rows) -> "Columns":
+        """These rows only."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return Columns({name: values[rows] for name, values in self.columns.items()})
+
+    def shard(self, num_shards: int, index: int, contiguous: bool = True) -> "Columns":
+        """One of so many even parts."""
+        rows = np.arange(len(self))
+        return self.select(np.array_split(rows, num_shards)[index] if contiguous else rows[index::num_shards])
+
+    def shuffle(self, seed: int | None = None) -> "Columns":
+        """The same rows in another order."""
+        return self.select(np.random.default_rng(seed).permutation(len(self)))
+
+    def sort(self, column: str, reverse: bool = False) -> "Columns":
+        """The same rows, by the values of one column."""
+        order = np.argsort(self[column], kind="stable")
+        return self.select(order[::-1] if reverse else order)
+
+
+class Partitioner(Protocol):
+    """What we ask of anybody's partitioner; `dataset` is assigned once, before anything else."""
+
+    dataset: Any
+
+    @property
+    def num_partitions(self) -> int: ...
+
+    def load_partition(self, partition_id: int, /) -> Any: ...
+
+
+def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
+    """The rows of each partition. `columns` are what a partitioner may go by, such as the label."""
+    table = Columns(columns)
+    partitioner.dataset = Columns({**table.columns, ROW: np.arange(len(table))})
+    parts = [
+        np.asarray(partitioner.load_partition(number)[ROW], dtype=np.int64)
+        for number in range(partitioner.num_partitions)
+    ]
+    every = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    if len(np.unique(every)) != len(every):
+        raise DataError(f"{type(partitioner).__name__} dealt some rows to more than one client")
+    for number, rows in enumerate(parts):
+        if not len(rows):
+            raise DataError(f"{type(partitioner).__name__} left partition {number} without a row; ask for fewer")
+    return parts
+
+
+class OwnPartitioner(ABC):
+    """A partitioner of this package: it says once where all rows go."""
+
+    dataset: Any = None
+    num_partitions: int
+
+    @abstractmethod
+    def divide(self) -> list[Rows]:
+        """The rows of each partition."""
+
+    @cached_property
+    def parts(self) -> list[Rows]:
+        if self.dataset is None:
+            raise ConfigError(f"{type(self).__name__} has no dataset yet: assign one first")
+        return self.divide()
+
+    def load_partition(self, partition_id: int, /) -> Any:
+        """The rows of one partition, as the dataset's own type."""
+        return self.dataset.select(self.parts[partition_id])
+
+
+@dataclass
+class Iid(OwnPartitioner):
+    """Rows shuffled and dealt out evenly."""
+
+    num_partitions: int
+    seed: int = 0
+
+    def divide(self) -> list[Rows]:
+        _enough(self.num_partitions, len(self.dataset))
+        order = stream(self.seed, "partition").permutation(len(self.dataset))
+        return [np.sort(rows) for rows in np.array_split(order, self.num_partitions)]
+
+
+@dataclass
+class Dirichlet(OwnPartitioner):
+    """For each value of a column, its rows in proportions drawn from a Dirichlet distribution.
+
+    Large `alpha`: every client has the same mix. Small: a few clients have nearly all rows of a value. Drawn again
+    while a client has fewer than `min_partition_size` rows.
+    """
+
+    num_partitions: int
+    partition_by: str
+    alpha: float
+    min_partition_size: int = 10
+    seed: int = 0
+
+    def divide(self) -> list[Rows]:
+        if not self.alpha > 0:
+            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
+        values = np.asarray(self.dataset[self.partition_by])
+        _enough(self.num_partitions, len(values), self.min_partition_size)
+        for attempt in range(ATTEMPTS):
+            parts = self._draw(values, stream(self.seed, "partition", attempt))
+            if min(len(rows) for rows in parts) >= self.min_partition_size:
+                return parts
+        raise ConfigError(
+            f"{ATTEMPTS} draws with alpha = {self.alpha} all left a client with fewer than min_partition_size = "
+            f"{self.min_partition_size} of {len(values)} rows; choose a larger alpha, fewer clients, or a smaller size"
+        )
+
+    def _draw(self, values: NDArray[Any], rng: np.random.Generator) -> list[Rows]:
+        parts: list[list[Rows]] = [[] for _ in range(self.num_partitions)]
+        for value in np.unique(values):
+            rows = rng.permutation(np.flatnonzero(values == value))
+            shares = rng.dirichlet(np.full(self.num_partitions, self.alpha))
+            cuts = (np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+            for part, dealt in zip(parts, np.split(rows, cuts), strict=True):
+                part.append(dealt)
+        return [np.sort(np.concatenate(part)) for part in parts]
+
+
+@dataclass
+class NaturalId(OwnPartitioner):
+    """One partition for each value of a column, such as a writer or a hospital."""
+
+    partition_by: str
+    min_partition_size: int = 1  # those with fewer rows are left out
+
+    @property
+    def num_partitions(self) -> int:  # type: ignore[override]  # a result here, a setting elsewhere
+        return len(self.parts)
+
+    def divide(self) -> list[Rows]:
+        values = np.asarray(self.dataset[self.partition_by])
+        order = np.argsort(values, kind="stable")
+        _, starts = np.unique(values[order], return_index=True)
+        parts = [rows for rows in np.split(order, starts[1:]) if len(rows) >= self.min_partition_size]
+        if not parts:
+            raise ConfigError(f"no value of '{self.partition_by}' has {self.min_partition_size} rows")
+        return parts
+
+
+@dataclass
+class ByGroup(OwnPartitioner):
+    """Clients of one group only: each value of a column gets clients in proportion to its rows, dealt evenly."""
+
+    num_partitions: int
+    partition_by: str
+    seed: int = 0
+
+    def divide(self) -> list[Rows]:
+        values, counts = np.unique(np.asarray(self.dataset[self.partition_by]), return_counts=True)
+        if self.num_partitions < len(values):
+            raise ConfigError(f"{len(values)} groups need at least as many clients, not {self.num_partitions}")
+        if self.num_partitions > counts.sum():
+            _enough(self.num_partitions, int(counts.sum()))
+        shares = shared(tuple(counts.tolist()), self.num_partitions)
+        parts: list[Rows] = []
+        for place, (value, share) in enumerate(zip(values, shares, strict=True)):
+            rows = np.flatnonzero(np.asarray(self.dataset[self.partition_by]) == value)
+            order = stream(self.seed, "partition", place).permutation(rows)
+            parts += [np.sort(dealt) for dealt in np.array_split(order, share)]
+        return parts
+
+
+PARTITIONERS: dict[str, type[OwnPartitioner]] = {
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "natural_id": NaturalId,
+    "by_group": ByGroup,
+}
+
+
+def shared(sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
+    """So many shares for so many sizes, in proportion, nobody without one; the fairest largest-remainder deal."""
+    quotas = [whole * size / sum(sizes) for size in sizes]
+    shares = [max(1, int(quota)) for quota in quotas]
+    while sum(shares) != whole:
+        step = 1 if sum(shares) < whole else -1
+        able = [place for place in range(len(sizes)) if step > 0 or shares[place] > 1]
+        shares[max(able, key=lambda place: step * (quotas[place] - shares[place]))] += step
+    return tuple(shares)
+
+
+def split_rows(rows: Rows, test_share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Rows to train and rows to test with, drawn at random; at least one of each where there are two or more."""
+    count = min(max(1, round(len(rows) * test_share)), len(rows) - 1)
+    order = rng.permutation(rows)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _enough(num_partitions: int, rows: int, each: int = 1) -> None:
+    if num_partitions < 1:
+        raise ConfigError(f"num_partitions must be at least 1, not {num_partitions}")
+    if num_partitions * each > rows:
+        raise ConfigError(
+            f"{rows} rows are too few for {num_partitions} partitions of at least {each}; ask for fewer or smaller ones"
+        )

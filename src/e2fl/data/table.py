@@ -1,0 +1,284 @@
+"""Your own table: a CSV or Parquet file with a column that says whose each row is.
+
+Columns of numbers are standardised with the rows that are trained on, columns of words become one input for each word
+seen in training; a word seen only in testing is none of them. A row is called by its number in the file, counting from
+1 after the header.
+"""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.data.dealt import TEST
+from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares
+from e2fl.data.partition import PARTITIONERS, deal
+from e2fl.data.places import existing
+from e2fl.errors import ConfigError, DataError
+from e2fl.settings import construct, did_you_mean, fields_of, look_up
+
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))
+CATEGORIES = 1000  # different words of one column; more are no categories
+INPUT_LIMIT = 8 * 2**30  # bytes of inputs
+
+Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
+
+
+def table(
+    *,
+    path: str,
+    label: str,
+    client: str | None = None,
+    group: str | None = None,
+    split: str | None = None,
+    features: tuple[str, ...] | None = None,
+    partition: dict[str, Any] | None = None,
+    missing: str = "refuse",
+    seed: int = 0,
+    test_share: float = 0.2,
+    min_samples: int = 2,
+    pooled_test: bool = False,
+    unprivileged: str | None = None,
+) -> Arrays:
+    """A CSV or Parquet file: a row an example, columns for client and label, the others features.
+
+    label: the column of classes. client: the column that says whose a row is; without it `partition` deals the rows
+    out, such as { name = "iid", num_partitions = 10 }. group: a column of groups, of clients or inside them.
+    split: a column of train and test; without it `test_share` of each client's rows is drawn. features: columns to
+    learn from; default: all the others. missing: refuse such rows, drop them, or fill numbers with the mean and words
+    with a word of its own. min_samples: who has fewer rows is a newcomer. pooled_test: test all clients on the same
+    rows. unprivileged: the group that fairness measures call so; default: the first.
+    """
+    refuse_bad_shares(test_share, min_samples)
+    if missing not in ("refuse", "drop", "fill"):
+        raise ConfigError(f"data.missing is refuse, drop or fill; not '{missing}'")
+    if (client is None) == (partition is None):
+        raise ConfigError(
+            "data needs either client, the column that says whose a row is, "
+            'or partition, such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
+        )
+    file = existing(path)
+    columns = read_columns(file)
+    roles = {"label": label, "client": client, "group": group, "split": split}
+    used = {role: name for role, name in roles.items() if name is not None}
+    names = list(features) if features is not None else [name for name in columns if name not in used.values()]
+    for name in (*used.values(), *names):
+        if name not in columns:
+            raise ConfigError(f"{file} has no column '{name}'{did_you_mean(name, columns)}")
+    if not names:
+        raise ConfigError(f"{file} has no column left to learn from")
+    rows = _present({name: columns[name] for name in (*used.values(), *names)}, set(names), missing, file)
+    kept = {name: column[rows] for name, column in columns.items()}
+    words = {role: _words(kept[name]) for role, name in used.items()}
+    purpose = _train_or_test(words.get("split"), rows, file)
+    inputs, facts = encode({name: kept[name] for name in names}, purpose != TEST, file)
+    labels = _labels(kept[label], label, rows, file)
+    found = checked(
+        inputs,
+        labels,
+        words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")}),
+        group=words.get("group"),
+        split=None if split is None else purpose,
+        unprivileged=unprivileged,
+        where=str(file),
+        facts={**facts, "rows_left_out": len(columns[label]) - len(rows)},
+    )
+    return Arrays(found, seed, test_share, min_samples, pooled_test, name="table")
+
+
+def _present(columns: dict[str, Column], features: set[str], missing: str, path: Path) -> NDArray[np.int64]:
+    """The rows to keep. A client, label, group or split is never made up."""
+    lacking = {name: _is_missing(column) for name, column in columns.items()}
+    if missing == "drop":
+        return np.flatnonzero(~np.any(list(lacking.values()), axis=0))
+    for name, bad in lacking.items():
+        if bad.any() and (missing == "refuse" or name not in features):
+            advice = "fill it in, or set missing = 'drop'" + (" or 'fill'" if name in features else "")
+            raise DataError(f"{path}: row {bad.argmax() + 1} has nothing in column '{name}'; {advice}")
+    return np.arange(len(next(iter(columns.values()))))
+
+
+def _dealt_out(
+    partition: dict[str, Any], seed: int, labels: NDArray[Any], groups: dict[str | None, NDArray[Any] | None]
+) -> NDArray[np.str_]:
+    """Whose each row is, as a partitioner says."""
+    values = {name: value for name, value in partition.items() if name != "name"}
+    kind = look_up(str(partition.get("name")), PARTITIONERS, "partition")
+    if "seed" in fields_of(kind):
+        values.setdefault("seed", seed)
+    known = {"label": labels}
+    for name, group in groups.items():
+        if group is not None:
+            known |= {"group": group, str(name): group}
+    parts = deal(construct(kind, values, "data.partition"), known)
+    width = len(str(len(parts) - 1))
+    client = np.full(len(labels), "", dtype=f"U{width}")
+    for number, rows in enumerate(parts):
+        client[rows] = f"{number:0{width}}"
+    if (client == "").any():
+        raise DataError("the partition left rows to nobody; all must go to somebody")
+    return client
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """The columns of a file, by name."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _read_parquet(path)
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        return _read_csv(path)
+    raise DataError(f"{path} is neither a .csv (or .tsv) nor a .parquet file")
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+            names = [name.strip() for name in next(rows, [])]
+            _refuse_bad_names(names, path)
+            table: list[list[str]] = []
+            for number, row in enumerate(rows, start=1):
+                if len(row) != len(names):
+                    if not row:
+                        continue
+                    raise DataError(f"{path}: row {number} has {len(row)} fields, the header has {len(names)}")
+                table.append(row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    if not table:
+        raise DataError(f"{path} has no rows")
+    return {name: _typed(values, name, path) for name, values in zip(names, zip(*table, strict=True), strict=True)}
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise DataError("Parquet files need the package pyarrow: pip install 'e2fl[tables]'") from error
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a whole Parquet file: {error}") from error
+    _refuse_bad_names(table.column_names, path)
+    if not len(table):
+        raise DataError(f"{path} has no rows")
+    columns: dict[str, Column] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        kind = column.type.value_type if arrow.types.is_dictionary(column.type) else column.type
+        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind):
+            # NaN and null are both "nothing there".
+            columns[name] = _finite(column.cast(arrow.float64()).to_numpy(zero_copy_only=False), name, path)
+        elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
+            columns[name] = np.array(["" if value is None else value.strip() for value in column.to_pylist()])
+        else:
+            raise DataError(f"{path}: column '{name}' holds {kind}; numbers, words, and true or false can be used")
+    return columns
+
+
+def _refuse_bad_names(names: Sequence[str], path: Path) -> None:
+    if not names or not all(names):
+        raise DataError(f"{path} needs a first row that names every column")
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{path} has two columns '{name}'")
+
+
+def _typed(values: Sequence[str], name: str, path: Path) -> Column:
+    """Numbers if all that is there are numbers, else words."""
+    stripped = [value.strip() for value in values]
+    try:
+        numbers = [math.nan if value.lower() in MISSING else float(value) for value in stripped]
+    except ValueError:
+        return np.array(["" if value.lower() in MISSING else value for value in stripped])
+    return _finite(np.array(numbers), name, path)
+
+
+def _finite(numbers: NDArray[np.float64], name: str, path: Path) -> NDArray[np.float64]:
+    endless = np.flatnonzero(np.isinf(numbers))
+    if len(endless):
+        raise DataError(f"{path}: row {endless[0] + 1} has no finite number in column '{name}'")
+    return numbers
+
+
+def _is_missing(column: Column) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
+    return found
+
+
+def _words(column: Column) -> NDArray[np.str_]:
+    """What a column says; numbers without a needless fraction."""
+    if column.dtype.kind != "f":
+        return column.astype(np.str_)
+    return np.array([str(int(value)) if value == int(value) else str(value) for value in column.tolist()])
+
+
+def _labels(column: Column, name: str, rows: NDArray[np.int64], path: Path) -> NDArray[Any]:
+    if column.dtype.kind != "f":
+        return column
+    fraction = np.flatnonzero(column != np.floor(column))
+    if len(fraction):
+        row, value = rows[fraction[0]] + 1, column[fraction[0]]
+        raise DataError(f"{path}: row {row} has {value} in column '{name}'; labels are classes: whole numbers or words")
+    return column.astype(np.int64)
+
+
+def _train_or_test(split: NDArray[np.str_] | None, rows: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
+    if split is None:
+        return np.full(len(rows), -1)
+    for row, word in zip(rows.tolist(), split.tolist(), strict=True):
+        if word.lower() not in SPLITS:
+            raise DataError(f"{path}: row {row + 1} has the split '{word}'; it is train or test")
+    return np.array([SPLITS[word.lower()] for word in split.tolist()])
+
+
+def encode(
+    columns: dict[str, Column], train: NDArray[np.bool_], path: Path
+) -> tuple[NDArray[np.float32], dict[str, object]]:
+    """Features as inputs, and facts about them. Means, deviations and words come from the rows to train with."""
+    blocks: list[NDArray[np.float32]] = []
+    unknown = 0
+    known = {
+        name: _categories(name, column, train, path) for name, column in columns.items() if column.dtype.kind != "f"
+    }
+    width = sum(len(known[name]) if name in known else 1 for name in columns)
+    if width * len(train) * 4 > INPUT_LIMIT:
+        raise DataError(f"{path}: {len(train)} rows of {width} inputs are more than {INPUT_LIMIT // 2**30} GiB")
+    for name, column in columns.items():
+        if name in known:
+            equal = column[:, None] == known[name][None, :]
+            unknown += int((~equal.any(axis=1)).sum())
+            blocks.append(equal.astype(np.float32))
+        else:
+            blocks.append(_standardised(column, train)[:, None])
+    return np.concatenate(blocks, axis=1), {"inputs": width, "values_unseen_in_training": unknown}
+
+
+def _categories(name: str, column: Column, train: NDArray[np.bool_], path: Path) -> NDArray[np.str_]:
+    words = np.unique(column[train].astype(np.str_))
+    if len(words) > CATEGORIES:
+        odd = next((row for row, word in enumerate(column.tolist()) if not _is_number(word)), 0)
+        raise DataError(
+            f"{path}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; is it an identifier, "
+            f"or are these numbers? Row {odd + 1} has '{column[odd]}'. Leave it out with features = [...]"
+        )
+    return words
+
+
+def _standardised(column: Column, train: NDArray[np.bool_]) -> NDArray[np.float32]:
+    numbers = column.astype(np.float64)
+    seen = numbers[train & ~np.isnan(numbers)]
+    mean, deviation = (seen.mean(), seen.std()) if len(seen) else (0.0, 1.0)
+    return np.nan_to_num((numbers - mean) / (deviation or 1.0)).astype(np.float32)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return not word
+    return True

@@ -1,0 +1,180 @@
+"""Files from outside, opened without trust: every size is known before memory is taken, and nothing in them is run.
+
+A file may be damaged, may unpack to more than it should, or may ask to be written elsewhere. All of these end in
+`DataError`. No pickles: arrays of objects are refused.
+"""
+
+import ast
+import gzip
+import io
+import lzma
+import math
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.errors import DataError
+
+MIB = 2**20
+NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
+BLOCK = MIB
+
+_IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
+
+
+def gunzip(path: Path, limit: int) -> bytes:
+    """The contents of a .gz file, refused as soon as they exceed `limit` bytes."""
+    with path.open("rb") as file:
+        return _gunzip(file, str(path), limit)
+
+
+def gunzip_bytes(raw: bytes, what: str, limit: int) -> bytes:
+    """What these bytes unpack to, refused as soon as it exceeds `limit` bytes."""
+    return _gunzip(io.BytesIO(raw), what, limit)
+
+
+def _gunzip(packed: IO[bytes], what: str, limit: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=packed) as file:
+            raw = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{what} is not a whole .gz file: {error}") from error
+    if len(raw) > limit:
+        raise DataError(f"{what} unpacks to more than the {limit} bytes it should have")
+    return raw
+
+
+def read_idx(raw: bytes, what: str) -> NDArray[Any]:
+    """The array in an idx file, of bytes or of whole numbers."""
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or not 1 <= raw[3] <= 4:
+        raise DataError(f"{what} is not an idx file of bytes or whole numbers")
+    kind, dimensions = _IDX_TYPES[raw[2]], raw[3]
+    head = 4 + 4 * dimensions
+    if len(raw) < head:
+        raise DataError(f"{what} ends inside its header")
+    shape = struct.unpack(f">{dimensions}I", raw[4:head])
+    if len(raw) - head != math.prod(shape) * kind.itemsize:
+        raise DataError(f"{what} has {len(raw) - head} bytes of data; its header says {shape}")
+    return np.frombuffer(raw, dtype=kind, offset=head).reshape(shape)
+
+
+def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
+    """Arrays of an .npz by name; those stored without compression stay on disk until they are read."""
+    needed, extra = list(wanted), list(optional)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            missing = [name for name in needed if name not in sizes]
+            if missing:
+                raise DataError(f"{path} has no array '{missing[0]}'; it has: {', '.join(sizes) or 'none'}")
+            entries = {name: sizes[name] for name in needed + extra if name in sizes}
+            if sum(entry.file_size for entry in entries.values()) > NPZ_LIMIT:
+                raise DataError(f"{path} would unpack to more than {NPZ_LIMIT // MIB} MiB")
+            return {name: _member(path, archive, entry) for name, entry in entries.items()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{path} is not a whole .npz file: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    what = f"array '{entry.filename.removesuffix('.npy')}' of {path}"
+    with archive.open(entry) as file:
+        shape, fortran, kind, head = _npy_header(file, what)
+        size = math.prod(shape) * kind.itemsize
+        if head + size != entry.file_size:
+            raise DataError(f"{what} has {entry.file_size - head} bytes; its header says {size}")
+        order: Literal["F", "C"] = "F" if fortran else "C"
+        if entry.compress_type == zipfile.ZIP_STORED and size >= MIB:
+            start = _data_offset(path, entry) + head
+            return np.memmap(path, kind, "r", start, shape, order)
+        array = np.empty(math.prod(shape), dtype=kind)
+        view = array.view(np.uint8).data if size else memoryview(b"")
+        done = 0
+        while done < size:
+            part = file.read(min(BLOCK, size - done))
+            if not part:
+                raise DataError(f"{what} ends too early")
+            view[done : done + len(part)] = part
+            done += len(part)
+        if file.read(1):  # also makes the archive check its checksum
+            raise DataError(f"{what} is longer than its header says")
+        return array.reshape(shape, order=order)
+
+
+def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order, type and length of the header, as the .npy format has them."""
+    magic = file.read(8)
+    if len(magic) != 8 or magic[:6] != b"\x93NUMPY" or magic[6] not in (1, 2, 3):
+        raise DataError(f"{what} is not in .npy format")
+    code = "<H" if magic[6] == 1 else "<I"
+    size = struct.calcsize(code)
+    prefix = file.read(size)
+    if len(prefix) != size or not 0 < (length := struct.unpack(code, prefix)[0]) <= 10_000:
+        raise DataError(f"{what} has a header of impossible length")
+    try:
+        header = ast.literal_eval(file.read(length).decode("latin-1"))
+        shape, fortran, kind = tuple(header["shape"]), bool(header["fortran_order"]), np.dtype(header["descr"])
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+        raise DataError(f"{what} has a header that cannot be read") from error
+    if kind.hasobject:
+        raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
+    if kind.fields is not None or not all(isinstance(side, int) and side >= 0 for side in shape):
+        raise DataError(f"{what} is not an array of plain numbers or texts")
+    return shape, fortran, kind, 8 + size + length
+
+
+def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored member begin in its archive."""
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        local = file.read(30)
+    if len(local) != 30 or local[:4] != b"PK\x03\x04":
+        raise DataError(f"{path} is damaged")
+    name, extra = struct.unpack("<HH", local[26:30])
+    return int(entry.header_offset + 30 + name + extra)
+
+
+def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
+    """Take named files, and nothing else, out of a .tar archive; each is put in place whole or not at all.
+
+    members: name of the file inside, whatever folder it is in, to where it goes. Only plain files are taken.
+    """
+    left = dict(members)
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                name = member.name.replace("\\", "/").rsplit("/", 1)[-1]
+                if name not in left or not member.isfile():
+                    continue
+                if member.size > limit:
+                    raise DataError(f"{name} in {archive} has {member.size} bytes; {limit} is the limit")
+                source = tar.extractfile(member)
+                assert source is not None
+                target = left.pop(name)
+                _copy(source, target, member.size)
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{archive} cannot be unpacked: {error}") from error
+    if left:
+        raise DataError(f"{archive} does not hold {', '.join(left)}")
+
+
+def _copy(source: IO[bytes], target: Path, size: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    done = 0
+    with partial.open("wb") as file:
+        while part := source.read(BLOCK):
+            file.write(part)
+            done += len(part)
+    if done != size:
+        partial.unlink()
+        raise DataError(f"{target.name} is cut short inside its archive")
+    partial.replace(target)

@@ -1,0 +1,132 @@
+"""`e2fl data`: what it lists, checks and draws."""
+
+import io
+import json
+import time
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from e2fl.cli import main
+from e2fl.data import DATASETS, from_arrays
+from e2fl.data.facts import look_at
+from e2fl.data.fair_mnist_rotate import FairMNISTRotate
+from e2fl.data.picture import draw, png
+from e2fl.data.places import cache_directory, data_directory
+
+
+def images(groups=None):
+    rng = np.random.default_rng(0)
+    clients = {}
+    for name in ("a", "b", "<c>"):
+        given = (rng.integers(0, 255, (12, 1, 8, 8)).astype(np.uint8), np.arange(12) % 3)
+        clients[name] = given if groups is None else (*given, groups[name])
+    return from_arrays(clients)
+
+
+def test_facts_about_groups_of_clients():
+    facts = look_at(images({"a": "north", "b": "south", "<c>": "south"}), samples=4)
+    assert facts.clients_per_group == {"north": 1, "south": 2}
+    assert {group: len(found) for group, found in facts.samples.items()} == {"north": 4, "south": 4}
+    assert all(image.shape == (8, 8) and image.dtype == np.uint8 for image in facts.samples["north"])
+    assert [client.name for client in facts.shown] == ["<c>", "a", "b"]
+    assert sum(sum(client.labels) for client in facts.shown) == 30  # 36, less a fifth of each client's to test with
+    assert sum(facts.label_mix["north"]) == 10
+
+
+def test_facts_about_groups_inside_clients_and_about_none():
+    inside = look_at(images({name: np.arange(12) % 2 for name in ("a", "b", "<c>")}))
+    assert inside.clients_per_group == {"0": 3, "1": 3}
+    assert sum(inside.shown[0].groups.values()) == 10
+    none = look_at(images())
+    assert none.clients_per_group == {"all clients": 3}
+
+
+def test_many_clients_are_not_all_opened():
+    data = FairMNISTRotate(source="bundled", clients=500)
+    facts = look_at(data, clients=30)
+    assert len(facts.shown) <= 30
+    assert {client.group for client in facts.shown} == set(data.group_names)
+    assert len(facts.samples) == 10
+    assert facts.clients_per_group["G6"] == data.sizes[5]
+
+
+def test_a_picture_is_valid_svg_whatever_the_names():
+    root = ElementTree.fromstring(draw(look_at(images({"a": "x&y", "b": "<b>", "<c>": "<b>"}))))
+    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "x&y" in texts
+    assert "<b>" in texts
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) > 2
+
+
+def test_a_grey_image_is_a_readable_png():
+    image = pytest.importorskip("PIL.Image")
+    grey = np.arange(60, dtype=np.uint8).reshape(6, 10)
+    assert np.array_equal(np.asarray(image.open(io.BytesIO(png(grey)))), grey)
+
+
+def test_show_draws_and_tells(tmp_path, capsys):
+    out = tmp_path / "demo.svg"
+    settings = ["--set", "source=bundled", "--set", "clients=20"]
+    assert main(["data", "show", "fair_mnist_rotate", *settings, "--out", str(out)]) == 0
+    assert "G10: 1 clients" in capsys.readouterr().out
+    assert ElementTree.parse(out).getroot().tag.endswith("svg")
+    assert main(["data", "show", "fair_mnist_rotate", *settings, "--out", str(tmp_path / "demo.txt")]) == 2
+    assert "must end in .svg or .png" in capsys.readouterr().err
+
+
+def test_show_draws_png_where_it_can(tmp_path):
+    pytest.importorskip("vl_convert")
+    out = tmp_path / "demo.png"
+    assert main(["data", "show", "fair_mnist_rotate", "--set", "source=bundled", "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_list_says_what_is_missing_and_how_to_get_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert "train-images-idx3-ubyte.gz: missing; `e2fl data get mnist` fetches 9.5 MiB" in said
+    assert "licence: CC BY 4.0" in said
+
+
+def test_check_of_what_is_missing_says_where_to_put_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert main(["data", "check", "adult"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'adult' / 'adult.data'} is missing" in said
+    assert "SHA-256 5b002646" in said
+    assert main(["data", "check", "nonsense"]) == 2
+    assert "no data set to fetch 'nonsense'" in capsys.readouterr().err
+
+
+def test_real_files_are_as_published(real_data, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(real_data))
+    for name in ("mnist", "qmnist", "adult", "femnist"):
+        assert main(["data", "check", name]) == 0
+    assert capsys.readouterr().out.count("as published") == 8
+
+
+def test_convert_from_the_command_line(tmp_path, capsys):
+    data = {"f1": {"x": np.ones((3, 784)).tolist(), "y": [1, 2, 3]}}
+    (tmp_path / "all_data_0.json").write_text(json.dumps({"user_data": data}))
+    assert main(["data", "convert", str(tmp_path), str(tmp_path / "out.npz")]) == 0
+    assert "3 images written" in capsys.readouterr().out
+    assert main(["data", "convert", str(tmp_path / "absent"), str(tmp_path / "b.npz")]) == 2
+
+
+def test_data_lies_where_it_is_said_to(tmp_path, monkeypatch):
+    monkeypatch.delenv("E2FL_DATA", raising=False)
+    assert data_directory() == cache_directory()
+    assert cache_directory().name == "e2fl"
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert data_directory() == tmp_path
+    assert data_directory("elsewhere").name == "elsewhere"
+
+
+def test_paper_scale_fair_mnist_rotate_is_dealt_out_in_seconds(real_data):
+    started = time.perf_counter()
+    data = DATASETS["fair_mnist_rotate"](dir=str(real_data))
+    assert len([data.client(number) for number in data.roll.ids]) == 1000
+    assert time.perf_counter() - started < 20

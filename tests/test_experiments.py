@@ -1,0 +1,60 @@
+"""Every data set runs with every algorithm, as the shipped experiments set them up, only much smaller."""
+
+from dataclasses import replace
+
+import pytest
+
+from e2fl.algorithms import ALGORITHMS
+from e2fl.experiment import load, merge, shipped
+from e2fl.runner import run_experiment
+
+SMALL = {
+    "adult": {"data": {}, "learner": {"epochs": 1, "batch_size": 256}},
+    "femnist": {"data": {"writers": 6}, "learner": {"epochs": 1}},
+    "mnist_writers": {"data": {"writers": 6}, "learner": {"epochs": 1}},
+}
+VARIANTS = [(name, variant) for name in SMALL for variant in sorted({*ALGORITHMS, *load(name).variants})]
+
+
+def test_every_shipped_experiment_says_what_it_is():
+    for name, about in shipped().items():
+        assert len(about) > 20, name
+        load(name).build_algorithm()
+
+
+def test_variants_of_adult_are_the_readings_of_the_paper():
+    experiment = load("adult")
+    assert experiment.variant("one_ranking").build_algorithm().inside == "majority"
+    assert experiment.variant("one_sex").data["partition"] == "by_group"
+    assert experiment.variant("fedavg_rate2").learner["learning_rate"] == 2.0
+    assert experiment.variant("fedavg_rate2").algorithm["name"] == "fedavg"
+    assert experiment.variant("fedavg").learner["learning_rate"] == 0.01
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_shipped_experiment_runs(real_data, made, name, variant):
+    experiment = load(name).variant(variant)
+    values = merge(experiment.to_dict(), SMALL[name])
+    values["data"]["dir"] = str(real_data)
+    values["algorithm"]["clients_per_round"] = 5
+    if variant == "local":
+        values["algorithm"]["epochs"] = 1
+    small = replace(
+        experiment,
+        **{section: values[section] for section in ("data", "learner", "algorithm")},
+        rounds=2,
+        evaluate_every=2,
+        model={"name": "mlp", "hidden": [8]},
+    )
+    key = str(small.data)
+    if key not in made:
+        made[key] = small.build_data()
+    found = run_experiment(small, data=made[key]).summary
+    assert 0 <= found["user"]["mean"] <= 100
+    assert ("protected" in found) == (name == "adult")

@@ -1,0 +1,153 @@
+"""Partitioners: ours, and others' with the interface of Flower's data sets."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2fl.data.partition import ByGroup, Columns, Dirichlet, Iid, NaturalId, deal, shared, split_rows
+from e2fl.errors import ConfigError, DataError
+
+LABELS = np.repeat([0, 1, 2], [50, 30, 20])
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [
+        Iid(num_partitions=7, seed=1),
+        Dirichlet(num_partitions=5, partition_by="label", alpha=0.5, min_partition_size=3, seed=1),
+        NaturalId(partition_by="label"),
+        ByGroup(num_partitions=6, partition_by="label", seed=1),
+    ],
+    ids=lambda partitioner: type(partitioner).__name__,
+)
+def test_every_row_goes_to_one_client(partitioner):
+    parts = deal(partitioner, {"label": LABELS})
+    assert sorted(np.concatenate(parts).tolist()) == list(range(100))
+
+
+def test_equal_seeds_deal_equally_and_others_do_not():
+    first, again, other = (deal(Dirichlet(4, "label", 1.0, 5, seed), {"label": LABELS}) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_iid_parts_differ_by_at_most_one_row():
+    assert sorted(len(rows) for rows in deal(Iid(7), {"label": LABELS})) == [14] * 5 + [15] * 2
+
+
+def test_a_large_alpha_gives_everybody_the_same_mix():
+    labels = np.repeat([0, 1], [6000, 2000])
+    for rows in deal(Dirichlet(5, "label", alpha=5000.0), {"label": labels}):
+        assert labels[rows].mean() == pytest.approx(0.25, abs=0.02)
+        assert len(rows) == pytest.approx(1600, rel=0.06)
+
+
+def test_a_small_alpha_gives_clients_of_nearly_one_label():
+    labels = np.repeat([0, 1], 1000)
+    parts = deal(Dirichlet(2, "label", alpha=0.01, min_partition_size=1, seed=2), {"label": labels})
+    assert all(np.bincount(labels[rows]).max() / len(rows) > 0.9 for rows in parts)
+
+
+def test_dirichlet_draws_again_until_nobody_has_too_few():
+    parts = deal(Dirichlet(5, "label", alpha=0.3, min_partition_size=12, seed=0), {"label": LABELS})
+    assert min(len(rows) for rows in parts) >= 12
+
+
+def test_a_partition_that_cannot_be_drawn_says_so_and_ends():
+    with pytest.raises(ConfigError, match="choose a larger alpha"):
+        deal(Dirichlet(10, "label", alpha=0.001, min_partition_size=10), {"label": LABELS})
+    with pytest.raises(ConfigError, match="too few for 11 partitions"):
+        deal(Dirichlet(11, "label", alpha=1.0, min_partition_size=10), {"label": LABELS})
+
+
+def test_natural_ids_follow_the_order_of_their_values():
+    parts = deal(NaturalId("writer"), {"writer": np.array(["b", "a", "b", "c"])})
+    assert [rows.tolist() for rows in parts] == [[1], [0, 2], [3]]
+    few = deal(NaturalId("writer", min_partition_size=2), {"writer": np.array(["b", "a", "b", "c"])})
+    assert [rows.tolist() for rows in few] == [[0, 2]]
+
+
+def test_clients_of_one_group_only():
+    parts = deal(ByGroup(5, "sex"), {"sex": np.repeat([0, 1], [325, 675])})
+    assert [rows.max() < 325 for rows in parts] == [True, True, False, False, False]
+    assert sorted(len(rows) for rows in parts) == [162, 163, 225, 225, 225]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=8), st.integers(0, 50))
+def test_shares_add_up_and_leave_nobody_out(sizes, more):
+    whole = len(sizes) + more
+    assert sum(shared(tuple(sizes), whole)) == whole
+    assert min(shared(tuple(sizes), whole)) >= 1
+
+
+@given(st.integers(2, 60), st.floats(0.01, 0.99))
+def test_a_split_leaves_something_on_both_sides(count, share):
+    train, test = split_rows(np.arange(count), share, np.random.default_rng(0))
+    assert len(train) >= 1
+    assert len(test) >= 1
+    assert sorted([*train, *test]) == list(range(count))
+
+
+class Foreign:
+    """A partitioner as other packages write them: the data set is assigned once, and knows how to select."""
+
+    def __init__(self, num_partitions):
+        self._dataset, self._count = None, num_partitions
+
+    @property
+    def dataset(self):
+        return self._dataset
+
+    @dataset.setter
+    def dataset(self, value):
+        if self._dataset is not None:
+            raise RuntimeError("assigned twice")
+        self._dataset = value
+
+    @property
+    def num_partitions(self):
+        return self._count
+
+    def load_partition(self, partition_id):
+        assert self.dataset.num_rows == len(self.dataset)
+        order = np.argsort(np.array(self.dataset["label"]), kind="stable")
+        return self.dataset.select(order.tolist()[partition_id :: self._count])
+
+
+def test_anybodys_partitioner_is_accepted():
+    parts = deal(Foreign(4), {"label": LABELS})
+    assert [len(rows) for rows in parts] == [25] * 4
+
+
+def test_a_partitioner_that_uses_shards_is_accepted():
+    class Shards(Foreign):
+        def load_partition(self, partition_id):
+            return self.dataset.shuffle(seed=1).shard(num_shards=self._count, index=partition_id, contiguous=True)
+
+    assert sorted(np.concatenate(deal(Shards(3), {"label": LABELS})).tolist()) == list(range(100))
+
+
+def test_a_partitioner_that_deals_a_row_twice_or_nothing_is_refused():
+    class Twice(Foreign):
+        def load_partition(self, partition_id):
+            return self.dataset.select([0, 1])
+
+    class Nothing(Foreign):
+        def load_partition(self, partition_id):
+            return self.dataset.select([])
+
+    with pytest.raises(DataError, match="more than one client"):
+        deal(Twice(2), {"label": LABELS})
+    with pytest.raises(DataError, match="without a row"):
+        deal(Nothing(2), {"label": LABELS})
+
+
+def test_columns_answer_as_a_data_set_does():
+    table = Columns({"label": [2, 1, 2, 0], "name": ["a", "b", "c", "d"]})
+    assert table.unique("label") == [2, 1, 0]
+    assert table.column_names == ["label", "name"]
+    assert table[1] == {"label": 1, "name": "b"}
+    assert table.sort("label")["name"].tolist() == ["d", "b", "a", "c"]
+    with pytest.raises(ConfigError, match="no column 'sex'"):
+        table["sex"]

@@ -1,0 +1,160 @@
+"""Files from outside: damaged, lying, or hostile ones are refused before they cost memory or run anything."""
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from e2fl.data.unpacking import extract, gunzip, gunzip_bytes, load_npz, read_idx
+from e2fl.errors import DataError
+
+
+def test_a_gzip_bomb_is_stopped_at_its_limit(tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(bytes(50_000_000)))
+    with pytest.raises(DataError, match="more than the 1000 bytes"):
+        gunzip(path, 1000)
+    with pytest.raises(DataError, match="more than"):
+        gunzip_bytes(path.read_bytes(), "bomb", 1000)
+
+
+def test_half_a_gzip_file_is_refused():
+    packed = gzip.compress(b"hello" * 1000)
+    with pytest.raises(DataError, match=r"not a whole \.gz"):
+        gunzip_bytes(packed[: len(packed) // 2], "half", 10_000)
+
+
+def test_idx_files_of_bytes_and_of_whole_numbers():
+    raw = bytes([0, 0, 8, 2]) + struct.pack(">II", 2, 3) + bytes(range(6))
+    assert read_idx(raw, "x").tolist() == [[0, 1, 2], [3, 4, 5]]
+    whole = bytes([0, 0, 12, 1]) + struct.pack(">I", 2) + struct.pack(">ii", -5, 70000)
+    assert read_idx(whole, "x").tolist() == [-5, 70000]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x08\x01\0\0",
+        b"\0\0\x0d\x01" + struct.pack(">I", 1) + bytes(4),
+        b"\0\0\x08\x01" + struct.pack(">I", 2**31) + bytes(10),
+        b"\0\0\x08\x01" + struct.pack(">I", 3) + bytes(4),
+    ],
+)
+def test_idx_files_that_lie_about_their_size_are_refused(raw):
+    with pytest.raises(DataError):
+        read_idx(raw, "x")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_come_back_from_an_npz(tmp_path, save):
+    big = np.arange(2**20, dtype=np.float32).reshape(1024, 1024)
+    save(tmp_path / "a.npz", big=big, fortran=np.asfortranarray(big[:5]), words=np.array(["a", "bc"]), none=np.empty(0))
+    found = load_npz(tmp_path / "a.npz", ("big", "fortran"), optional=("words", "none", "absent"))
+    assert np.array_equal(found["big"], big)
+    assert np.array_equal(found["fortran"], big[:5])
+    assert found["words"].tolist() == ["a", "bc"]
+    assert found["none"].shape == (0,)
+    assert "absent" not in found
+
+
+def test_a_stored_array_stays_on_disk(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((2048, 1024), dtype=np.uint8))
+    assert isinstance(load_npz(tmp_path / "a.npz", ("x",))["x"], np.memmap)
+
+
+def test_pickled_objects_are_refused_and_not_run(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
+    with pytest.raises(DataError, match="pickled objects"):
+        load_npz(tmp_path / "a.npz", ("x",))
+    assert not (tmp_path / "ran").exists()
+
+
+def _npz(path, header, body=b"", version=b"\x01\x00"):
+    text = header.encode() if isinstance(header, str) else header
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + body)
+    return path
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': ('a',)}",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f4', 'shape': (1,)}",
+        "__import__('os').system('true')",
+        "((((((((((" * 500,
+    ],
+)
+def test_npz_headers_that_lie_or_are_code_are_refused(tmp_path, header):
+    with pytest.raises(DataError):
+        load_npz(_npz(tmp_path / "a.npz", header, bytes(4)), ("x",))
+
+
+def test_an_array_that_is_missing_is_named(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    with pytest.raises(DataError, match="no array 'y'; it has: x"):
+        load_npz(tmp_path / "a.npz", ("x", "y"))
+
+
+@pytest.mark.parametrize("raw", [b"", b"PK\x03\x04 nonsense", pickle.dumps([1, 2, 3])])
+def test_what_is_no_archive_is_refused(tmp_path, raw):
+    (tmp_path / "a.npz").write_bytes(raw)
+    with pytest.raises(DataError):
+        load_npz(tmp_path / "a.npz", ("x",))
+
+
+def test_a_damaged_array_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", x=np.arange(10_000))
+    raw = bytearray((tmp_path / "a.npz").read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    (tmp_path / "a.npz").write_bytes(raw)
+    with pytest.raises(DataError):
+        load_npz(tmp_path / "a.npz", ("x",))
+
+
+def _tar(path, members, mode="w:bz2"):
+    with tarfile.open(path, mode) as tar:
+        for name, body in members.items():
+            info = tarfile.TarInfo(name)
+            if isinstance(body, str):
+                info.type, info.linkname = tarfile.SYMTYPE, body
+                tar.addfile(info)
+            else:
+                info.size = len(body)
+                tar.addfile(info, io.BytesIO(body))
+    return path
+
+
+def test_only_the_named_files_come_out_of_an_archive_and_only_where_they_should(tmp_path):
+    archive = _tar(tmp_path / "a.tar.bz2", {"../../evil": b"x", "deep/../../train.h5": b"train", "test.h5": b"test"})
+    out = tmp_path / "out"
+    extract(archive, {"train.h5": out / "train.h5", "test.h5": out / "test.h5"}, limit=100)
+    assert (out / "train.h5").read_bytes() == b"train"
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.tar.bz2", "test.h5", "train.h5"]
+
+
+def test_links_large_files_and_missing_files_of_an_archive_are_refused(tmp_path):
+    link = _tar(tmp_path / "a.tar", {"train.h5": "/etc/passwd"}, "w")
+    with pytest.raises(DataError, match=r"does not hold train\.h5"):
+        extract(link, {"train.h5": tmp_path / "train.h5"}, limit=100)
+    large = _tar(tmp_path / "b.tar", {"train.h5": bytes(1000)}, "w")
+    with pytest.raises(DataError, match="100 is the limit"):
+        extract(large, {"train.h5": tmp_path / "train.h5"}, limit=100)
+    (tmp_path / "c.tar").write_bytes(b"nonsense" * 200)
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        extract(tmp_path / "c.tar", {"train.h5": tmp_path / "train.h5"}, limit=100)
+    assert not (tmp_path / "train.h5").exists()
