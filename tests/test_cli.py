@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,22 @@ def test_missing_data_is_one_clear_line(config, monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("E2FL_DATA", raising=False)
     assert main(["run", config, "--set", "data={name='fair_mnist_rotate', dir='nowhere'}"]) == 2
     assert "train-images-idx3-ubyte.gz" in capsys.readouterr().err
+
+
+def test_an_algorithm_of_ones_own_is_found_beside_the_configuration(config, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from e2fl.algorithms.fedavg import FedAvg\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(FedAvg):\n"
+        "    extra: float = 1.0\n"
+    )
+    script = Path(sys.executable).parent / "e2fl"  # the command itself: it does not look in this folder by itself
+    if not script.exists():
+        pytest.skip("the package is not installed here")
+    command = [script, "run", config, "--set", "algorithm={name='mine:Mine', clients_per_round=4, extra=2.0}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_list_shows_everything_and_settings_when_asked(capsys):

@@ -50,7 +50,7 @@ def test_shipped_experiments_are_valid_in_every_variant(name):
         (["threads=0"], "at least 1"),
         (["data=5"], "must be a section"),
         (["rounds"], "key=value"),
-        (["rounds.x=1"], "not a section"),
+        (["rounds.x=1"], "a whole number"),
     ],
 )
 def test_mistakes_at_the_top_are_explained(tmp_path, toy, change, words):
@@ -139,6 +139,19 @@ def test_a_variant_changes_only_what_it_names(toy):
     assert experiment.variant("e2fl").algorithm == toy.algorithm
     with pytest.raises(ConfigError, match="did you mean 'absentees'"):
         experiment.variant("absentee")
+
+
+def test_a_section_of_another_name_starts_empty(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    assert load(path, ["model.name=lenet"]).model == {"name": "lenet"}
+    assert load(path, ["model.name=mlp"]).model == toy.model
+
+
+def test_an_algorithm_of_ones_own_may_be_named_like_a_variant(toy):
+    own = toy.variant("e2fl.algorithms.fedavg:FedAvg")
+    assert own.algorithm == {"name": "e2fl.algorithms.fedavg:FedAvg", "clients_per_round": 4}
+    assert own.label == "e2fl.algorithms.fedavg:FedAvg"
 
 
 def test_what_never_changes_a_result_is_not_in_the_fingerprint(toy):

@@ -1,6 +1,7 @@
 """The command `e2fl`: arguments into calls, nothing else."""
 
 import argparse
+import os
 import shlex
 import signal
 import sys
@@ -12,7 +13,7 @@ from e2fl.version import __version__
 
 EXAMPLES = """examples:
   e2fl run demo                                     E2FL on bundled data, no download
-  e2fl run demo --set rounds=20 --set algorithm.absent=present_only
+  e2fl run demo --algorithm fedavg --set rounds=20
   e2fl run my.toml --out runs/mine                  stop it with Ctrl-C, then go on:
   e2fl run my.toml --out runs/mine --resume
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     act: Callable[[argparse.Namespace], int] = options.act
+    sys.path.append(os.getcwd())  # where "mine:MyAlgorithm" is looked for, after everything installed
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # being ended is like Ctrl-C: leave a checkpoint
     try:
         return act(options)
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run one experiment", description="Run one experiment.")
     _add_config(run)
+    run.add_argument("--algorithm", metavar="NAME", help="another algorithm, or a variant the experiment names")
     run.add_argument("--out", type=Path, metavar="DIR", help="where to keep the run; default: a new folder in runs/")
     run.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out DIR")
     _add_watching(run)
@@ -174,6 +177,8 @@ def _run(options: argparse.Namespace) -> int:
     from e2fl.watching import finish, watching
 
     experiment = load(options.config, options.changes)
+    if options.algorithm:
+        experiment = experiment.variant(options.algorithm)
     out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
     with watching(out, live=options.watch, track=options.track) as watcher:
         result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
@@ -252,7 +257,7 @@ def _data_show(options: argparse.Namespace) -> int:
     from e2fl.experiment import apply
 
     settings: dict[str, object] = {}
-    apply(options.changes, settings)
+    settings = apply(options.changes, settings)
     print(commands.show(options.name, settings, options.out))
     return 0
 

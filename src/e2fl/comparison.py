@@ -34,7 +34,7 @@ def compare(
     runs: list[Run] = []
     shared: dict[str, FederatedData] = {}  # the last built only: seeds deal differently, algorithms do not
     for name, seed, variant in planned:
-        folder = None if out is None else out / f"{name}-seed{seed}"
+        folder = None if out is None else out / f"{name.replace(':', '.')}-seed{seed}"
         key = f"{seed} {variant.data}"
         if data is None and key not in shared:
             shared = {key: variant.build_data()}

@@ -110,12 +110,13 @@ class Experiment:
                 return replace(self, variants={})
             look_up(name, ALGORITHMS | self.variants, "algorithm or variant")
             changes = {}
-        algorithm = {"name": name if name in ALGORITHMS else self.algorithm["name"]} | changes.pop("algorithm", {})
+        known = name in ALGORITHMS or ":" in name
+        algorithm = {"name": name if known else self.algorithm["name"]} | changes.pop("algorithm", {})
         if algorithm["name"] == self.algorithm["name"]:
             algorithm = self.algorithm | algorithm
         elif "clients_per_round" in self.algorithm:
             algorithm.setdefault("clients_per_round", self.algorithm["clients_per_round"])
-        if name not in ALGORITHMS:
+        if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
         return from_dict(merge(base.to_dict(), changes))
@@ -159,24 +160,21 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
 
 def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20"."""
-    values = _read(config)
-    apply(changes, values)
-    return from_dict(values)
+    return from_dict(apply(changes, _read(config)))
 
 
-def apply(changes: Sequence[str], values: Section) -> None:
-    """Put changes such as "rounds=20" or "data.alpha=1" into `values`."""
+def apply(changes: Sequence[str], values: Section) -> Section:
+    """These settings with changes such as "rounds=20" or "data.alpha=1" laid over them."""
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value, such as rounds=20, not '{change}'")
-        place = values
         *sections, last = key.strip().split(".")
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"--set {change}: '{section}' is not a section")
-        place[last] = _value(text.strip())
+        laid: Section = {last: _value(text.strip())}
+        for section in reversed(sections):
+            laid = {section: laid}
+        values = merge(values, laid)
+    return values
 
 
 def shipped() -> dict[str, str]:
@@ -190,11 +188,13 @@ def shipped() -> dict[str, str]:
 
 
 def merge(base: Section, changes: Section) -> Section:
-    """The base with changes laid over it, section by section."""
+    """The base with changes laid over it, section by section; a section of another name starts empty."""
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        if isinstance(old, dict) and isinstance(value, dict) and value.get("name", old.get("name")) == old.get("name"):
+            value = merge(old, value)
+        merged[key] = value
     return merged
 
 

@@ -1,0 +1,41 @@
+"""The examples in the documentation run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import e2fl
+from e2fl.testing.toy import Toy
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page, kind):
+    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+
+
+def defined_in(page, name):
+    (code,) = [block for block in blocks(page, "python") if f"class {name}(" in block or f"def {name}(" in block]
+    space: dict[str, object] = {"__name__": "example"}
+    exec(compile(code, page, "exec"), space)
+    return space[name]
+
+
+@pytest.mark.parametrize(("page", "name"), [("README.md", "Ditto"), ("docs/extending.md", "FedAvgM")])
+def test_the_algorithms_of_the_documentation_learn(page, name, toy, monkeypatch):
+    monkeypatch.setitem(e2fl.ALGORITHMS, "mine", defined_in(page, name))
+    run = e2fl.run(toy, data=Toy(groups=1), algorithm="mine", rounds=8, learner={"learning_rate": 0.02})
+    assert run.summary["user"]["mean"] > 80
+
+
+def test_the_model_of_the_documentation_is_one(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.MODELS, "mine", defined_in("docs/extending.md", "wide"))
+    run = e2fl.run(toy, data=Toy(image=True), model={"name": "mine", "units": 32}, rounds=2)
+    assert run.summary["rounds"] == 2
+
+
+def test_pages_link_to_pages_that_are_there():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
