@@ -91,12 +91,13 @@ def fairness(
         if values is not None and len(np.asarray(values)) != len(rows):
             raise ValueError(f"{len(rows)} accuracies, but {len(np.asarray(values))} values of {name}")
     weights = np.ones(len(rows)) if n is None else _finite(n, "n")
+    lost = None if loss is None else _finite(loss, "loss")
     if weights.min() <= 0:
         raise ValueError("every row needs at least one example: n must be above 0")
     result: dict[str, Any] = {"user": spread(combined(rows, client, weights)), "group": None, "groups": {}}
     if group is None:
         return result
-    losses = None if loss is None else group_means(_finite(loss, "loss"), group)
+    losses = None if lost is None else group_means(lost, group)
     names, sizes = np.unique(np.asarray(group), return_counts=True)
     members = dict(zip(names.tolist(), sizes.tolist(), strict=True))
     for name, value in group_means(rows, group).items():
@@ -143,17 +144,6 @@ def accuracies(
         "group": groups[pairs % len(groups)],
         "n": n,
         "accuracy": 100.0 * correct / n,
-    }
-
-
-def counts(y: ArrayLike, y_hat: ArrayLike) -> dict[str, int]:
-    """What `protected` needs of one group, from its labels and predictions; 1 is the positive class."""
-    true, said = np.asarray(y) == 1, np.asarray(y_hat) == 1
-    return {
-        "n": len(true),
-        "true_positive": int(np.sum(true & said)),
-        "false_positive": int(np.sum(~true & said)),
-        "false_negative": int(np.sum(true & ~said)),
     }
 
 

@@ -11,6 +11,14 @@ from e2fl.report.table import Cell, Column, Table, text_cells
 from e2fl.report.verdict import difference, worst_words
 
 NAME = Column("algorithm", "algorithm")
+INFERENCE = {
+    "matched": "right, %",
+    "purity": "purity, %",
+    "adjusted_rand": "adjusted Rand",
+    "changed": "changed, %",
+    "passes_per_client": "passes a client",
+    "bytes": "bytes",
+}
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 SHOWN = 200  # rows of a long table that the page shows
 
@@ -248,12 +256,12 @@ def inference_table(study: Study) -> Table | None:
     found = [contender for contender in study.contenders if any(o.inference for o in contender.outcomes)]
     if not found:
         return None
-    keys = list(dict.fromkeys(key for c in found for o in c.outcomes for key in (o.inference or {})))
+    keys = [key for key in INFERENCE if any(contender.by_seed(f"inference/{key}") for contender in found)]
     rows = []
     for contender in found:
         values = [contender.by_seed(f"inference/{key}") for key in keys]
         rows.append((Cell(contender.label), *(_cell(interval(list(v.values())) if v else None) for v in values)))
-    columns = (NAME, *(Column(f"inference/{key}", key.replace("_", " "), definition="inference") for key in keys))
+    columns = (NAME, *(Column(f"inference/{key}", INFERENCE[key], definition="inference") for key in keys))
     return Table("inference", "How well groups were inferred", columns, tuple(rows))
 
 

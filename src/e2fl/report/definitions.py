@@ -53,11 +53,11 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     ),
     "inference": (
         "Inference of groups",
-        "Where clients do not declare a group and it is inferred. Accuracy: share of clients in the right group after "
-        "the best one-to-one matching of inferred to true groups, in percent. Purity: share of clients that are of "
-        "their inferred group's majority, in percent. ARI: adjusted Rand index, 1 is perfect and 0 is chance. Changed: "
-        "share of clients whose group changed since the last evaluation. Passes: forward passes over the training data "
-        "a client spends.",
+        "Where groups are not declared but found. Right: clients in the right group after the best one-to-one matching "
+        "of found to true groups, in percent. Purity: clients that are of the true group most of their found group is "
+        "of, in percent. Adjusted Rand: how far the two groupings agree, 1 is fully and 0 is chance. Changed: clients "
+        "in another group than at the evaluation before, in percent. Passes: passes over its training data that a "
+        "client spends to find its group. Bytes: what was sent for that alone.",
     ),
     "eod": (
         "EOD, equal opportunity difference",

@@ -97,9 +97,11 @@ def inference(study: Study, paint: Paint) -> Plot | None:
     """How well groups were found, round by round."""
     values: list[Spec] = []
     for contender in study.main:
+        if not any(outcome.inference for outcome in contender.outcomes):
+            continue
         by_round: dict[int, list[float]] = {}
         for line in (line for outcome in contender.outcomes for line in outcome.history):
-            value = measured(line, "inference/accuracy")
+            value = measured(line, "inference/matched")
             if value is not None:
                 by_round.setdefault(int(line["round"]), []).append(value)
         values += [

@@ -183,8 +183,17 @@ def _outcome(run: Run, view: str | None) -> Outcome:
         sent=_sent(run),
         history=lines,
         protected=part.get("protected"),
-        inference=run.summary.get("inference") if view is None else None,
+        inference=_inferred(run.summary) if view is None else None,
     )
+
+
+def _inferred(summary: Json) -> Json | None:
+    """How well groups were found, if anything was done to find them."""
+    found: Json | None = summary.get("inference")
+    if not found:
+        return None
+    declared = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
+    return None if declared else found
 
 
 def _sent(run: Run) -> Sent | None:

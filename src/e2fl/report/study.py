@@ -46,7 +46,7 @@ class Outcome:
     sent: Sent | None = None
     history: Sequence[Json] = ()  # the lines of history.jsonl, as seen through this view
     protected: Mapping[str, float | None] | None = None
-    inference: Mapping[str, float | None] | None = None
+    inference: Mapping[str, Any] | None = None  # None where groups were declared
 
     def value(self, key: str) -> float | None:
         """A measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""

@@ -1,0 +1,36 @@
+"""Studies made by hand, for tests of what is said about them."""
+
+import numpy as np
+
+from e2fl import metrics
+from e2fl.report.study import Clients, Contender, Outcome, Sent, Study
+
+
+def outcome(groups, *, seed=0, clients_each=10, mib=1.0, protected=None):
+    """All clients of a group reach the accuracy given for it, or the accuracies given for them."""
+    names = list(groups)
+    lists = [np.atleast_1d(value) for value in groups.values()]
+    lists = [values if len(values) > 1 else np.repeat(values, clients_each) for values in lists]
+    accuracy = np.concatenate(lists).astype(float)
+    group = np.concatenate([[name] * len(values) for name, values in zip(names, lists, strict=True)])
+    found = metrics.fairness(accuracy, group)
+    order = {name: found["groups"][name] for name in names}
+    clients = Clients(
+        np.array([f"c{place}" for place in range(len(accuracy))], dtype=object),
+        group.astype(object),
+        accuracy,
+        np.full(len(accuracy), 50.0),
+    )
+    sent = Sent(mib * 2**20, mib * 2**20, mib * 2**24)
+    return Outcome(seed, found["user"], found["group"], order, clients, sent, protected=protected)
+
+
+def contender(label, *by_seed, alone=False, **more):
+    outcomes = tuple(
+        outcome(groups, seed=seed, mib=0.0 if alone else 1.0, **more) for seed, groups in enumerate(by_seed)
+    )
+    return Contender(label, outcomes, alone=alone)
+
+
+def study(*contenders, **more):
+    return Study("made by hand", "no data", tuple(contenders), **more)
