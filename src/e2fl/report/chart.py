@@ -6,7 +6,7 @@ Plots are Vega-Lite specifications, plain dictionaries; a contender that the rea
 from dataclasses import dataclass
 from typing import Any
 
-from e2fl.report.paint import DASHES, SHAPES, Paint
+from e2fl.report.paint import DASHES, Paint, shape_of
 from e2fl.report.study import Study
 
 Spec = dict[str, Any]  # what Vega-Lite takes: nested dictionaries of plain values
@@ -70,7 +70,7 @@ def colour(study: Study, paint: Paint) -> Spec:
 
 def shape(study: Study, paint: Paint) -> Spec:
     """Its mark, for those who do not see the colour."""
-    return _by_contender(study, paint, list(SHAPES))
+    return _by_contender(study, paint, [shape_of(place) for place in range(len(study.contenders))])
 
 
 def dash(study: Study, paint: Paint) -> Spec:

@@ -56,6 +56,7 @@ def difference_table(study: Study, subject: Contender) -> Table | None:
     keys = [("user/mean", "mean"), (study.worst, "worst"), ("user/variance", "variance of clients")]
     if study.group_names:
         keys.append(("group/variance", "variance of groups"))
+    judged = len(study.seeds) > 1
     rows = []
     for other in study.contenders:
         if other is subject:
@@ -63,18 +64,18 @@ def difference_table(study: Study, subject: Contender) -> Table | None:
         cells: list[Cell] = [Cell(other.label)]
         for key, _ in keys:
             found = difference(subject, other, key)
-            cells += [_cell(found), Cell(_judgement(found))]
+            cells += [_cell(found), Cell(_judgement(found))] if judged else [_cell(found)]
         rows.append(tuple(cells))
     if not rows:
         return None
     columns = [Column("against", f"{subject.label} minus")]
     for key, title in keys:
         head = worst_words(study).removeprefix("the ") if key == study.worst else title
-        columns += [
-            Column(key, "difference", head=head, definition=key.partition("/")[2], signed=True),
-            Column(f"{key}_noise", "judged", head=head, definition="interval"),
-        ]
+        columns.append(Column(key, "difference", head=head, definition=key.partition("/")[2], signed=True))
+        if judged:
+            columns.append(Column(f"{key}_noise", "judged", head=head, definition="interval"))
     note = "Seed by seed, between runs with the same data and the same draws of clients. A lower variance is better."
+    note += "" if judged else " One seed: noise cannot be judged."
     return Table("differences", f"{subject.label} against the others", tuple(columns), tuple(rows), note)
 
 

@@ -14,7 +14,7 @@ from e2fl.errors import ReportError
 from e2fl.report import contents
 from e2fl.report.chart import own_name
 from e2fl.report.definitions import DEFINITIONS
-from e2fl.report.paint import ON_PAGE, SHAPES
+from e2fl.report.paint import ON_PAGE, shape_of
 from e2fl.report.sections import Section, sections
 from e2fl.report.study import Study
 from e2fl.report.table import Table
@@ -22,6 +22,7 @@ from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
 WIDE = ("groups",)  # sections whose plots need the whole width
+MANY = 6  # names after which a legend does not stay in sight on a phone
 LONG = 12  # rows after which a table behind a plot scrolls
 
 MARKS = {
@@ -138,7 +139,7 @@ def _legend(study: Study) -> str:
         return ""
     buttons = []
     for place, contender in enumerate(study.contenders):
-        mark = MARKS[SHAPES[place % len(SHAPES)]]
+        mark = MARKS[shape_of(place)]
         colour = ON_PAGE.colour(place)
         label = escape(contender.label)
         buttons.append(
@@ -146,7 +147,8 @@ def _legend(study: Study) -> str:
             f'<svg viewBox="0 0 16 16" aria-hidden="true" style="fill:{colour}">{mark}</svg>{label}</button>'
         )
     hint = '<span class="hint">Press a name to bring it forward in every plot.</span>'
-    return f'<div class="legend" role="group" aria-label="Algorithms"><div>{"".join(buttons)}{hint}</div></div>'
+    many = " many" if len(buttons) > MANY else ""
+    return f'<div class="legend{many}" role="group" aria-label="Algorithms"><div>{"".join(buttons)}{hint}</div></div>'
 
 
 def _section(part: Section, study: Study) -> str:

@@ -9,6 +9,20 @@ DARK = ("#5aaeea", "#f0905a", "#35c79f", "#e08fc3", "#aab4bf", "#dfb63c", "#9cd6
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 3, 8, 3])
 
+
+def shape_of(place: int) -> str:
+    """The mark of a contender; where colours repeat, marks are shifted, so that no two contenders look alike."""
+    return SHAPES[(place + place // (2 * len(LIGHT))) % len(SHAPES)]
+
+
+def _mixed(colour: str, other: str) -> str:
+    """A shade between two colours such as #0072b2, as the style sheet mixes them."""
+    parts = ((int(colour[k : k + 2], 16), int(other[k : k + 2], 16)) for k in (1, 3, 5))
+    return "#" + "".join(f"{round(SHADE * one + (1 - SHADE) * two):02x}" for one, two in parts)
+
+
+SHADE = 0.5  # of the colour, the rest ink: the second eight are shades of the first
+INK = "#1c2127"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 
 
@@ -59,7 +73,10 @@ class Paint:
 
 
 ON_PAGE = Paint(
-    colours=tuple(f"var(--c{place})" for place in range(len(LIGHT))),
+    colours=(
+        *(f"var(--c{place})" for place in range(len(LIGHT))),
+        *(f"color-mix(in srgb, var(--c{place}) {SHADE:.0%}, var(--ink))" for place in range(len(LIGHT))),
+    ),
     ink="var(--ink)",
     muted="var(--muted)",
     line="var(--line)",
@@ -71,8 +88,8 @@ ON_PAGE = Paint(
 )
 
 IN_FILE = Paint(
-    colours=LIGHT,
-    ink="#1c2127",
+    colours=(*LIGHT, *(_mixed(colour, INK) for colour in LIGHT)),
+    ink=INK,
     muted="#4c5560",
     line="#d9dde2",
     accent="#0072b2",
