@@ -226,7 +226,7 @@ def _from_examples(name: str, columns: _Columns, unprivileged: str | None) -> Sc
         first = sorted(groups)[0] if unprivileged is None else unprivileged
         second = next(other for other in groups if other != first)
         one, two = (
-            _counts(y[group == code] == positive, y_hat[group == code] == positive)
+            metrics.confusion(y[group == code] == positive, y_hat[group == code] == positive)
             for code in (groups.index(first), groups.index(second))
         )
         protected, direction = metrics.protected(one, two), f"{first} minus {second}"
@@ -242,16 +242,6 @@ def _from_examples(name: str, columns: _Columns, unprivileged: str | None) -> Sc
         direction=direction,
         about=f"{name}: {columns.rows:,} examples of {len(columns.codes['client']):,} clients",
     )
-
-
-def _counts(true: NDArray[np.bool_], said: NDArray[np.bool_]) -> dict[str, int]:
-    """What `metrics.protected` needs of one group."""
-    return {
-        "n": len(true),
-        "true_positive": int(np.sum(true & said)),
-        "false_positive": int(np.sum(~true & said)),
-        "false_negative": int(np.sum(true & ~said)),
-    }
 
 
 def _positive(labels: dict[str, int]) -> int | None:

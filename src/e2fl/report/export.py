@@ -33,16 +33,18 @@ def export(study: Study, folder: Path) -> list[Path]:
 
     parts = sections(study, IN_FILE)
     for part in parts:
-        for table in (*part.tables, *part.behind):
-            put(f"{table.key}.csv", table.csv())
-            put(f"{table.key}.tex", table.latex())
         for plot in part.plots:
             svg = vl_convert.vegalite_to_svg(plot.spec)
             put(f"{plot.key}.svg", svg)
             put(f"{plot.key}.png", vl_convert.svg_to_png(svg, scale=SHARPNESS))
+    tables = [table for part in parts for table in (*part.tables, *part.behind)]
+    if study.source == "runs":
+        tables.append(contents.fact_table(study))
+    for table in tables:
+        put(f"{table.key}.csv", table.csv())
+        put(f"{table.key}.tex", table.latex())
     clients = contents.client_table(study)
     put(f"{clients.key}.csv", clients.csv())
-    tables = [table for part in parts for table in (*part.tables, *part.behind)]
     put("report.json", json.dumps(_everything(study, tables), indent=1, allow_nan=False) + "\n")
     return written
 

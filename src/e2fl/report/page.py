@@ -190,9 +190,8 @@ def _samples(study: Study) -> str:
         return ""
     shown = []
     for group, address in images.items():
-        count = data["counts"][group]
-        clients = "1 client" if count["clients"] == 1 else f"{count['clients']:,} clients"
-        about = f"{group}: {clients}, {count['examples_per_client']:,.0f} examples each"
+        count = data["sizes"].get(group, 0)
+        about = f"{group}: 1 client" if count == 1 else f"{group}: {count:,} clients"
         alt = f"Training examples of {group}"
         image = f'<img src="{escape(address)}" alt="{escape(alt)}">'
         shown.append(f"<figure>{image}<figcaption>{escape(about)}</figcaption></figure>")

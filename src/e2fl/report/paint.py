@@ -64,6 +64,7 @@ class Paint:
             "text": {"color": self.ink, "fontSize": 12},
             "legend": {
                 "labelColor": self.ink,
+                "symbolOpacity": 1,
                 "titleColor": self.muted,
                 "labelLimit": 300,
                 "orient": "bottom",

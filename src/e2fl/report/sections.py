@@ -135,5 +135,5 @@ def _labels(mix: dict[str, dict[str, int]], looked: int) -> Table:
     names = list(dict.fromkeys(label for counts in mix.values() for label in counts))
     rows = tuple(text_cells([group, *(counts.get(name, 0) for name in names)]) for group, counts in mix.items())
     columns = (Column("group", "group"), *(Column(f"label_{name}", name, 0) for name in names))
-    note = f"Training examples, counted over up to {looked} clients of each group, of the first seed."
+    note = f"Training examples of the {looked:,} clients that were looked at, of the first seed."
     return Table("labels", "Labels of each group", columns, rows, note)

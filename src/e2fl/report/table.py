@@ -94,6 +94,7 @@ class Table:
                 )
                 + " \\\\"
             )
+            lines.append("".join(_rules(spans)))
         lines += [" & ".join(_tex(column.title) for column in self.columns) + " \\\\", "\\midrule"]
         for row in self.rows:
             cells = [_tex_cell(column, cell) for column, cell in zip(self.columns, row, strict=True)]
@@ -184,6 +185,15 @@ def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
     return spans
 
 
+def _rules(spans: Sequence[tuple[str, int]]) -> Iterable[str]:
+    """A line under each title that spans columns."""
+    first = 1
+    for title, count in spans:
+        if title:
+            yield f"\\cmidrule(lr){{{first}-{first + count - 1}}}"
+        first += count
+
+
 TEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -215,7 +225,7 @@ def _tex_cell(column: Column, cell: Cell) -> str:
     text = _tex(written(cell.value, column))
     if cell.best:
         text = f"\\textbf{{{text}}}"
-    if cell.half is not None and cell.value is not None:
+    if cell.half is not None and cell.value is not None and round(cell.half, column.digits):
         text += f" $\\pm$ {cell.half:.{column.digits}f}"
     return text
 
