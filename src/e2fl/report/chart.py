@@ -105,7 +105,8 @@ def names(field: str, count: int, title: str | None = None) -> Spec:
     """An axis of so many names, in the order of the data; turned where there are many."""
     angle = 0 if count <= 14 else -50
     # Naming the order here would make an expression of names that anybody wrote.
-    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": {"labelAngle": angle}}
+    place: Spec = {"field": field, "type": "nominal", "sort": None, "title": title, "axis": {"labelAngle": angle}}
+    return place | {"scale": {"padding": 0.6}} if count < 5 else place  # two bars need not fill a page
 
 
 def tip(field: str, title: str, form: str = ".2f") -> Spec:

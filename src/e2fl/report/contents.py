@@ -10,7 +10,6 @@ from e2fl.report.study import MEASURES, MIB, Contender, Json, Measure, Study, ga
 from e2fl.report.table import Cell, Column, Table, text_cells
 from e2fl.report.verdict import difference, worst_words
 
-NAME = Column("algorithm", "algorithm")
 INFERENCE = {
     "matched": "right, %",
     "purity": "purity, %",
@@ -36,19 +35,18 @@ def main_table(study: Study) -> Table:
             cells.append(_cell(found, best=contender.label in best[measure.key]))
         rows.append(tuple(cells))
     columns = (
-        NAME,
+        _name(study),
         *(Column(m.key, m.title, head=_over(m), definition=m.definition) for m in used),
     )
     seeds = len(study.seeds)
-    noise = (
-        f"Mean ± half of the 95 % interval over {seeds} seeds."
-        if seeds > 1
-        else "One run each: no interval can be given."
-    )
-    if len(study.contenders) > 1:
+    noise = f" Mean ± half of the 95 % interval over {seeds} seeds." if seeds > 1 else ""
+    if seeds == 1 and study.source == "runs":
+        noise = " One run each: no interval can be given."
+    if len(study.contenders) > 1 and study.source == "runs":
         noise += " Bold: the best of a column; whether it is beyond noise, the differences say."
     unit = "Accuracies in percent, variances in percent points squared."
-    return Table("main", "Accuracy and its spread after the last round", columns, tuple(rows), f"{unit} {noise}")
+    title = "Accuracy and its spread" + (" after the last round" if study.source == "runs" else "")
+    return Table("main", title, columns, tuple(rows), unit + noise)
 
 
 def difference_table(study: Study, subject: Contender) -> Table | None:
@@ -109,7 +107,7 @@ def distribution_table(study: Study) -> Table:
             rows.append(text_cells([contender.label, len(values), *(float(value) for value in found)]))
     titles = {0: "lowest", 50: "median", 100: "highest"}
     columns = (
-        NAME,
+        _name(study),
         Column("clients", "clients", 0),
         *(Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES),
     )
@@ -148,7 +146,7 @@ def gain_table(study: Study) -> Table | None:
     if not rows:
         return None
     columns = (
-        NAME,
+        _name(study),
         *(
             Column(name, title, 1, "clients", "gain")
             for name, title in (("better_off", "better off"), ("equal", "equal"), ("worse_off", "worse off"))
@@ -169,7 +167,7 @@ def curve_table(study: Study) -> Table:
         for m in curve(c, study.worst)
     ]
     columns = (
-        NAME,
+        _name(study),
         Column("round", "round", 0),
         Column("mib_sent", "MiB sent", 2, definition="bytes"),
         Column("user/mean", "mean of clients", definition="mean"),
@@ -233,7 +231,7 @@ def tradeoff_table(study: Study) -> Table:
         for stand in pareto(study)
     ]
     columns = (
-        NAME,
+        _name(study),
         Column("user/mean", "mean of clients", definition="mean"),
         Column(study.worst, "worst", definition="worst10"),
         Column("mib_total", "MiB in all", 1, definition="bytes"),
@@ -262,7 +260,7 @@ def inference_table(study: Study) -> Table | None:
     for contender in found:
         values = [contender.by_seed(f"inference/{key}") for key in keys]
         rows.append((Cell(contender.label), *(_cell(interval(list(v.values())) if v else None) for v in values)))
-    columns = (NAME, *(Column(f"inference/{key}", INFERENCE[key], definition="inference") for key in keys))
+    columns = (_name(study), *(Column(f"inference/{key}", INFERENCE[key], definition="inference") for key in keys))
     return Table("inference", "How well groups were inferred", columns, tuple(rows))
 
 
@@ -278,7 +276,7 @@ def protected_table(study: Study) -> Table | None:
         cells += [_cell(_over_seeds(contender, f"protected/{key}")) for key in keys]
         rows.append(tuple(cells))
     columns = (
-        NAME,
+        _name(study),
         Column("user/mean", "accuracy", definition="mean"),
         *(Column(f"protected/{key}", key.upper(), 4, definition=key, signed=True) for key in keys),
     )
@@ -293,7 +291,7 @@ def protected_table(study: Study) -> Table | None:
 def fact_table(study: Study) -> Table:
     """The runs behind the page."""
     columns = (
-        NAME,
+        _name(study),
         Column("seed", "seed"),
         Column("rounds", "rounds"),
         Column("seconds", "seconds", 1),
@@ -333,7 +331,11 @@ def client_table(study: Study) -> Table:
                 for name, group, n, accuracy in zip(*columns, strict=True)
             ]
     titles = ("seed", "client", "group", "n", "accuracy")
-    return Table("clients", "Every client", (NAME, *(Column(title, title) for title in titles)), tuple(rows))
+    return Table("clients", "Every client", (_name(study), *(Column(title, title) for title in titles)), tuple(rows))
+
+
+def _name(study: Study) -> Column:
+    return Column("algorithm", "algorithm" if study.source == "runs" else "table")
 
 
 def _best(contenders: Sequence[Contender], measure: Measure) -> set[str]:

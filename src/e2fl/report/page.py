@@ -56,6 +56,7 @@ def page(study: Study, *, reload: int = 0) -> str:
     specs = {f"plot-{plot.key}": plot.spec for part in parts for plot in part.plots}
     library, start = script(), _asset("page.js")
     title = f"Fairness report: {study.title}"
+    body = "".join(_section(part, study) for part in parts) + _made(study)
     refresh = f'<noscript><meta http-equiv="refresh" content="{reload}"></noscript>' if reload else ""
     return f"""<!doctype html>
 <html lang="en">
@@ -79,9 +80,8 @@ def page(study: Study, *, reload: int = 0) -> str:
 </header>
 {_legend(study)}
 <main>
-{"".join(_section(part, study) for part in parts)}
-{_made(study)}
-{_definitions()}
+{body}
+{_definitions(body, study)}
 </main>
 <footer>{_footer()}</footer>
 <script type="application/json" id="plots">{_json(specs)}</script>
@@ -220,9 +220,15 @@ def _made(study: Study) -> str:
     )
 
 
-def _definitions() -> str:
+def _definitions(body: str, study: Study) -> str:
+    """What the page so far refers to, explained."""
+    needed = {"accuracy"}
+    needed |= {"interval"} if len(study.seeds) > 1 else set()
+    needed |= {"view"} if any(contender.view for contender in study.contenders) else set()
     entries = "".join(
-        f'<dt id="def-{key}">{escape(title)}</dt><dd>{escape(text)}</dd>' for key, (title, text) in DEFINITIONS.items()
+        f'<dt id="def-{key}">{escape(title)}</dt><dd>{escape(text)}</dd>'
+        for key, (title, text) in DEFINITIONS.items()
+        if key in needed or f'href="#def-{key}"' in body
     )
     return f'<section id="definitions"><h2>Definitions</h2><dl>{entries}</dl></section>'
 
