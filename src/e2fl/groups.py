@@ -6,7 +6,7 @@ nearer to their own group than to the next one (silhouette). Both are compared w
 were dealt out anew among the clients: what groups look like where there are none.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
