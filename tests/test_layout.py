@@ -18,10 +18,10 @@ FLOORS = [
     {"learning"},
     {"grouping", "memory", "checkpoint"},
     {"algorithms"},
-    {"rounds", "scoring"},
+    {"rounds", "scoring", "spool"},
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
-    {"runner", "listing"},
+    {"runner", "listing", "assign", "groups"},
     {"comparison", "progress", "report", "tracking", "flower"},
     {"api", "cli", "watching"},
 ]

@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
   e2fl audit scores.csv                             the same page from anybody's table: client, group, accuracy
   e2fl data show adult                              a picture of a data set
+  e2fl groups demo --from 2 --to 12                 how many groups of clients there are
   e2fl list                                         algorithms, groupings, data sets, models, experiments
 """
 
@@ -105,6 +106,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_page(audit, "default: SCORES.html beside the table")
     audit.set_defaults(act=_audit)
+
+    groups = commands.add_parser(
+        "groups",
+        help="how many groups of clients there are",
+        description="Cluster the clients' rankings into several numbers of groups, and say which number fits.",
+    )
+    _add_config(groups)
+    groups.add_argument("--from", type=int, default=2, metavar="N", dest="first", help="fewest groups; default: 2")
+    groups.add_argument("--to", type=int, default=12, metavar="N", dest="last", help="most groups; default: 12")
+    groups.set_defaults(act=_groups)
 
     listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
     listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
@@ -221,6 +232,17 @@ def _audit(options: argparse.Namespace) -> int:
 
 def _written(words: str, out: Path, export_to: Path | None) -> int:
     print(f"{words}\n\nwritten to {out}{f' and {export_to}' if export_to else ''}")
+    return 0
+
+
+def _groups(options: argparse.Namespace) -> int:
+    from e2fl.experiment import load
+    from e2fl.groups import survey
+
+    experiment = load(options.config, options.changes)
+    found = survey(experiment, options.first, options.last, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    print(found.table())
+    print(f"\n{found.advice()}")
     return 0
 
 
