@@ -275,3 +275,10 @@ def test_images_of_ones_own_train_in_python():
         "algorithm": {"name": "fedavg", "clients_per_round": 5},
     }
     assert run_experiment(from_dict(experiment), data=data).summary["user"]["mean"] > 75
+
+
+def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
+    x, y = np.eye(4), np.arange(4) % 2
+    data = from_arrays({"k": (x, y, "a"), "l": (x, y, "b"), "m": (x, y, "c")}, unprivileged="c")
+    assert data.group_names == ("c", "a", "b")
+    assert dict(data.roll.declared) == {0: 1, 1: 2, 2: 0}
