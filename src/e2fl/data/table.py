@@ -28,7 +28,7 @@ INPUT_LIMIT = 8 * 2**30  # bytes of inputs
 Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
 
 
-def table(
+def from_table(
     *,
     path: str,
     label: str,
