@@ -232,10 +232,10 @@ def test_a_folder_without_femnist_says_what_to_put_there(tmp_path):
 
 
 def test_the_partial_femnist_loads_with_its_300_writers_and_240_newcomers(real_data):
-    started = time.perf_counter()
+    started = time.process_time()  # not the clock on the wall: others may be at work here
     data = Femnist(path=str(real_data / "femnist" / "femnist_leaf_partial.npz"))
     first = data.client(0)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert data.about() == {
         "source": "femnist_leaf_partial.npz",
         "train_images": 41199,

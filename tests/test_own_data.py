@@ -275,3 +275,27 @@ def test_images_of_ones_own_train_in_python():
         "algorithm": {"name": "fedavg", "clients_per_round": 5},
     }
     assert run_experiment(from_dict(experiment), data=data).summary["user"]["mean"] > 75
+
+
+def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
+    x, y = np.eye(4), np.arange(4) % 2
+    data = from_arrays({"k": (x, y, "a"), "l": (x, y, "b"), "m": (x, y, "c")}, unprivileged="c")
+    assert data.group_names == ("c", "a", "b")
+    assert dict(data.roll.declared) == {0: 1, 1: 2, 2: 0}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
+    written(tmp_path / "t.csv", GOOD)
+    monkeypatch.setattr("e2fl.data.table.INPUT_LIMIT", 20)
+    with pytest.raises(DataError, match="the limit of a table"):
+        table(path=str(tmp_path / name), client="who", label="y")
+
+
+def test_half_a_parquet_file_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
+    with pytest.raises(DataError, match="not a whole Parquet file"):
+        table(path=str(tmp_path / "t.parquet"), client="who", label="y")

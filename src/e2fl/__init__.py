@@ -11,7 +11,7 @@ from e2fl.version import __version__
 if TYPE_CHECKING:
     from e2fl.algorithms import ALGORITHMS, Algorithm, Use, Uses
     from e2fl.api import compare, run
-    from e2fl.data import DATASETS, Client, Examples, FederatedData, Roll
+    from e2fl.data import DATASETS, Client, Examples, FederatedData, Roll, from_arrays, from_partitioner, from_table
     from e2fl.errors import ConfigError, DataError, E2flError, RunError, WireError
     from e2fl.experiment import Experiment
     from e2fl.experiment import load as load_experiment
@@ -40,6 +40,9 @@ _HOMES = {
     "Examples": "e2fl.data",
     "FederatedData": "e2fl.data",
     "Roll": "e2fl.data",
+    "from_arrays": "e2fl.data",
+    "from_partitioner": "e2fl.data",
+    "from_table": "e2fl.data",
     "ALGORITHMS": "e2fl.algorithms",
     "GROUPINGS": "e2fl.grouping",
     "DATASETS": "e2fl.data",
@@ -77,6 +80,9 @@ __all__ = [
     "WireError",
     "__version__",
     "compare",
+    "from_arrays",
+    "from_partitioner",
+    "from_table",
     "load_experiment",
     "read_run",
     "run",

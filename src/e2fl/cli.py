@@ -138,7 +138,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("show", help="draw samples of each group, clients per group, and labels of each client")
     show.add_argument("name", metavar="NAME", help="a data set; `e2fl list datasets` names them")
     show.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="a setting of it")
-    show.add_argument("--out", type=Path, metavar="FILE", help="an .svg or .png file; default: NAME.svg")
+    show.add_argument("--out", type=Path, metavar="FILE", help="an .svg file; default: NAME.svg")
     show.set_defaults(act=_data_show)
     convert = actions.add_parser("convert", help="make one compact .npz of FEMNIST from LEAF's or TFF's files")
     convert.add_argument("source", type=Path, metavar="FOLDER", help="LEAF's all_data_*.json, or fed_emnist_*.h5")

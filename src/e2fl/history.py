@@ -59,6 +59,13 @@ def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: Fed
         for group, members in sorted(by_group.items())
         if group != NO_GROUP
     }
+    if data.classes == 2:
+        for group, members in by_group.items():
+            if group != NO_GROUP:
+                counts = total(members)
+                groups[data.group_name(group)]["f1"] = metrics.f1(
+                    counts.true_positive, counts.false_positive, counts.false_negative
+                )
     result: Json = {
         "user": metrics.spread([total(parts.values()).accuracy for parts in tallies.values()]),
         "group": metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,

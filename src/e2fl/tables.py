@@ -24,6 +24,37 @@ def comparison(summaries: Sequence[Json]) -> str:
     return aligned([names, *rows], head)
 
 
+def all_tables(summaries: Sequence[Json]) -> str:
+    """The comparison, and what two protected groups differ by, where there are such."""
+    return "\n\n".join(table for table in (comparison(summaries), protected(summaries)) if table)
+
+
+def protected(summaries: Sequence[Json]) -> str:
+    """Accuracy and the differences between two groups, unprivileged minus privileged; empty where there are none."""
+    names = ("algorithm", "accuracy", "EOD", "DI", "SPD")
+    rows = []
+    by_label: dict[str, list[Json]] = {}
+    for summary in summaries:
+        if "protected" in summary:
+            by_label.setdefault(summary["label"], []).append(summary)
+    for label, runs in by_label.items():
+        rows.append(_difference_row(label, runs))
+        for view in runs[0].get("views", {}):
+            title = f"{label} ({'GM' if view == 'global' else view})"
+            rows.append(_difference_row(title, [run["views"][view] for run in runs]))
+    return aligned([names, *rows]) if rows else ""
+
+
+def _difference_row(label: str, parts: Sequence[Json]) -> tuple[str, ...]:
+    """A row of means over seeds; a dash where a difference is undefined."""
+    cells = [f"{sum(part['user']['mean'] for part in parts) / len(parts):.2f}"]
+    for name in ("eod", "di", "spd"):
+        values = [part["protected"][name] for part in parts]
+        known = [value for value in values if value is not None and value == value]
+        cells.append(f"{sum(known) / len(known):+.4f}" if len(known) == len(values) else "-")
+    return (label, *cells)
+
+
 def _values(summary: Json, view: str | None) -> list[float | None]:
     part = summary if view is None else summary["views"][view]
     values: list[float | None] = []

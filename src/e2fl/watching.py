@@ -9,7 +9,7 @@ from e2fl.errors import E2flError
 from e2fl.history import Folder
 from e2fl.progress import Progress
 from e2fl.runner import Run, Watcher, Watchers
-from e2fl.tables import comparison
+from e2fl.tables import all_tables
 
 PAGE = "report.html"
 
@@ -39,7 +39,7 @@ def watching(out: Path, *, live: bool, track: Sequence[str]) -> Iterator[Watcher
 def finish(runs: Sequence[Run], out: Path, command: str) -> None:
     """Print the table, and write the page and the command that made it."""
     Folder(out).write("command.txt", command + "\n")
-    print(comparison([run.summary for run in runs]))
+    print(all_tables([run.summary for run in runs]))
     print(f"\nwritten to {out}")
     try:
         from e2fl.report import report

@@ -12,14 +12,14 @@ from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Group
 from e2fl.data.femnist import Femnist
 from e2fl.data.mnist_writers import MNISTWriters
 from e2fl.data.own import Arrays, Npz, from_arrays, from_partitioner
-from e2fl.data.table import table
+from e2fl.data.table import from_table
 
 DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fair_mnist_rotate": FairMNISTRotate,
     "mnist_writers": MNISTWriters,
     "femnist": Femnist,
     "adult": Adult,
-    "table": table,
+    "table": from_table,
     "npz": Npz,
 }
 
@@ -35,4 +35,5 @@ __all__ = [
     "Roll",
     "from_arrays",
     "from_partitioner",
+    "from_table",
 ]

@@ -14,7 +14,7 @@ from e2fl.data.download import download
 from e2fl.data.facts import DataFacts, look_at
 from e2fl.data.femnist import NPZ, read_npz
 from e2fl.data.mnist import bundled
-from e2fl.data.picture import draw, rasterised
+from e2fl.data.picture import draw
 from e2fl.data.places import data_directory
 from e2fl.data.unpacking import extract
 from e2fl.errors import ConfigError, DataError
@@ -94,15 +94,11 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
     """Draw a data set into a file, and say in words what is in it."""
     kind = look_up(name, DATASETS, "data set")
     target = out or Path(f"{name}.svg")
-    if target.suffix not in (".svg", ".png"):
-        raise ConfigError(f"the picture must end in .svg or .png: {target}")
+    if target.suffix != ".svg":
+        raise ConfigError(f"the picture is an .svg file, which every browser shows; not {target}")
     facts = look_at(construct(kind, settings, f"data '{name}'"))
-    picture = draw(facts)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.suffix == ".svg":
-        target.write_text(picture, encoding="utf-8")
-    else:
-        target.write_bytes(rasterised(picture))
+    target.write_text(draw(facts), encoding="utf-8")
     return f"{in_words(facts)}\n\npicture: {target}"
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.data.facts import DataFacts
-from e2fl.errors import DataError
 
 WIDTH = 900
 PIXEL = 44  # side of a sample
@@ -144,15 +143,3 @@ def _text(x: float, y: float, text: str, *, size: int = 12, colour: str = INK) -
 def _rect(x: float, y: float, width: float, height: float, colour: str, hint: str = "") -> str:
     title = f"<title>{escape(hint)}</title>" if hint else ""
     return f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="{colour}">{title}</rect>'
-
-
-def rasterised(svg: str) -> bytes:
-    """The picture as a PNG file."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise DataError(
-            "a PNG needs the package vl-convert-python: pip install 'e2fl[report]'; or draw an .svg"
-        ) from error
-    picture: bytes = vl_convert.svg_to_png(svg)
-    return picture

@@ -28,7 +28,7 @@ INPUT_LIMIT = 8 * 2**30  # bytes of inputs
 Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
 
 
-def table(
+def from_table(
     *,
     path: str,
     label: str,
@@ -128,6 +128,7 @@ def read_columns(path: Path) -> dict[str, Column]:
     """The columns of a file, by name."""
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path)
+    _refuse_more_than_the_limit(path, path.stat().st_size)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         return _read_csv(path)
     raise DataError(f"{path} is neither a .csv (or .tsv) nor a .parquet file")
@@ -160,6 +161,9 @@ def _read_parquet(path: Path) -> dict[str, Column]:
     except ImportError as error:
         raise DataError("Parquet files need the package pyarrow: pip install 'e2fl[tables]'") from error
     try:
+        about = parquet.ParquetFile(path).metadata
+        unpacked = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+        _refuse_more_than_the_limit(path, max(unpacked, about.num_rows * about.num_columns))
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a whole Parquet file: {error}") from error
@@ -178,6 +182,11 @@ def _read_parquet(path: Path) -> dict[str, Column]:
         else:
             raise DataError(f"{path}: column '{name}' holds {kind}; numbers, words, and true or false can be used")
     return columns
+
+
+def _refuse_more_than_the_limit(path: Path, size: int) -> None:
+    if size > INPUT_LIMIT:
+        raise DataError(f"{path} has {size} bytes of data; {INPUT_LIMIT // 2**30} GiB is the limit of a table")
 
 
 def _refuse_bad_names(names: Sequence[str], path: Path) -> None:
