@@ -151,9 +151,9 @@ def survey(
         rows.append(
             Row(
                 groups,
-                stability([attempt.assigned for attempt in attempts]),
+                stability(attempts),
                 silhouette(distances, kept.assigned[judges]),
-                stability([attempt.assigned for attempt in chance]),
+                stability(chance),
                 silhouette(by_chance, accident.assigned[judges]),
                 int(np.bincount(kept.assigned, minlength=groups).min()),
                 kept.cost / alone if alone else 1.0,

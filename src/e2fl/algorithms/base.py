@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from e2fl.data.federated import Client, ClientId, GroupId, Roll
-from e2fl.errors import ConfigError, WireError
+from e2fl.errors import ConfigError, DataError, WireError
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec, Params
 from e2fl.ranking import Mask
@@ -154,6 +154,13 @@ def refuse_no_loss(loss: float) -> None:
     """A loss that is no finite number, or below 0, would spoil whatever it is weighed with."""
     if not (math.isfinite(loss) and loss >= 0):
         raise WireError(f"a reply claims a loss of {loss}")
+
+
+def finite(params: Params) -> Params:
+    """The same weights, or `DataError`: a client whose data is no good should not keep what came of it."""
+    if not all(bool(value.isfinite().all()) for value in params.values()):
+        raise DataError("training ended in weights that are no finite numbers; look at this client's data")
+    return params
 
 
 def refuse_no_examples(examples: int) -> None:

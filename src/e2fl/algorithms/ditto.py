@@ -8,7 +8,7 @@ for all clients, not the best of several on each client's held-out data.
 import math
 from dataclasses import dataclass
 
-from e2fl.algorithms.base import Use, Uses
+from e2fl.algorithms.base import Use, Uses, finite
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.data.federated import Client
 from e2fl.errors import ConfigError
@@ -27,8 +27,8 @@ class Ditto(FedAvg):
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         own = client.memory.get("own", message.params)
-        client.memory["own"] = learner.fit(
-            own, client.train, toward=message.params, pull=self.pull, purpose="batches of the own model"
+        client.memory["own"] = finite(
+            learner.fit(own, client.train, toward=message.params, pull=self.pull, purpose="batches of the own model")
         )
         return super().train(message, client, learner)
 

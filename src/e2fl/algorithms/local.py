@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets
+from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, finite
 from e2fl.data.federated import Client, ClientId, Roll
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
@@ -52,7 +52,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         return everybody_gets(Nothing(), clients)
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
-        client.memory["own"] = learner.fit(learner.initial, client.train, epochs=self.epochs)
+        client.memory["own"] = finite(learner.fit(learner.initial, client.train, epochs=self.epochs))
         return message
 
     def aggregate(self, state: Alone, replies: Mapping[ClientId, Nothing]) -> Alone:

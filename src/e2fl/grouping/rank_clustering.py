@@ -92,7 +92,7 @@ class RankClustering(Grouping):
             facts={
                 "cost": best.cost,
                 "steps": best.steps,
-                "stability": stability([attempt.assigned for attempt in attempts]),
+                "stability": stability(attempts),
                 "sampling_error": table.sampling_error,
             },
         )
@@ -166,7 +166,11 @@ def settle(table: Table, places: list[int], steps: int) -> Attempt:
     return Attempt(assigned, centroids, float(own.sum()), step)
 
 
-def stability(assignments: Sequence[NDArray[np.int64]]) -> float:
-    """How far different starts agree: the mean adjusted Rand index over pairs; 1 is full agreement."""
-    pairs = [metrics.adjusted_rand(one, other) for one, other in combinations(assignments, 2)]
+def stability(attempts: Sequence[Attempt]) -> float:
+    """How far the cheaper half of the starts agree: the mean adjusted Rand index over pairs; 1 is full agreement.
+
+    Some starts always end badly; whether the good ones end in the same place is what tells groups from noise.
+    """
+    cheap = sorted(attempts, key=lambda attempt: attempt.cost)[: max(2, (len(attempts) + 1) // 2)]
+    pairs = [metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)]
     return float(np.mean(pairs)) if pairs else 1.0

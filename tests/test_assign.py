@@ -1,0 +1,83 @@
+"""A client that was never trained with gets its group and its model, from what a run left on disk."""
+
+import numpy as np
+import pytest
+
+from e2fl.algorithms import ALGORITHMS
+from e2fl.assign import assign
+from e2fl.data.federated import Examples
+from e2fl.errors import DataError, RunError
+from e2fl.experiment import from_dict
+from e2fl.runner import run_experiment
+from e2fl.testing.toy import Toy
+
+
+def experiment(grouping=None, name="e2fl", **data):
+    algorithm = {"name": name, "clients_per_round": 6}
+    if grouping:
+        settings = {"known": {}, "rank_clustering": {"groups": 2}, "lowest_loss": {"groups": 2, "warm": True}}
+        algorithm["grouping"] = {"name": grouping} | settings[grouping]
+    return from_dict(
+        {
+            "rounds": 8,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | data,
+            "model": {"name": "mlp", "hidden": [32]},
+            "learner": {"learning_rate": 0.1},
+            "algorithm": algorithm,
+        }
+    )
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("grouping", ["known", "rank_clustering", "lowest_loss"])
+def test_a_newcomer_gets_the_group_and_the_model_of_its_like(grouping, tmp_path):
+    run_experiment(experiment(grouping), out=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    newcomers = [Toy(clients=8, styles=True).client(number) for number in (20, 21)]
+    found = [
+        assign(
+            tmp_path / "run", newcomer.train, test=newcomer.test, group=newcomer.group if grouping == "known" else None
+        )
+        for newcomer in newcomers
+    ]
+    assert found[0].group != found[1].group
+    assert min(one.score.accuracy for one in found) > 80
+    outputs = found[0].model.outputs(found[0].params, newcomers[0].test.inputs())
+    assert (outputs.argmax(dim=1) == newcomers[0].test.labels()).float().mean() * 100 == pytest.approx(
+        found[0].score.accuracy
+    )
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_algorithm_has_a_model_for_a_newcomer(name, tmp_path):
+    made = experiment(name=name)
+    run_experiment(from_dict(made.to_dict() | {"rounds": 2}), out=tmp_path / "run")
+    newcomer = Toy(clients=8, styles=True).client(11)
+    one, again = (assign(tmp_path / "run", newcomer.train, test=newcomer.test, group=1) for _ in range(2))
+    assert one.score == again.score
+    assert one.score.n == len(newcomer.test)
+
+
+def test_clients_kept_out_of_training_are_reported():
+    for grouping in ("known", "rank_clustering"):
+        unseen = run_experiment(experiment(grouping, held_out=4)).summary["unseen"]
+        assert unseen["clients"] == 4
+        assert unseen["right_group"] == 100
+        assert unseen["user"]["mean"] > 80
+    assert "unseen" not in run_experiment(experiment("known")).summary
+
+
+def test_what_does_not_fit_is_said(tmp_path):
+    run_experiment(experiment("known"), out=tmp_path / "run")
+    empty = Examples(np.zeros((0, 16), np.float32), np.zeros(0, np.int64))
+    with pytest.raises(DataError, match="at least one training example"):
+        assign(tmp_path / "run", empty)
+    other = Examples(np.zeros((2, 5), np.float32), np.zeros(2, np.int64))
+    with pytest.raises(DataError, match=r"shape \(5,\); the run was made with \(16,\)"):
+        assign(tmp_path / "run", other)
+    with pytest.raises(RunError, match="holds no finished run"):
+        assign(tmp_path, Toy().client(0).train)

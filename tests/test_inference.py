@@ -1,0 +1,222 @@
+"""How good found groups are: the measures by worked examples, and where they stand in a run's files."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2fl import metrics
+from e2fl.algorithms.e2fl import E2FL, Ballots
+from e2fl.data.federated import Roll
+from e2fl.errors import ConfigError, RunError
+from e2fl.experiment import from_dict
+from e2fl.grouping import LowestLoss, RankClustering
+from e2fl.history import inference
+from e2fl.ranking import rank_of
+from e2fl.rounds import Traffic
+from e2fl.runner import Watcher, run_experiment
+from e2fl.scores import Score
+from e2fl.simulator import Simulated
+from e2fl.testing.toy import Toy
+
+FOUND = [0, 0, 0, 1, 1, 2, 2, 2]
+TRUE = [5, 5, 6, 6, 6, 7, 5, 5]  # pairs: 0-5 twice, 0-6, 1-6 twice, 2-7, 2-5 twice
+
+
+def test_matching_is_one_to_one():
+    assert metrics.matched(FOUND, TRUE) == 100 * (2 + 2 + 1) / 8  # 0-5, 1-6, 2-7: only one group may be 5
+
+
+def test_purity_lets_two_groups_be_the_same():
+    assert metrics.purity(FOUND, TRUE) == 100 * (2 + 2 + 2) / 8
+
+
+def test_adjusted_rand_by_hand():
+    # Pairs together in both: 1 + 1 + 1 = 3; in FOUND: 3 + 1 + 3 = 7; in TRUE: 6 + 3 + 0 = 9; of 28 pairs.
+    expected = 7 * 9 / 28
+    assert metrics.adjusted_rand(FOUND, TRUE) == pytest.approx((3 - expected) / ((7 + 9) / 2 - expected))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.permutations(range(5)))
+def test_what_groups_are_called_does_not_matter(groups, names):
+    renamed = [names[group] for group in groups]
+    assert metrics.matched(renamed, groups) == metrics.purity(renamed, groups) == 100
+    assert metrics.adjusted_rand(renamed, groups) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_a_one_to_one_matching_is_never_better_than_purity(pairs):
+    found, true = zip(*pairs, strict=True)
+    assert 0 < metrics.matched(found, true) <= metrics.purity(found, true) <= 100
+
+
+def test_chance_has_an_adjusted_rand_of_about_0():
+    rng = np.random.default_rng(0)
+    assert abs(metrics.adjusted_rand(rng.integers(5, size=5000), rng.integers(5, size=5000))) < 0.01
+
+
+def test_groupings_of_different_clients_do_not_compare():
+    with pytest.raises(ValueError, match="same clients"):
+        metrics.matched([0, 1], [0])
+    with pytest.raises(ValueError, match="nothing"):
+        metrics.purity([], [])
+
+
+def test_change_is_counted_over_those_that_were_there_before():
+    assert metrics.changed({0: 1, 1: 1, 2: 0, 3: 0}, {0: 1, 1: 0, 2: 1}) == pytest.approx(200 / 3)
+    assert metrics.changed({0: 1}, {}) == 0
+
+
+def test_groups_without_truth_are_measured_as_far_as_can_be():
+    data = Toy(inside=True)
+    scores = {client: Score({}, client % 2, 3.0) for client in data.roll.ids}
+    found = inference(scores, data, Traffic(finding=7), {})
+    assert found["matched"] is None
+    assert (found["passes_per_client"], found["bytes"], found["found"]) == (3.0, 7, {"0": 4, "1": 4})
+    assert inference({0: Score({})}, data, Traffic(), {}) is None
+
+
+def toy(grouping, rounds=4, data=None, **algorithm):
+    return from_dict(
+        {
+            "rounds": rounds,
+            "evaluate_every": 2,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | (data or {}),
+            "model": {"name": "mlp", "hidden": [24]},
+            "learner": {"learning_rate": 0.1},
+            "algorithm": {"name": "e2fl", "clients_per_round": 4, "grouping": grouping} | algorithm,
+        }
+    )
+
+
+def test_every_evaluated_round_says_how_well_groups_are_found(tmp_path):
+    run = run_experiment(toy({"name": "lowest_loss", "groups": 3}), out=tmp_path / "run")
+    lines = [json.loads(text) for text in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert [set(line["inference"]) for line in lines] == 2 * [
+        {"matched", "purity", "adjusted_rand", "changed", "passes_per_client", "bytes", "found"}
+    ]
+    assert lines[-1]["inference"]["passes_per_client"] == 3
+    spec = run.experiment.build_model(Toy()).spec
+    masks = 3 * sum((layer.edges + 7) // 8 for layer in spec.layers)
+    assert lines[-1]["inference"]["bytes"] == 4 * 4 * masks  # four rounds of four clients
+    assert run.summary["inference"] == lines[-1]["inference"]
+
+
+def test_known_groups_are_found_for_nothing():
+    found = run_experiment(toy({"name": "known"})).summary["inference"]
+    assert (found["matched"], found["passes_per_client"], found["bytes"]) == (100, 0, 0)
+
+
+def test_clustering_costs_one_small_ballot_of_everybody():
+    """Only the layer that is looked at is sent, and it is sent once."""
+    few, all_of_it = (
+        run_experiment(toy({"name": "rank_clustering", "groups": 2, "layers": [layers]})).summary["inference"]["bytes"]
+        for layers in ("fc2", "all")
+    )
+    model = toy({"name": "known"}).build_model(Toy())
+    first = model.spec.layers[0]
+    assert all_of_it - few == 8 * ((first.edges * (first.edges - 1).bit_length() + 7) // 8)
+
+
+def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes():
+    data = Toy(clients=8, styles=True)
+    experiment = toy({"name": "rank_clustering", "groups": 2})
+    algorithm = E2FL(clients_per_round=8, grouping=RankClustering(groups=2))
+    model = experiment.build_model(data)
+    federation = Simulated(data, algorithm, experiment.build_learner(model))
+    state = algorithm.start(model, data.roll, 0)
+    ballots = dict(federation.train(0, algorithm.broadcast(state, data.roll.ids)).answers)
+    del ballots[5]
+    state = algorithm.aggregate(state, ballots)
+    assert 5 not in state.assigned
+    message = algorithm.broadcast(state, [4, 5])
+    replies = dict(federation.train(1, message).answers)
+    for client, reply in replies.items():
+        algorithm.check(state, client, reply)
+    after = algorithm.aggregate(state, replies)
+    assert after.assigned[5] == after.assigned[1] != after.assigned[0]
+    # It does not vote yet: its ballot was trained from another ranking than the others'.
+    alone = algorithm.aggregate(state, {4: replies[4]})
+    assert all(np.array_equal(after.overall[name], alone.overall[name]) for name in after.overall)
+
+
+def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
+    algorithm = E2FL(grouping=RankClustering(groups=2))
+    model = toy({"name": "known"}).build_model(Toy())
+    state = replace(algorithm.start(model, Toy().roll, 0), prepared=True, assigned={0: 1})
+    ranking = {layer.name: rank_of(np.arange(layer.edges, dtype=np.float32)) for layer in model.spec.layers}
+    from e2fl.errors import WireError
+
+    with pytest.raises(WireError, match="its client is in group 1"):
+        algorithm.check(state, 0, Ballots((0,), (ranking,)))
+
+
+# What cannot be is said, or has a clear result.
+
+
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
+def test_more_groups_than_clients_is_an_error_that_says_so(name):
+    with pytest.raises(ConfigError, match="groups is 9, but there are only 8 clients"):
+        run_experiment(toy({"name": name, "groups": 9}))
+
+
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
+def test_one_group_is_frl(name):
+    one = run_experiment(toy({"name": name, "groups": 1}))
+    assert one.summary["inference"]["found"] == {"0": 8}
+    frl = run_experiment(replace(toy({"name": "known"}), algorithm={"name": "frl", "clients_per_round": 4}))
+    assert one.summary["user"] == frl.summary["user"]
+
+
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
+def test_clients_with_one_example_take_part(name):
+    summary = run_experiment(toy({"name": name, "groups": 2}, data={"examples": 1})).summary
+    assert np.isfinite(summary["user"]["mean"])
+
+
+def test_a_group_that_nobody_chooses_is_no_obstacle():
+    summary = run_experiment(toy({"name": "lowest_loss", "groups": 8}, rounds=2)).summary
+    assert sum(summary["inference"]["found"].values()) == 8
+    assert len(summary["inference"]["found"]) < 8
+    assert np.isfinite(summary["group"]["variance"])
+
+
+class Listening(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def warn(self, message):
+        self.heard.append(message)
+
+
+def poisoned(data, *clients):
+    """The same federation, some of whose clients hold inputs that are no numbers."""
+    for client in clients:
+        data.client(client).train.x[:] = np.nan
+    return data
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term"])
+def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
+    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
+    listening = Listening()
+    run = run_experiment(experiment, data=poisoned(Toy(clients=8, styles=True), 3), watcher=listening)
+    assert any("client 3 left out" in heard for heard in listening.heard)
+    assert run.history[-1]["answered"] == 7
+    assert np.isfinite(run.summary["user"]["mean"])
+    assert np.isfinite([group["loss"] for group in run.summary["groups"].values()]).all()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "qffl", "ifca", "fairfed", "afl", "term"])
+def test_a_federation_that_holds_no_numbers_at_all_is_an_error_not_a_silent_nan(name):
+    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
+    with pytest.raises(RunError, match="no client ever sent a usable answer"):
+        run_experiment(experiment, data=poisoned(Toy(clients=8, styles=True), *range(8)))
+
+
+def test_the_count_of_groups_is_checked_before_anything_runs():
+    with pytest.raises(ConfigError, match="at least 1"):
+        LowestLoss(groups=0).count(Roll({0: None}))
