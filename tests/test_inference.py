@@ -154,6 +154,14 @@ def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
         algorithm.check(state, 0, Ballots((0,), (ranking,)))
 
 
+def test_in_a_final_full_vote_every_client_of_every_small_group_votes_once():
+    run = run_experiment(toy({"name": "known"}, rounds=2, data={"clients": 9}, final_full_vote=True))
+    assert run.summary["rounds"] == 3
+    assert run.history[-1]["asked"] == 4  # of groups of 5 and 4; the larger is larger than a round's draw
+    with pytest.raises(ConfigError, match="carry_forward"):
+        E2FL(final_full_vote=True, absent="present_only")
+
+
 # What cannot be is said, or has a clear result.
 
 

@@ -80,7 +80,9 @@ def run(
         resume = Round(algorithm.first_round - 1, algorithm.start(model, roll, seed))
     state, ever_answered = resume.state, resume.ever_answered
     for number in range(resume.number + 1, last + 1):
-        asked = algorithm.select(state, roll, number, stream(seed, "select", number))
+        asked = algorithm.finale(state, roll) if number == last else None
+        if asked is None:
+            asked = algorithm.select(state, roll, number, stream(seed, "select", number))
         replies = federation.train(number, algorithm.broadcast(state, asked))
         answers, faults = _admit(algorithm, state, replies)
         state = algorithm.aggregate(state, answers)

@@ -91,6 +91,10 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         drawn = rng.choice(len(roll), size=min(self.clients_per_round, len(roll)), replace=False)
         return sorted(roll.ids[place] for place in drawn)
 
+    def finale(self, state: State, roll: Roll) -> list[ClientId] | None:
+        """Who takes part in the last round, where that is not to be drawn like any other."""
+        return None
+
     @abstractmethod
     def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
         """What each client trains from. Clients told the same share one object, which is encoded once."""

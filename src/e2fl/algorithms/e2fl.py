@@ -8,6 +8,7 @@ same non-negative start scores; a group without a ballot in a round is treated a
 a client get one ballot each.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -82,6 +83,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     grouping: Grouping = field(default_factory=Known)
     absent: str = "carry_forward"  # or present_only, init_vote: does a group vote in a round nobody voted in it?
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
+    final_full_vote: bool = False  # one round more, in which every client of every small group votes
 
     down: ClassVar[type[Message]] = Invitation
     up: ClassVar[type[Message]] = Ballots
@@ -92,6 +94,10 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         for name, value, choices in (("absent", self.absent, ABSENT), ("inside", self.inside, INSIDE)):
             if value not in choices:
                 raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
+        if self.final_full_vote and self.absent == "present_only":
+            raise ConfigError(
+                "algorithm.final_full_vote would leave the overall vote to small groups; use carry_forward"
+            )
 
     @property
     def first_round(self) -> int:
@@ -115,6 +121,21 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             seed=seed,
             origin=overall if self.grouping.clusters else {},
         )
+
+    def rounds(self, asked: int, roll: Roll) -> int:
+        return asked + 1 if self.final_full_vote else asked
+
+    def finale(self, state: Rankings, roll: Roll) -> list[ClientId] | None:
+        if not (self.final_full_vote and state.prepared):
+            return None
+        # The last ranking of a group no larger than a round's draw is mostly the vote of one or two of its clients.
+        sizes = Counter(state.assigned.values())
+        small = [
+            client
+            for client in roll.ids
+            if sizes[state.assigned.get(client, -1)] in range(1, self.clients_per_round + 1)
+        ]
+        return small or None
 
     def reply_spec(self, number: int, model: ModelSpec) -> ModelSpec:
         # A ballot that is only clustered carries the layers that clustering looks at: far fewer bytes.
@@ -270,3 +291,4 @@ class FRL(E2FL):
     grouping: Grouping = field(default_factory=One, init=False)
     absent: str = field(default="carry_forward", init=False)
     inside: str = field(default="each", init=False)
+    final_full_vote: bool = field(default=False, init=False)
