@@ -21,7 +21,7 @@ FLOORS = [
     {"rounds", "scoring", "spool"},
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
-    {"runner", "listing", "assign", "groups"},
+    {"runner", "listing", "newcomers", "groups"},
     {"comparison", "progress", "report", "tracking", "flower"},
     {"api", "cli", "watching"},
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from e2fl.grouping import GROUPINGS, Grouping
     from e2fl.learning import Learner, Settings
     from e2fl.models import MODELS, Model
+    from e2fl.newcomers import Assigned, assign
     from e2fl.runner import Run, read_run
     from e2fl.wire import Message
 
@@ -26,6 +27,8 @@ _HOMES = {
     "compare": "e2fl.api",
     "read_run": "e2fl.runner",
     "Run": "e2fl.runner",
+    "assign": "e2fl.newcomers",
+    "Assigned": "e2fl.newcomers",
     "Experiment": "e2fl.experiment",
     "load_experiment": "e2fl.experiment:load",
     "Algorithm": "e2fl.algorithms",
@@ -60,6 +63,7 @@ __all__ = [
     "GROUPINGS",
     "MODELS",
     "Algorithm",
+    "Assigned",
     "Client",
     "ConfigError",
     "DataError",
@@ -79,6 +83,7 @@ __all__ = [
     "Uses",
     "WireError",
     "__version__",
+    "assign",
     "compare",
     "from_arrays",
     "from_partitioner",

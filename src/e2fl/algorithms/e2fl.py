@@ -5,7 +5,8 @@ Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With o
 
 Departures, all where the paper is silent: ties go to the lower edge number; the mask and the ranking are decided by the
 same non-negative start scores; a group without a ballot in a round is treated as `absent` says; groups that lie inside
-a client get one ballot each.
+a client get one ballot each; ballots that are only clustered carry only the layers that clustering looks at; a client
+that missed the clustering sends its ballot for it when its turn comes, and votes from the next time on.
 """
 
 from collections import Counter
@@ -190,7 +191,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         if not state.prepared:
             found = self.grouping.cluster(FirstRankings(replies), state.count, state.seed)
             return replace(state, assigned=found.assigned, centroids=found.centroids, facts=found.facts, prepared=True)
-        late = {client: reply for client, reply in replies.items() if self._is_late(state, client)}
+        late = [client for client in replies if self._is_late(state, client)]
         if late:
             return self._admit(state, late, replies)
         said = self._said(state, replies)
@@ -201,13 +202,10 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         overall = vote_layers(voting[group] for group in sorted(voting))
         return replace(state, overall=overall, groups=groups, assigned=state.assigned | said)
 
-    def _admit(
-        self, state: Rankings, late: Mapping[ClientId, Ballots], replies: Mapping[ClientId, Ballots]
-    ) -> Rankings:
+    def _admit(self, state: Rankings, late: Sequence[ClientId], replies: Mapping[ClientId, Ballots]) -> Rankings:
         """Find the groups of clients that were not clustered; they vote from the next time on."""
         found = {
-            client: self.grouping.nearest(reply.rankings[0], state.centroids, state.seed)
-            for client, reply in late.items()
+            client: self.grouping.nearest(replies[client].rankings[0], state.centroids, state.seed) for client in late
         }
         others = {client: reply for client, reply in replies.items() if client not in late}
         return replace(self.aggregate(state, others), assigned=dict(sorted((state.assigned | found).items())))
@@ -216,7 +214,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         """The groups that clients found, or, where they could only guess among random masks, the server."""
         if not self.grouping.infers:
             return {}
-        if self.grouping.warm and not state.groups:
+        if self.grouping.warm and not state.assigned:
             return RankClustering(groups=state.count).cluster(FirstRankings(replies), state.count, state.seed).assigned
         return {client: reply.groups[0] for client, reply in replies.items()}
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from e2fl import assign
 from e2fl.algorithms import ALGORITHMS
-from e2fl.assign import assign
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
 from e2fl.experiment import from_dict
