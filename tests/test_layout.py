@@ -22,8 +22,8 @@ FLOORS = [
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
     {"runner", "listing", "newcomers", "groups"},
-    {"comparison", "progress", "report", "tracking", "flower"},
-    {"api", "cli", "watching"},
+    {"comparison", "progress", "report", "tracking"},
+    {"api", "cli", "watching", "flower"},
 ]
 
 

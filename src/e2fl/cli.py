@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(act=_list)
 
     _add_data(commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets."))
+    _add_flower(commands)
     return parser
 
 
@@ -144,6 +145,30 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("source", type=Path, metavar="FOLDER", help="LEAF's all_data_*.json, or fed_emnist_*.h5")
     convert.add_argument("target", type=Path, metavar="FILE.npz")
     convert.set_defaults(act=_data_convert)
+
+
+def _add_flower(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    flower = commands.add_parser(
+        "flower", help="run on many machines, with Flower", description="Run an experiment with Flower: docs/flower.md."
+    )
+    actions = flower.add_subparsers(metavar="ACTION", title="actions", required=True)
+    export = actions.add_parser("export", help="an experiment as an app folder for flwr run")
+    _add_config(export)
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
+    export.set_defaults(act=_flower_export)
+    keys = actions.add_parser("keys", help="certificates for the server and a key for each node")
+    keys.add_argument("--nodes", type=int, default=3, metavar="N", help="how many nodes; default: 3")
+    keys.add_argument(
+        "--host",
+        action="append",
+        metavar="NAME",
+        dest="hosts",
+        help="name or address nodes reach the server by; may be repeated; default: 127.0.0.1 and localhost",
+    )
+    keys.add_argument(
+        "--out", type=Path, default=Path("keys"), metavar="DIR", help="the folder to write; default: keys"
+    )
+    keys.set_defaults(act=_flower_keys)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -288,6 +313,23 @@ def _data_convert(options: argparse.Namespace) -> int:
     from e2fl.data import commands
 
     print(commands.convert_femnist(options.source, options.target))
+    return 0
+
+
+def _flower_export(options: argparse.Namespace) -> int:
+    from e2fl.experiment import load
+    from e2fl.flower.export import export
+
+    export(load(options.config, options.changes), options.out)
+    print(f"written to {options.out}; {options.out / 'README.md'} says how to go on")
+    return 0
+
+
+def _flower_keys(options: argparse.Namespace) -> int:
+    from e2fl.flower.keys import make_keys
+
+    for path in make_keys(options.out, options.nodes, options.hosts or ["127.0.0.1", "localhost"]):
+        print(path)
     return 0
 
 

@@ -113,11 +113,14 @@ def line(
     data: FederatedData,
     traffic: Traffic,
     notes: Mapping[str, Any],
+    faults: Mapping[str, int],
     before: Mapping[ClientId, GroupId] | None = None,
 ) -> Json:
-    """One line of history.jsonl; `before` are the groups found at the evaluation before."""
+    """One line of history.jsonl.
+
+    faults: how many there were of each kind since the line before; before: the groups found at the evaluation before.
+    """
     assert round_.scores is not None
-    kinds = Counter(fault.split(":", 1)[0] for fault in round_.faults.values())
     inferred = inference(round_.scores, data, traffic, before or {})
     return {
         "round": round_.number,
@@ -126,7 +129,7 @@ def line(
         "bytes": {"up_total": traffic.up, "down_total": traffic.down, "served_total": traffic.served},
         "asked": len(round_.asked),
         "answered": len(round_.answered),
-        "faults": dict(sorted(kinds.items())),
+        "faults": dict(sorted(faults.items())),
         "notes": dict(notes),
     }
 

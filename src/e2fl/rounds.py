@@ -84,19 +84,20 @@ def run(
         if asked is None:
             asked = algorithm.select(state, roll, number, stream(seed, "select", number))
         replies = federation.train(number, algorithm.broadcast(state, asked))
-        answers, faults = _admit(algorithm, state, replies)
+        answers, faults = admit(algorithm, state, replies)
         state = algorithm.aggregate(state, answers)
         ever_answered = ever_answered or bool(answers)
         scores = None
         if number == last or (number > 0 and algorithm.improves and number % evaluate_every == 0):
-            scores = federation.evaluate(number, algorithm.serve(state, roll.ids))
+            # Nobody may be left to say how it fares; the run goes on all the same.
+            scores = federation.evaluate(number, algorithm.serve(state, roll.ids)) or None
         yield Round(number, state, ever_answered, tuple(asked), tuple(answers), faults, scores)
     if not ever_answered:
         reason = next(iter(faults.values()), "no client was asked") if resume.number < last else "no client was asked"
         raise RunError(f"no client ever sent a usable answer, so nothing was learnt; the last reason was: {reason}")
 
 
-def _admit(
+def admit(
     algorithm: AnyAlgorithm, state: Any, replies: Replies
 ) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
     """The answers this algorithm takes, and the reasons why others are left out."""

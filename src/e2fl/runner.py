@@ -2,19 +2,23 @@
 
 import time
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from e2fl import checkpoint
+from e2fl.algorithms import AnyAlgorithm
 from e2fl.checkpoint import Checkpoint
-from e2fl.data import ClientId, FederatedData, GroupId
+from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
 from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
 from e2fl.memory import Memories
-from e2fl.rounds import Round, Traffic, run
+from e2fl.models import Model
+from e2fl.rounds import Federation, Round, Traffic, run
+from e2fl.scores import Score
 from e2fl.simulator import Simulated
 from e2fl.version import __version__, environment
 
@@ -58,6 +62,31 @@ class Watchers(Watcher):
             watcher.end()
 
 
+class Runtime(Federation, Protocol):
+    """A federation that can be stopped and gone on with."""
+
+    traffic: Traffic
+
+    def rewind(self, number: int) -> None:
+        """Clients shall go on as they were after this round."""
+        ...
+
+    def forget(self, before: int) -> None:
+        """The run will not be gone on with from any round before this one."""
+        ...
+
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
+        """How clients fare that never took part."""
+        ...
+
+    def notices(self) -> list[str]:
+        """What went wrong beside a round's training since this was last asked: a kind, a colon, the reason."""
+        ...
+
+
+Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
+
+
 @dataclass(frozen=True)
 class Run:
     """What came out of a run."""
@@ -77,8 +106,12 @@ def run_experiment(
     resume: bool = False,
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
+    federate: Federate | None = None,
 ) -> Run:
-    """Run to the end. With `out`, everything is kept there, and an interrupted run can go on from there."""
+    """Run to the end. With `out`, everything is kept there, and an interrupted run can go on from there.
+
+    federate: makes the federation that the run is for; default: one simulated in this process.
+    """
     watcher = watcher or Watcher()
     folder = None if out is None else Folder(out)
     if folder is not None and folder.exists():
@@ -87,26 +120,42 @@ def run_experiment(
         _refuse_another(folder, experiment)
         if folder.finished():
             return read_run(folder.path)
-    return _Runner(experiment, folder, data or experiment.build_data(), watcher).run(resume)
+    data = data or experiment.build_data()
+    return _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data)).run(resume)
 
 
-class _Runner:
-    def __init__(self, experiment: Experiment, folder: Folder | None, data: FederatedData, watcher: Watcher):
-        self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
-        self.algorithm = experiment.build_algorithm()
-        if self.algorithm.clients_per_round > len(data.roll):
+def _simulate(experiment: Experiment, data: FederatedData) -> Federate:
+    def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
+        if algorithm.clients_per_round > len(data.roll):
             raise ConfigError(
-                f"algorithm.clients_per_round is {self.algorithm.clients_per_round}, "
+                f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
                 f"but there are only {len(data.roll)} clients"
             )
-        self.model = experiment.build_model(data)
-        self.federation = Simulated(
+        return Simulated(
             data,
-            self.algorithm,
-            experiment.build_learner(self.model),
+            algorithm,
+            experiment.build_learner(model),
             threads=experiment.threads,
             memories=Memories(folder.memories if folder else None),
         )
+
+    return federate
+
+
+class _Runner:
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Folder | None,
+        data: FederatedData,
+        watcher: Watcher,
+        federate: Federate,
+    ):
+        self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
+        self.algorithm = experiment.build_algorithm()
+        self.model = experiment.build_model(data)
+        self.federation = federate(self.algorithm, self.model, folder)
+        self.faults: Counter[str] = Counter()  # by kind, since the last line of history
         self.history: list[Json] = []
         self.found: dict[ClientId, GroupId] = {}  # the groups of the last evaluation
         self.seconds = 0.0
@@ -120,7 +169,8 @@ class _Runner:
         latest = resumed = self._restore() if resume else None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         first = self.algorithm.first_round if latest is None else latest.number + 1
-        self.watcher.begin(experiment, first, self.algorithm.rounds(experiment.rounds, self.data.roll))
+        last = self.algorithm.rounds(experiment.rounds, self.federation.roll)
+        self.watcher.begin(experiment, first, last)
         try:
             for latest in run(
                 self.algorithm,
@@ -134,27 +184,35 @@ class _Runner:
                 self.seconds = time.monotonic() - started
                 self.traffic = replace(self.federation.traffic)
                 self._record(latest)
-                if time.monotonic() - saved >= experiment.checkpoint_seconds:
+                # Never after the last round: a run killed before its summary must have a round left to live again.
+                if latest.number < last and time.monotonic() - saved >= experiment.checkpoint_seconds:
                     self._save(latest)
                     saved = time.monotonic()
-        except KeyboardInterrupt:
-            if latest is not None:
+        except (KeyboardInterrupt, RunError):
+            if latest is not None and latest.number < last:
                 self._save(latest)
             raise
         finally:
             self.watcher.end()
-        if latest is None or latest.scores is None:
+        if latest is None or latest is resumed:
             raise RunError("there was no round to run")
+        if latest.scores is None:
+            raise RunError(f"after round {latest.number}, the last, no client could say how it fares")
         return self._finish(latest)
 
     def _record(self, done: Round) -> None:
         measured = None
+        notices = self.federation.notices()
         for client, fault in done.faults.items():
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
+        for notice in notices:
+            self.watcher.warn(f"round {done.number}: {notice}")
+        self.faults.update(fault.split(":", 1)[0] for fault in (*done.faults.values(), *notices))
         if done.scores is not None:
             notes = self.algorithm.notes(done.state)
-            measured = line(done, self.data, self.traffic, notes, self.found)
+            measured = line(done, self.data, self.traffic, notes, self.faults, self.found)
             self.found = found_groups(done.scores)
+            self.faults.clear()
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
@@ -168,27 +226,29 @@ class _Runner:
             "traffic": asdict(self.traffic),
             "seconds": self.seconds,
             "found": list(self.found.items()),
+            "faults": dict(self.faults),
         }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
         # The checkpoint before this one stays usable, and so must what clients kept then.
-        self.federation.memories.forget(before=checkpoint.oldest(self.folder.checkpoints))
+        self.federation.forget(before=checkpoint.oldest(self.folder.checkpoints))
 
     def _restore(self) -> Round | None:
         """Go back to the last good checkpoint: history and memories are cut to it."""
         assert self.folder is not None
-        fresh = self.algorithm.start(self.model, self.data.roll, self.experiment.seed)
+        fresh = self.algorithm.start(self.model, self.federation.roll, self.experiment.seed)
         found = checkpoint.latest(self.folder.checkpoints, type(fresh), warn=self.watcher.warn)
         number = self.algorithm.first_round - 1 if found is None else found.number
         self.history = [kept for kept in self.folder.read_history() if kept["round"] <= number]
         self.folder.write("config.toml", self.experiment.to_toml())
         self.folder.write_history(self.history)
-        self.federation.memories.rewind(number)
+        self.federation.rewind(number)
         if found is None:
             return None
         self.traffic = Traffic(**found.extra["traffic"])
         self.federation.traffic = replace(self.traffic)
         self.seconds = float(found.extra["seconds"])
         self.found = {int(client): int(group) for client, group in found.extra["found"]}
+        self.faults = Counter(found.extra.get("faults", {}))
         return Round(found.number, found.state, bool(found.extra["ever_answered"]))
 
     def _finish(self, done: Round) -> Run:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from e2fl.algorithms import Use
-from e2fl.data.federated import Examples, GroupId
+from e2fl.algorithms import Use, Uses
+from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.learning import Learner
 from e2fl.models import Params
 from e2fl.ranking import Mask
-from e2fl.scores import NO_GROUP, Tally, total
+from e2fl.scores import NO_GROUP, Score, Tally, total
 
 BLOCK = 2000  # examples scored at a time; fixed, so that sums of losses are the same on every machine
 
@@ -90,3 +90,14 @@ def do(job: Job, learner: Learner) -> list[Tally]:
     """Count what a job asks for."""
     params = learner.weights_of(job.model)
     return [learner.tally(params, examples, rows) for _, examples, rows in job.pieces]
+
+
+def score_alone(uses: Uses, client: Client, learner: Learner) -> Score:
+    """What one client counts when it tries its models by itself; the same, to the bit, as in company."""
+    board = Scoreboard()
+    for use in uses.views.values():
+        board.plan(use, client.test)
+    for job in board.jobs():
+        board.settle(job, do(job, learner))
+    views = {name: board.result(use, client.test, client.group) for name, use in uses.views.items()}
+    return Score(views, uses.group, sum(learner.passes))

@@ -130,6 +130,18 @@ class Simulated:
             for client, (uses, passes) in used.items()
         }
 
+    def rewind(self, number: int) -> None:
+        """Clients go on as they were after this round."""
+        self.memories.rewind(number)
+
+    def forget(self, before: int) -> None:
+        """Nobody will ask for what clients kept before this round."""
+        self.memories.forget(before)
+
+    def notices(self) -> list[str]:
+        """In one process nothing goes wrong but training."""
+        return []
+
     def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
         """What clients receive, through real bytes; a message for many is encoded once."""
         spec = self.learner.model.spec

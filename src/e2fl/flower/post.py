@@ -1,0 +1,160 @@
+"""Sending to nodes and collecting what comes back in time.
+
+Answers are matched by the id of the message they answer, never by who says to have sent them: Flower itself answers for
+a node that is gone. Flower's own waiting looks every three seconds; this looks as often as it is told to.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+LOST = (3, 4, 5, 8)  # Flower's codes for a message, an answer, a node or a process that is gone
+EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
+
+NodeId = int
+
+
+@dataclass
+class Arrivals:
+    """What came of a sending, by node; nodes are in one of the two."""
+
+    answers: dict[NodeId, RecordDict] = field(default_factory=dict)
+    faults: dict[NodeId, str] = field(default_factory=dict)
+    others: list[tuple[NodeId | None, str]] = field(default_factory=list)  # what nobody asked for, or not any more
+
+
+class Post:
+    """The post office of a server app."""
+
+    def __init__(self, grid: Grid, poll_seconds: float):
+        self.grid = grid
+        self.poll_seconds = poll_seconds
+        self.overdue: dict[str, tuple[NodeId, float]] = {}  # not answered in time: the node, and when Flower drops it
+        self.settled: dict[str, NodeId] = {}  # of the sending at hand
+
+    def exchange(self, kind: str, letters: Mapping[NodeId, RecordDict], *, seconds: float, about: str = "") -> Arrivals:
+        """Send a letter to each of these nodes; come back when all have answered or time is up."""
+        arrivals = Arrivals()
+        if not letters:
+            return arrivals
+        keep = 3 * seconds + 2 * EXPIRY_MARGIN  # a late answer can still be told from none at all
+        deadline, expiry = time.monotonic() + seconds, time.monotonic() + keep - EXPIRY_MARGIN
+        waiting = self._send(kind, letters, keep, about, arrivals)
+        self.settled = {}
+        while waiting:
+            for name in [*waiting, *self._still_overdue()]:
+                for reply in self._pull(name, waiting, arrivals):
+                    self.take(reply, waiting, arrivals)
+            if not waiting or time.monotonic() >= deadline:
+                break
+            time.sleep(min(self.poll_seconds, max(0.0, deadline - time.monotonic())))
+        for name, node in waiting.items():
+            arrivals.faults[node] = f"missing: no answer within {seconds:g} seconds"
+            self.overdue[name] = (node, expiry)
+        return arrivals
+
+    def _send(
+        self, kind: str, letters: Mapping[NodeId, RecordDict], keep: float, about: str, arrivals: Arrivals
+    ) -> dict[str, NodeId]:
+        messages = [
+            Message(content, dst_node_id=node, message_type=kind, ttl=keep, group_id=about)
+            for node, content in letters.items()
+        ]
+        names = list(self.grid.push_messages(messages))
+        names += [""] * (len(messages) - len(names))
+        for name, node in zip(names, letters, strict=True):
+            if not name:
+                arrivals.faults[node] = "missing: Flower did not take the message"
+        return {name: node for name, node in zip(names, letters, strict=True) if name}
+
+    def _still_overdue(self) -> list[str]:
+        now = time.monotonic()
+        self.overdue = {name: kept for name, kept in self.overdue.items() if kept[1] > now}
+        return list(self.overdue)
+
+    def _pull(self, name: str, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
+        """Answers to one message. Each is pulled by itself: one that cannot be read takes no other with it."""
+        try:
+            return list(self.grid.pull_messages([name]))
+        except httpx.TransportError:
+            raise  # the network is gone, and with it everybody: no client is to blame
+        except Exception as error:
+            reason = f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
+            if name in waiting:
+                node = self.settled[name] = waiting.pop(name)
+                arrivals.faults[node] = reason
+            elif name in self.overdue:
+                arrivals.others.append((self.overdue.pop(name)[0], reason))
+            return []
+
+    def take(self, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
+        """Put an answer where it belongs; `waiting` names the messages that have none yet, and their nodes."""
+        name = reply.metadata.reply_to_message_id
+        if name in waiting:
+            node = self.settled[name] = waiting.pop(name)
+            if reply.has_error():
+                kind = "lost" if reply.error.code in LOST else "failed"
+                arrivals.faults[node] = f"{kind}: {reply.error.reason or f'code {reply.error.code}'}"
+            else:
+                arrivals.answers[node] = reply.content
+        elif name in self.settled:
+            arrivals.others.append((self.settled[name], "repeated: a second answer to one message; the first counts"))
+        elif name in self.overdue:
+            node, _ = self.overdue.pop(name)
+            if not reply.has_error():  # an error would only say once more what is known
+                arrivals.others.append((node, "late: an answer came after its round was over"))
+        else:
+            arrivals.others.append((None, "unasked: an answer to no message of this run"))
+
+
+class Prompt(Grid):
+    """The same grid, looked at more often than every three seconds while answers are awaited."""
+
+    def __init__(self, grid: Grid, poll_seconds: float):
+        self.grid = grid
+        self.poll_seconds = poll_seconds
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send, then wait until everybody has answered or time is up."""
+        waiting = {name for name in self.grid.push_messages(messages) if name}
+        deadline = None if timeout is None else time.monotonic() + timeout
+        replies: list[Message] = []
+        while waiting:
+            for name in list(waiting):
+                try:
+                    found = list(self.grid.pull_messages([name]))
+                except httpx.TransportError:
+                    raise
+                except Exception:  # an answer that cannot be read is as good as none, and must not take others along
+                    waiting.discard(name)
+                    continue
+                replies += found
+                waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            if not waiting or (deadline is not None and time.monotonic() >= deadline):
+                break
+            time.sleep(self.poll_seconds)
+        return replies
+
+    @property
+    def run(self) -> Any:
+        return self.grid.run
+
+    def set_run(self, run: Any) -> None:
+        self.grid.set_run(run)
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        return self.grid.create_message(*args, **kwargs)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.grid.pull_messages(message_ids)

@@ -1,0 +1,110 @@
+"""Scores as bytes. They come from clients, so everything in them is checked before it is believed."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+
+from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.errors import WireError
+from e2fl.scores import NO_GROUP, Score, Tally
+from e2fl.wire import Message
+
+COUNTS = 5  # whole numbers in a tally; its sixth is the summed loss
+MOST_VIEWS = 16
+LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class ScoreSheet(Message):
+    """One client's score: names of the views, then, view by view, the groups and what was counted in each."""
+
+    names: tuple[int, ...]  # UTF-8, a zero after each name
+    groups: tuple[int, ...]  # the same in every view
+    counts: tuple[int, ...]  # n, correct, true and false positives, false negatives: of each group, in each view
+    losses: tuple[float, ...]
+    group: int  # that the client was served as, or `NO_GROUP`
+    passes: float
+
+
+def fill(score: Score) -> ScoreSheet:
+    """The sheet that says this score."""
+    groups = tuple(sorted(next(iter(score.views.values()))))
+    tallies = [view[group] for view in score.views.values() for group in groups]
+    whole = [(t.n, t.correct, t.true_positive, t.false_positive, t.false_negative) for t in tallies]
+    return ScoreSheet(
+        names=tuple(byte for name in score.views for byte in (*name.encode(), 0)),
+        groups=groups,
+        counts=tuple(count for counts in whole for count in counts),
+        losses=tuple(tally.loss for tally in tallies),
+        group=NO_GROUP if score.group is None else score.group,
+        passes=score.passes,
+    )
+
+
+def read(sheet: ScoreSheet, client: ClientId, roll: Roll) -> Score:
+    """The score on a sheet that this client may send, or `WireError`."""
+    names, groups = _names(sheet.names), sheet.groups
+    _check_groups(groups, client, roll)
+    cells = len(names) * len(groups)
+    if len(sheet.losses) != cells or len(sheet.counts) != COUNTS * cells:
+        raise WireError(f"a score has {len(sheet.losses)} losses and {len(sheet.counts)} counts for {cells} tallies")
+    if not (math.isfinite(sheet.passes) and sheet.passes >= 0):
+        raise WireError(f"a score claims {sheet.passes} passes over its data")
+    if sheet.group < NO_GROUP:
+        raise WireError(f"a score claims to be served as group {sheet.group}")
+    tallies = [_tally(sheet.counts[COUNTS * cell : COUNTS * (cell + 1)], sheet.losses[cell]) for cell in range(cells)]
+    views = {
+        name: dict(zip(groups, tallies[place * len(groups) : (place + 1) * len(groups)], strict=True))
+        for place, name in enumerate(names)
+    }
+    return Score(views, None if sheet.group == NO_GROUP else sheet.group, sheet.passes)
+
+
+def agreeing(scores: Mapping[ClientId, Score]) -> tuple[dict[ClientId, Score], list[ClientId]]:
+    """The scores that show what most clients show, and who shows something else: these cannot be compared."""
+    shapes = Counter(tuple(score.views) for score in scores.values())
+    if not shapes:
+        return {}, []
+    usual = max(shapes, key=lambda shape: shapes[shape])  # the first of equals
+    kept = {client: score for client, score in scores.items() if tuple(score.views) == usual}
+    return kept, [client for client in scores if client not in kept]
+
+
+def _names(raw: Iterable[int]) -> list[str]:
+    try:
+        text = bytes(raw).decode()
+    except ValueError:  # not a byte, or not UTF-8
+        raise WireError("a score has views whose names cannot be read") from None
+    *names, rest = text.split("\0")
+    if rest or not 1 <= len(names) <= MOST_VIEWS or len(set(names)) != len(names):
+        raise WireError(f"a score must have 1 to {MOST_VIEWS} views with different names")
+    if not all(0 < len(name) <= LONGEST_NAME and name.isprintable() for name in names):
+        raise WireError(f"a view's name must be 1 to {LONGEST_NAME} printable characters")
+    return names
+
+
+def _check_groups(groups: tuple[GroupId, ...], client: ClientId, roll: Roll) -> None:
+    if not groups or list(groups) != sorted(set(groups)):
+        raise WireError("a score must be of at least one group, each named once")
+    declared = roll.declared[client]
+    if declared is not None and groups != (declared,):
+        raise WireError(f"a score is of groups {list(groups)}; its client declared group {declared}")
+    if groups != (NO_GROUP,) and not (groups[0] >= 0 and groups[-1] < roll.groups):
+        raise WireError(f"a score is of groups {list(groups)[:10]}; there are {roll.groups}")
+
+
+def _tally(counts: tuple[int, ...], loss: float) -> Tally:
+    n, correct, true_positive, false_positive, false_negative = counts
+    tally = Tally(n, correct, loss, true_positive, false_positive, false_negative)
+    if not (
+        n >= 1
+        and correct <= n
+        and min(counts) >= 0
+        and true_positive <= correct
+        and false_positive + false_negative <= n - correct
+        # A loss may be infinite or no number: a client whose model went astray fares badly, it does not lie.
+        and not loss < 0
+    ):
+        raise WireError(f"a score counts what cannot be: {astuple(tally)}")
+    return tally

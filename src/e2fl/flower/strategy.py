@@ -1,0 +1,206 @@
+"""Any e2fl algorithm as a Flower strategy, for pipelines that are built around `strategy.start`.
+
+`server.server_app` does more: it keeps checkpoints and goes on after being killed. This fits where a Strategy is asked
+for. Clients run `client.client_app` of the same experiment.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from logging import INFO
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from e2fl import wire
+from e2fl.data.federated import ClientId, Roll
+from e2fl.errors import RunError, WireError
+from e2fl.experiment import Experiment
+from e2fl.flower.envelope import Errand, outward
+from e2fl.flower.fairness import summarised
+from e2fl.flower.federation import encode_once, enough, opened
+from e2fl.flower.options import Options
+from e2fl.flower.post import Arrivals, NodeId, Post, Prompt
+from e2fl.flower.roster import Roster
+from e2fl.flower.scoresheet import ScoreSheet, agreeing, read
+from e2fl.randomness import stream
+from e2fl.rounds import Replies, admit
+from e2fl.scores import Score, total
+
+
+class AlgorithmStrategy(Strategy):
+    """The server half of the experiment's algorithm. Its state stays here; Flower is handed the models to look at.
+
+    A round of Flower's is a round of the algorithm. Where that begins with a round of preparation, Flower's first round
+    is that one. `state`, `scores` and `faults` are of the last round, and free to be read.
+    """
+
+    def __init__(self, experiment: Experiment, options: Options | None = None):
+        self.experiment = experiment
+        self.options = options or Options()
+        self.data = experiment.build_data()
+        self.algorithm = experiment.build_algorithm()
+        self.model = experiment.build_model(self.data)
+        self.name, self.life = uuid.uuid4().hex, uuid.uuid4().hex
+        self.roster: Roster | None = None
+        self.roll = Roll({})
+        self.state: Any = None
+        self.scores: Mapping[ClientId, Score] = {}
+        self.faults: Mapping[ClientId, str] = {}
+        self.ever_answered = False
+        self.sent: list[tuple[ClientId, NodeId, Message]] = []
+        self.absent: list[ClientId] = []
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run; rounds and deadlines are those of the experiment and the options unless said otherwise."""
+        result = super().start(
+            Prompt(grid, self.options.poll_seconds),
+            ArrayRecord() if initial_arrays is None else initial_arrays,
+            self.experiment.rounds + 1 - self.algorithm.first_round if num_rounds is None else num_rounds,
+            self.options.round_seconds if timeout is None else timeout,
+            train_config,
+            evaluate_config,
+            evaluate_fn,
+        )
+        if not self.ever_answered:
+            reason = next(iter(self.faults.values()), "no client was asked")
+            raise RunError(f"no client ever sent a usable answer, so nothing was learnt; the last reason was: {reason}")
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """What the clients drawn for this round train from."""
+        roster = self._present(grid)
+        number = self._number(server_round)
+        asked = self.algorithm.select(self.state, self.roll, number, stream(self.experiment.seed, "select", number))
+        return self._letters(MessageType.TRAIN, number, self.algorithm.broadcast(self.state, asked), roster)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The next state, from whoever answered well."""
+        number = self._number(server_round)
+        raws, faults = self._open(replies, number)
+        spec = self.algorithm.reply_spec(number, self.model.spec)
+        answers: dict[ClientId, wire.Message] = {}
+        for client, raw in raws.items():
+            try:
+                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+            except WireError as error:
+                faults[client] = f"malformed: {error}"
+        counted, few = enough(answers, self.roll, self.options)
+        admitted, self.faults = admit(self.algorithm, self.state, Replies(counted, few | faults))
+        self.state = self.algorithm.aggregate(self.state, admitted)
+        self.ever_answered = self.ever_answered or bool(admitted)
+        facts = MetricRecord(
+            {"asked": len(self.sent) + len(self.absent), "answered": len(admitted), **_kinds(self.faults)}
+        )
+        return (self.models() if admitted else None), facts
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """What every client is given to use, in the rounds that are evaluated."""
+        number, last = self._number(server_round), self.algorithm.rounds(self.experiment.rounds, self.roll)
+        due = self.algorithm.improves and number > 0 and number % self.experiment.evaluate_every == 0
+        if not due and number != last:
+            self.sent = []
+            return []
+        return self._letters(
+            MessageType.EVALUATE, number, self.algorithm.serve(self.state, self.roll.ids), self._present(grid)
+        )
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """How evenly clients are served, under the names that `fairness` explains."""
+        if not self.sent:
+            return None
+        raws, faults = self._open(replies, self._number(server_round))
+        scores: dict[ClientId, Score] = {}
+        for client, raw in raws.items():
+            try:
+                scores[client] = read(ScoreSheet.from_bytes(raw, self.model.spec), client, self.roll)
+            except WireError as error:
+                faults[client] = f"malformed: {error}"
+        self.scores, odd = agreeing(scores)
+        self.faults = faults | dict.fromkeys(odd, "malformed: the score shows other views than most")
+        own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
+        accuracies = [total(parts.values()).accuracy for parts in own.values()]
+        found = summarised(accuracies, [self.roll.declared[client] for client in own], unmeasured=len(self.faults))
+        return MetricRecord({**found, **_kinds(self.faults)})
+
+    def summary(self) -> None:
+        """Say what will run."""
+        log(INFO, "\t├──> e2fl algorithm: %s", self.algorithm)
+        log(INFO, "\t└──> seed: %s, evaluated every %s rounds", self.experiment.seed, self.experiment.evaluate_every)
+
+    def models(self) -> ArrayRecord:
+        """The algorithm's models, named MODEL/LAYER: weights, or masks of the supernetwork as booleans."""
+        return ArrayRecord(
+            {
+                f"{name}/{layer}": Array(value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value))
+                for name, model in self.algorithm.models(self.state).items()
+                for layer, value in model.items()
+            }
+        )
+
+    def _number(self, server_round: int) -> int:
+        return server_round + self.algorithm.first_round - 1
+
+    def _present(self, grid: Grid) -> Roster:
+        """Who is there; the first time, the roll is called and the state made."""
+        if self.roster is None:
+            post = Post(grid, self.options.poll_seconds)
+            fingerprint = self.experiment.fingerprint()
+            self.roster = Roster(post, self.options, known=self.data.roll, fingerprint=fingerprint)
+            self.roll = self.roster.gather(self.options.clients or len(self.data.roll))
+            self.state = self.algorithm.start(self.model, self.roll, self.experiment.seed)
+        else:
+            self.roster.update()
+        return self.roster
+
+    def _letters(self, kind: str, number: int, inbox: Mapping[ClientId, Any], roster: Roster) -> list[Message]:
+        before = self.algorithm.first_round - 1
+        errand = Errand(number, self.name, self.life, before, before)
+        encoded = encode_once(inbox, self.model.spec)
+        self.sent = [
+            (
+                client,
+                node,
+                Message(outward(encoded[client][0], errand), dst_node_id=node, message_type=kind, group_id=str(number)),
+            )
+            for client, node in sorted(roster.nodes.items())
+            if client in inbox
+        ]
+        self.absent = sorted(inbox.keys() - roster.nodes.keys())
+        return [message for _, _, message in self.sent]
+
+    def _open(self, replies: Iterable[Message], number: int) -> tuple[dict[ClientId, bytes], dict[ClientId, str]]:
+        assert self.roster is not None
+        # Flower gives a message its id when it is sent, which was after it was handed over.
+        waiting = {message.metadata.message_id: node for _, node, message in self.sent}
+        arrivals, self.roster.post.settled = Arrivals(), {}
+        for reply in replies:
+            self.roster.post.take(reply, waiting, arrivals)
+        arrivals.faults |= dict.fromkeys(waiting.values(), "missing: no answer in time")
+        raws, faults = opened(arrivals, {client: node for client, node, _ in self.sent}, number)
+        return raws, faults | dict.fromkeys(self.absent, "missing: no node is there for this client")
+
+
+def _kinds(faults: Mapping[ClientId, str]) -> dict[str, int]:
+    kinds = Counter(fault.split(":", 1)[0] for fault in faults.values())
+    return {f"faults-{kind}": count for kind, count in sorted(kinds.items())}

@@ -1,0 +1,84 @@
+"""A grid in this process: the very same apps, without processes and sockets."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+Trouble = Callable[[int, Message, Message], list[Message]]  # partition, message, its honest answer: what comes instead
+
+
+class LocalGrid(Grid):
+    """Nodes 1000, 1001, ... in an order that has nothing to do with their partitions."""
+
+    def __init__(
+        self,
+        app: ClientApp,
+        partitions: Iterable[int],
+        *,
+        run_config: dict[str, Any] | None = None,
+        node_config: dict[str, Any] | None = None,
+        trouble: Trouble | None = None,
+    ):
+        # Outside of a run Flower has no identity for messages; this is private, hence the pin to one minor version.
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.app = app
+        self.trouble = trouble
+        self.ids = itertools.count()
+        self.replies: dict[str, list[Message]] = {}
+        self.sent: list[Message] = []
+        self.contexts = {
+            1000 + (7 * place) % 101: Context(
+                run_id=1,
+                node_id=1000 + (7 * place) % 101,
+                node_config={"partition-id": partition, **(node_config or {})},
+                state=RecordDict(),
+                run_config=run_config or {},
+            )
+            for place, partition in enumerate(reversed(list(partitions)))
+        }
+
+    def set_run(self, run: Run) -> None: ...
+
+    @property
+    def run(self) -> Run:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        names = []
+        for message in messages:
+            name = f"message-{next(self.ids)}"
+            message.metadata.__dict__["_message_id"] = name
+            self.sent.append(message)
+            names.append(name)
+            context = self.contexts.get(message.metadata.dst_node_id)
+            if context is None:
+                continue
+            try:
+                reply = self.app(message, context)
+            except Exception as error:
+                reply = Message(Error(2, f"{type(error)}:<{error!r}>"), reply_to=message)
+            partition = int(context.node_config["partition-id"])
+            self.replies[name] = self.trouble(partition, message, reply) if self.trouble else [reply]
+        return names
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [reply for name in message_ids for reply in self.replies.pop(name, [])]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        return self.pull_messages(self.push_messages(messages))

@@ -1,0 +1,137 @@
+"""What Flower costs: bytes on the wire and seconds a round, for three nodes on this computer with TLS and node keys.
+
+    python -m tests.measure_flower [algorithm ...]
+
+Nodes reach the server through a counter of bytes. A round's cost is the difference between a long and a short run of
+the same experiment, so starting up and the last evaluation do not count.
+"""
+
+import json
+import selectors
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from e2fl.experiment import load
+from e2fl.flower.client import client_app
+from e2fl.flower.export import export
+from e2fl.flower.keys import make_keys
+from e2fl.flower.options import Options
+from e2fl.flower.server import run_on
+from e2fl.runner import run_experiment
+from tests.flower_grid import LocalGrid
+from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
+
+SHORT, LONG = 2, 6
+
+
+class Counter(threading.Thread):
+    """Passes connections on to another port of this computer and counts what flows."""
+
+    def __init__(self, target: int):
+        super().__init__(daemon=True)
+        self.target = target
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.door.getsockname()[1])
+        self.up = self.down = 0
+
+    def run(self) -> None:
+        events = selectors.DefaultSelector()
+        events.register(self.door, selectors.EVENT_READ, None)
+        while True:
+            for key, _ in events.select():
+                if key.data is None:
+                    near, _ = self.door.accept()
+                    far = socket.create_connection(("127.0.0.1", self.target))
+                    events.register(near, selectors.EVENT_READ, (far, True))
+                    events.register(far, selectors.EVENT_READ, (near, False))
+                    continue
+                other, upward = key.data
+                try:
+                    raw = key.fileobj.recv(1 << 16)
+                    other.sendall(raw)
+                except OSError:
+                    raw = b""
+                if not raw:
+                    for end in (key.fileobj, other):
+                        try:
+                            events.unregister(end)
+                        except (KeyError, ValueError):
+                            continue
+                        end.close()
+                elif upward:
+                    self.up += len(raw)
+                else:
+                    self.down += len(raw)
+
+
+def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str, float]]]:
+    """For each algorithm, what the short and the long run took."""
+    export(load("three_nodes"), machines.app)
+    make_keys(machines.app / "keys", 3, ["127.0.0.1"])
+    environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
+    script = str(machines.app / "scripts") + "/"
+    machines.start("superlink", script + "superlink", **environment)
+    machines.wait("the SuperLink", lambda: listening(int(environment["PORT"])), STARTED)
+    machines.call(script + "register", **environment)
+    counter = Counter(int(environment["PORT"]))
+    counter.start()
+    for number in range(3):
+        through = environment | {"PORT": str(counter.port), "NODE_PORT": str(port())}
+        machines.start(f"node-{number}", script + "supernode", str(number), **through)
+    found: dict[str, list[dict[str, float]]] = {}
+    for name in algorithms:
+        for rounds in (SHORT, LONG):
+            out = machines.folder / f"{name}-{rounds}"
+            up, down, start = counter.up, counter.down, time.monotonic()
+            changes = f"rounds={rounds}; evaluate_every={rounds}; algorithm.name={name}"
+            machines.start("run", script + "run", "-c", f"out='{out}' set='{changes}'", **environment)
+            machines.wait("the run", lambda out=out: finished(out), 2 * DONE)
+            summary = json.loads((out / "summary.json").read_text())
+            found.setdefault(name, []).append(
+                {
+                    "up": counter.up - up,
+                    "down": counter.down - down,
+                    "counted_up": summary["bytes"]["up_total"],
+                    "counted_down": summary["bytes"]["down_total"],
+                    "seconds": summary["seconds"]["total"],
+                    "wall": time.monotonic() - start,
+                }
+            )
+            print(name, rounds, found[name][-1], flush=True)
+    return found
+
+
+def in_one_process(name: str) -> dict[str, float]:
+    """Seconds a round in the simulator with one thread, and on a grid in this process."""
+    experiment = load("three_nodes", [f"algorithm.name={name}", "threads=1", "evaluate_every=10"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "experiment.toml"
+        path.write_text(experiment.to_toml())
+        grid = LocalGrid(client_app(path), range(3), node_config={"memory": folder})
+        run_experiment(experiment)  # compiles, and reads the data
+        run_on(grid, experiment, Options())
+        simulated, flowered = run_experiment(experiment), run_on(grid, experiment, Options())
+    return {"simulator": simulated.summary["seconds"]["per_round"], "grid": flowered.summary["seconds"]["per_round"]}
+
+
+def main() -> None:
+    algorithms = sys.argv[1:] or ["e2fl", "fedavg"]
+    for name in algorithms:
+        print(name, "in one process, seconds a round:", in_one_process(name), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        machines = Machines(Path(folder))
+        try:
+            found = deploy(machines, algorithms)
+        finally:
+            machines.end()
+    for name, (short, long) in found.items():
+        each = {key: (long[key] - short[key]) / (LONG - SHORT) for key in long}
+        print(name, "each round:", {key: round(value, 2) for key, value in each.items()})
+
+
+if __name__ == "__main__":
+    main()
