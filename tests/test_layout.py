@@ -22,7 +22,7 @@ FLOORS = [
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
     {"runner", "listing", "assign", "groups"},
-    {"comparison", "progress", "report", "tracking", "flower"},
+    {"comparison", "progress", "report", "tracking", "flower", "bench"},
     {"api", "cli", "watching"},
 ]
 
