@@ -137,6 +137,16 @@ def test_weights_are_trained_as_by_automatic_differentiation(name: str, pull: fl
         assert torch.equal(w, before[n])
 
 
+def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> None:
+    model = Model(NETWORKS[name][0]())
+    params = model.initial_weights(0)
+    x = torch.randn(70, *NETWORKS[name][1], generator=torch.Generator().manual_seed(2))
+    together = engine_for(model).outputs(params, x)
+    torch.testing.assert_close(together, General(model).outputs(params, x), rtol=1e-4, atol=1e-5)
+    apart = torch.cat([engine_for(model).outputs(params, part) for part in x.split(9)])
+    assert torch.equal(together, apart)
+
+
 def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     """After every step, bit for bit: the mask the next forward pass uses is the top of the scores."""
     model = Model(nn.Sequential(nn.Flatten(), linear(103, 97)))
@@ -157,7 +167,7 @@ def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch
         scores = engine.fit_scores(
             supernet, supernet.scores(supernet.ranking), work[:steps], momentum=0.9, weight_decay=0.0
         )
-        stage = engine._own.plan.stages["1.weight"]
+        stage = engine._own.plans["training"].stages["1.weight"]
         kept = np.unpackbits(stage._kept.view(np.uint8), bitorder="little").reshape(97, -1)[:, :103].reshape(-1)
         expected = reference.top_mask(scores["1.weight"], dropped(103 * 97, 0.5))
         assert (kept == expected).all()

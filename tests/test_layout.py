@@ -22,7 +22,7 @@ FLOORS = [
     {"simulator", "history"},
     {"experiment", "testing", "tables"},
     {"runner", "listing", "newcomers", "groups"},
-    {"comparison", "progress", "report", "tracking"},
+    {"comparison", "progress", "report", "tracking", "bench"},
     {"api", "cli", "watching", "flower"},
 ]
 

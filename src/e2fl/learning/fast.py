@@ -7,7 +7,7 @@ CPU; `engine_for` gives every other network the general engine.  Both compute th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSi
 from e2fl.learning.vectors import padded
 from e2fl.models import Model, Params, Supernet
 from e2fl.ranking import Floats, dropped
+
+SCORED_TOGETHER = 32  # examples of one forward pass: more would leave the caches
 
 
 @dataclass(frozen=True)
@@ -110,24 +112,49 @@ class Plan:
                 image = Shape(block.layer.outputs, 1, 1)
             self.stages[block.name] = stage
         self._chain: list[Convolution | Linear] = list(self.stages.values())
+        self._after: list[Stage | None] = [*self._chain[1:], None]
         self._shares: Float32 = np.ones(batch, np.float32)
+
+    def put_weights(self, params: Params, toward: Params | None = None, pull: float = 0.0) -> None:
+        """Take dense weights; what trains them changes those of convolutions in place, `take` copies the others."""
+        for name, stage in self.stages.items():
+            weights = _flat(params[name])
+            anchor = _flat(toward[name]) if toward is not None and pull else None
+            if isinstance(stage, Linear):
+                stage.put_weights(weights, anchor, pull)
+            else:
+                stage.put_edges(WeightStep(weights, weights if anchor is None else anchor, pull))
+
+    def take(self, trained: Mapping[str, Float32]) -> None:
+        """Copy out what was trained of the linear layers."""
+        for name, stage in self.stages.items():
+            if isinstance(stage, Linear):
+                stage.take(trained[name])
 
     def step(self, batch: Batch, momentum: float, weight_decay: float) -> None:
         """One step on all layers."""
         n = len(batch.y)
         if n > self.batch:
             raise ValueError(f"a batch of {n} after a first one of {self.batch}: the first must be the largest")
-        self._place(batch.x)
-        after: list[Stage | None] = [*self._chain[1:], None]
-        for stage, following in zip(self._chain, after, strict=True):
-            stage.forward(n, following)
-        last = self._chain[-1]
-        assert isinstance(last, Linear)
+        last = self._forward(batch.x)
         shares = self._shares[:n] if batch.weight is None else batch.weight.numpy()
         last.slope_of_loss(batch.y.numpy(), shares)
         rates = Rates(batch.learning_rate, momentum, weight_decay)
-        for stage, following in zip(reversed(self._chain), reversed(after), strict=True):
+        for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(n, following, rates)
+
+    def outputs(self, x: Tensor) -> Float32:
+        """Logits [examples, classes] of at most a batch."""
+        last = self._forward(x)
+        return last.y[: len(x) * last.outputs].reshape(len(x), last.outputs)
+
+    def _forward(self, x: Tensor) -> Linear:
+        self._place(x)
+        for stage, following in zip(self._chain, self._after, strict=True):
+            stage.forward(len(x), following)
+        last = self._chain[-1]
+        assert isinstance(last, Linear)
+        return last
 
     def _place(self, x: Tensor) -> None:
         first = self._chain[0]
@@ -180,9 +207,7 @@ class Fast(General):
                         stage.put_edges(ScoreStep(scores[name], _flat(supernet.weights[name]), drop))
             plan.step(batch, momentum, weight_decay)
         if plan is not None:
-            for name, stage in plan.stages.items():
-                if isinstance(stage, Linear):
-                    stage.take(scores[name])
+            plan.take(scores)
         return scores
 
     def fit(
@@ -201,26 +226,28 @@ class Fast(General):
         for batch in batches:
             if plan is None:
                 plan = self._plan(batch)
-                for name, stage in plan.stages.items():
-                    weights = _flat(trained[name])
-                    anchor = _flat(toward[name]) if toward is not None and pull else None
-                    if isinstance(stage, Linear):
-                        stage.put_weights(weights, anchor, pull)
-                    else:
-                        stage.put_edges(WeightStep(weights, weights if anchor is None else anchor, pull))
+                plan.put_weights(trained, toward, pull)
             plan.step(batch, momentum, weight_decay)
         if plan is not None:
-            for name, stage in plan.stages.items():
-                if isinstance(stage, Linear):
-                    stage.take(_flat(trained[name]))
+            plan.take({name: _flat(weight) for name, weight in trained.items()})
         return trained
 
+    def outputs(self, params: Params, x: Tensor) -> Tensor:
+        """Logits, example by example the same however many there are."""
+        plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
+        plan.put_weights({name: weight.contiguous() for name, weight in params.items()})
+        starts = range(0, max(1, len(x)), SCORED_TOGETHER)
+        return torch.from_numpy(np.concatenate([plan.outputs(x[at : at + SCORED_TOGETHER]).copy() for at in starts]))
+
     def _plan(self, batch: Batch) -> Plan:
+        return self._plan_for("training", batch.x.shape[1:], len(batch.y))
+
+    def _plan_for(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
         """This thread's plan for such batches; its buffers are used again, because fresh memory is slow."""
-        shape, size = tuple(batch.x.shape[1:]), len(batch.y)
-        plan: Plan | None = getattr(self._own, "plan", None)
-        if plan is None or plan.input != shape or plan.batch < size:
-            plan = self._own.plan = Plan(self._blocks, shape, size)
+        plans: dict[str, Plan] = self._own.__dict__.setdefault("plans", {})
+        plan = plans.get(purpose)
+        if plan is None or plan.input != tuple(shape) or plan.batch < batch:
+            plan = plans[purpose] = Plan(self._blocks, tuple(shape), batch)
         return plan
 
     def _signs_of(self, block: Block, supernet: Supernet) -> Signs | None:

@@ -1,0 +1,73 @@
+"""Timings that say how sure they are: a median of repeats, with the spread."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing measured several times."""
+
+    what: str
+    unit: str
+    values: tuple[float, ...]
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "what": self.what,
+            "unit": self.unit,
+            "median": self.median,
+            "low": min(self.values),
+            "high": max(self.values),
+            "repeats": len(self.values),
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio that was set out to be reached."""
+
+    figure: Figure
+    at_least: float
+    aim: float
+    smaller_is_better: bool = False
+
+    @property
+    def verdict(self) -> str:
+        value, sign = self.figure.median, -1 if self.smaller_is_better else 1
+        if sign * value >= sign * self.aim:
+            return "aim reached"
+        return "reached" if sign * value >= sign * self.at_least else "NOT reached"
+
+    def to_json(self) -> dict[str, object]:
+        return {**self.figure.to_json(), "at_least": self.at_least, "aim": self.aim, "verdict": self.verdict}
+
+
+def seconds(work: Callable[[], object], repeats: int = 1) -> list[float]:
+    """How long the work takes, each time it is done; the collector of garbage waits meanwhile."""
+    found = []
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            start = time.perf_counter()
+            work()
+            found.append(time.perf_counter() - start)
+    finally:
+        if enabled:
+            gc.enable()
+    return found
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
+    """Ratios of what was measured side by side, so that a slow moment of the machine touches both."""
+    return tuple(a / b for a, b in zip(above, below, strict=True))

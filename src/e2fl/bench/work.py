@@ -1,0 +1,94 @@
+"""The work that is timed: images like digits, dealt out to any number of clients, and the networks that learn them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from torch import nn
+
+from e2fl.data.fair_mnist_rotate import SIZES, scaled
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Roll
+from e2fl.data.mnist import SCALE, SHIFT
+from e2fl.models import Model, lenet, mlp
+from e2fl.randomness import stream
+
+POOL = 4000  # different images there are
+
+
+@dataclass(frozen=True)
+class Strokes(FederatedData):
+    """Made-up pen strokes on a dark ground, in the sizes of FairMNISTRotate; nothing is downloaded."""
+
+    clients: int = 1000
+    samples: int = 233  # of each client
+    tests: int = 10_000  # images everybody is tested on
+    seed: int = 0
+
+    name = "strokes"
+    classes = 10
+    shape = (1, 28, 28)
+
+    @cached_property
+    def roll(self) -> Roll:  # type: ignore[override]  # known only when the number of clients is
+        sizes = scaled(SIZES, self.clients)
+        return Roll(dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes))
+
+    def client(self, number: ClientId) -> Client:
+        rows = stream(self.seed, "strokes of a client", number).integers(POOL, size=self.samples)
+        return Client(number, self._take(rows), self._test, self.roll.declared[number])
+
+    @cached_property
+    def _test(self) -> Examples:
+        return self._take(stream(self.seed, "strokes to test").integers(POOL, size=self.tests))
+
+    def _take(self, rows: NDArray[np.int64]) -> Examples:
+        images, labels = self.pool
+        return Examples(images[rows], labels[rows], None, SCALE, SHIFT)
+
+    @cached_property
+    def pool(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """All different images [n, 1, 28, 28], and what each is called."""
+        return strokes(POOL, self.seed)
+
+
+def strokes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images of one bent line each; about a fifth of the pixels is lit, as in MNIST."""
+    rng = stream(seed, "strokes")
+    labels = rng.integers(10, size=count)
+    steps = np.arange(24)
+    turn = rng.uniform(-0.25, 0.25, (count, 1)) + (labels[:, None] - 4.5) / 20
+    angle = rng.uniform(0, 2 * np.pi, (count, 1)) + turn * steps
+    path = np.stack([np.cos(angle), np.sin(angle)]).cumsum(axis=2)  # [2, count, steps]
+    path -= (path.max(axis=2, keepdims=True) + path.min(axis=2, keepdims=True)) / 2
+    row, column = np.clip(np.rint(path + 13.5), 4, 23).astype(np.int64)
+    images = np.zeros((count, 28, 28), np.float32)
+    images[np.arange(count)[:, None], row, column] = 1
+    images = gaussian_filter(images, (0, 1, 1)) * 6
+    return (np.clip(images, 0, 1) * 255).astype(np.uint8)[:, None], labels
+
+
+def paper_lenet() -> Model:
+    """The network of the paper: 1,625,632 edges."""
+    return Model(lenet((1, 28, 28), 10))
+
+
+def logistic() -> Model:
+    """Logistic regression on the pixels."""
+    return Model(mlp((1, 28, 28), 10, hidden=()))
+
+
+def flops_of_an_example(network: nn.Module, height: int = 28, width: int = 28) -> int:
+    """Multiplications and additions of one forward and backward pass, counting every edge wherever it is used.
+
+    For convolutions that keep the size of their input.  The first layer needs no gradient of its input.
+    """
+    total = 0
+    first = True
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            uses = height * width if isinstance(module, nn.Conv2d) else 1
+            total += 2 * module.weight.numel() * uses * (2 if first else 3)
+            first = False
+    return total
