@@ -161,6 +161,8 @@ def test_e2fl_votes_for_each_sex_and_serves_each_row_with_the_model_of_its_own(r
         assert found.summary["groups"][name]["accuracy"] == pytest.approx(tally.accuracy)
     everybody = learner.tally(learner.weights_of(masks["global"]), test)
     assert found.summary["views"]["global"]["user"]["mean"] == pytest.approx(everybody.accuracy)
+    women_for_all = learner.tally(learner.weights_of(masks["group0"]), test)
+    assert found.summary["views"]["as_group0"]["user"]["mean"] == pytest.approx(women_for_all.accuracy)
     # Two ballots of each of five clients went up, one invitation of each came down.
     assert found.summary["bytes"]["up_per_client_round"] > 1.9 * found.summary["bytes"]["down_per_client_round"]
 
@@ -182,7 +184,7 @@ def test_clients_of_one_sex_vote_for_that_sex_only(real_data):
 def test_the_table_of_a_run_shows_the_differences_between_women_and_men(real_data):
     summary = run_experiment(small({"name": "e2fl"}, dir=str(real_data))).summary
     shown = protected([summary, {**summary, "protected": {**summary["protected"], "eod": None}}])
-    assert [line.split()[0] for line in shown.splitlines()] == ["algorithm", shown.splitlines()[1], "e2fl", "e2fl"]
+    assert [line.split()[0] for line in shown.splitlines()] == ["algorithm", shown.splitlines()[1], *["e2fl"] * 4]
     assert shown.splitlines()[2].split()[2] == "-"  # undefined in one of the runs
     assert f"{summary['protected']['di']:+.4f}" in shown
     assert protected([{"label": "fedavg"}]) == ""

@@ -239,7 +239,11 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         declared = self.grouping.declared(Roll({client.id: client.group})).get(client.id)
         if declared in masks:
             return Uses({"group": Use(masks[declared]), "global": overall}, declared)
-        return Uses({"group": Use(message.overall, by_group=masks), "global": overall})
+        views = {"group": Use(message.overall, by_group=masks), "global": overall}
+        if len(masks) == 2 and client.test.group is not None:
+            # Two groups inside a client, such as women and men: what if one group's model served everybody?
+            views |= {f"as_group{group}": Use(mask) for group, mask in masks.items()}
+        return Uses(views)
 
     def welcome(self, state: Rankings, client: Client, learner: Learner) -> Uses:
         if self._is_late(state, client.id):
