@@ -266,6 +266,16 @@ def test_foreign_names_are_escaped_everywhere(tmp_path):
     assert evil not in (tmp_path / "files" / "group-accuracy.svg").read_text()
 
 
+def test_names_of_files_are_escaped_too(tmp_path):
+    for name, better in (("<i>one", 0), ("<i>two", 5)):
+        rows = "\n".join(f"c{n},g{n % 2},{60 + n + better}" for n in range(10))
+        (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
+    report_scores([tmp_path / "<i>one.csv", tmp_path / "<i>two.csv"], tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text()
+    assert "beaten by &lt;i&gt;two" in text
+    assert "<i>" not in text.split("<script", 1)[0]
+
+
 def test_tables_can_be_compared(tmp_path):
     for name, shift in (("ours", 0), ("theirs", 5)):
         rows = "\n".join(f"c{n},g{n % 2},{60 + n + shift * (n % 2)}" for n in range(10))

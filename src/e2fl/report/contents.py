@@ -42,7 +42,7 @@ def main_table(study: Study) -> Table:
     noise = f" Mean ± half of the 95 % interval over {seeds} seeds." if seeds > 1 else ""
     if seeds == 1 and study.source == "runs":
         noise = " One run each: no interval can be given."
-    if len(study.contenders) > 1 and study.source == "runs":
+    if len(study.contenders) > 1:
         noise += " Bold: the best of a column; whether it is beyond noise, the differences say."
     unit = "Accuracies in percent, variances in percent points squared."
     title = "Accuracy and its spread" + (" after the last round" if study.source == "runs" else "")
