@@ -1,6 +1,7 @@
 """Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 import sys
+import time
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
@@ -10,6 +11,7 @@ from e2fl.history import Json
 from e2fl.runner import Watcher
 
 WARNINGS_SHOWN = 5
+PATIENCE = 2.0  # seconds until a silent start looks like a hang
 
 
 class Progress(Watcher):
@@ -21,6 +23,18 @@ class Progress(Watcher):
         self.label = ""
         self.last = 0
         self.warned = 0
+        self.compiling_since: float | None = None
+        self.told_of_compiling = False
+
+    def compiling(self, part: str) -> None:
+        now = time.monotonic()
+        self.compiling_since = self.compiling_since or now
+        if now - self.compiling_since > PATIENCE:
+            # From the cache it takes a moment; only real compiling is worth a word.
+            if not self.told_of_compiling:
+                self._say("compiling the training loops for this machine; the next start finds them ready")
+            self.told_of_compiling = True
+            self._say(f"  compiling {part}")
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = experiment.label, last

@@ -15,6 +15,7 @@ from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
 from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
+from e2fl.learning.fast import make_ready
 from e2fl.memory import Memories
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Traffic, run
@@ -25,6 +26,9 @@ from e2fl.version import __version__, environment
 
 class Watcher:
     """Is told how a run goes; does nothing with it. The command line has one that draws a bar."""
+
+    def compiling(self, part: str) -> None:
+        """A part of the training loops is about to be compiled, or loaded from the cache."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """A run starts, or goes on, with round `first`."""
@@ -60,6 +64,10 @@ class Watchers(Watcher):
     def end(self) -> None:
         for watcher in self.watchers:
             watcher.end()
+
+    def compiling(self, part: str) -> None:
+        for watcher in self.watchers:
+            watcher.compiling(part)
 
 
 class Runtime(Federation, Protocol):
@@ -121,6 +129,7 @@ def run_experiment(
         if folder.finished():
             return read_run(folder.path)
     data = data or experiment.build_data()
+    make_ready(watcher.compiling)
     return _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data)).run(resume)
 
 

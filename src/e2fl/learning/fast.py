@@ -299,6 +299,16 @@ def warm(tell: Callable[[str], None]) -> None:
     engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
 
 
+_ready = threading.Event()
+
+
+def make_ready(tell: Callable[[str], None]) -> None:
+    """Compile everything before it is needed, once in a process."""
+    if not _ready.is_set():
+        warm(tell)
+        _ready.set()
+
+
 def engine_for(model: Model, device: str = "cpu") -> General:
     """The fastest engine that takes this network on this device."""
     blocks = blocks_of(model.network)
