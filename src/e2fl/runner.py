@@ -129,7 +129,8 @@ def run_experiment(
         if folder.finished():
             return read_run(folder.path)
     data = data or experiment.build_data()
-    make_ready(watcher.compiling)
+    if federate is None:  # elsewhere, whoever trains compiles
+        make_ready(watcher.compiling)
     return _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data)).run(resume)
 
 

@@ -99,7 +99,6 @@ def _tally(counts: tuple[int, ...], loss: float) -> Tally:
     tally = Tally(n, correct, loss, true_positive, false_positive, false_negative)
     if not (
         n >= 1
-        and correct <= n
         and min(counts) >= 0
         and true_positive <= correct
         and false_positive + false_negative <= n - correct
