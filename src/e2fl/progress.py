@@ -1,6 +1,7 @@
 """Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 import sys
+import time
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
@@ -10,6 +11,7 @@ from e2fl.history import Json
 from e2fl.runner import Watcher
 
 WARNINGS_SHOWN = 5
+PATIENCE = 1.5  # seconds
 
 
 class Progress(Watcher):
@@ -21,6 +23,14 @@ class Progress(Watcher):
         self.label = ""
         self.last = 0
         self.warned = 0
+        self.preparing = 0.0
+
+    def prepare(self, what: str) -> None:
+        now = time.monotonic()
+        self.preparing = self.preparing or now
+        # Loading what was compiled before takes less than a second, and nobody need hear of it.
+        if now - self.preparing > PATIENCE:
+            self._say(f"compiling for this machine, which happens once: {what}")
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = experiment.label, last

@@ -22,6 +22,9 @@ from e2fl.version import __version__, environment
 class Watcher:
     """Is told how a run goes; does nothing with it. The command line has one that draws a bar."""
 
+    def prepare(self, what: str) -> None:
+        """A part of the program is about to be compiled, or loaded if that was done before."""
+
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """A run starts, or goes on, with round `first`."""
 
@@ -117,6 +120,7 @@ class _Runner:
         if self.folder is not None and not resume:
             self.folder.write("config.toml", experiment.to_toml())
             self.folder.write_history([])
+        self.federation.learner.engine.warm(self.watcher.prepare)
         latest = resumed = self._restore() if resume else None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         first = self.algorithm.first_round if latest is None else latest.number + 1

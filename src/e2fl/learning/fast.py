@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning import kernels
 from e2fl.learning.general import Batch, General
 from e2fl.learning.kernels import ScoreStep, WeightStep
 from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
@@ -180,6 +179,29 @@ class Fast(General):
         self._own = threading.local()
         self._signs: dict[str, tuple[Tensor, Signs | None]] = {}
 
+    def warm(self, tell: Callable[[str], None]) -> None:
+        """Compile all loops, or load them from the cache; `tell` hears the name of each part before its turn.
+
+        The loops do not depend on a network's sizes, so a tiny one stands for all.
+        """
+        super().warm(tell)
+        network = nn.Sequential(
+            nn.Conv2d(1, 1, 1, bias=False),
+            nn.Conv2d(1, 1, 1, bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(1),
+            nn.Flatten(),
+            nn.Linear(1, 1, bias=False),
+        )
+        model = Model(network)
+        supernet = model.supernet(0)
+        engine = engine_for(model)
+        work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
+        tell("training of scores")
+        engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0)
+        tell("training of weights")
+        engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
+
     def fit_scores(
         self,
         supernet: Supernet,
@@ -273,30 +295,6 @@ def _flat(weight: Tensor) -> Float32:
     """The same memory as an array of one dimension."""
     flat: Float32 = weight.numpy().reshape(-1)
     return flat
-
-
-def warm(tell: Callable[[str], None]) -> None:
-    """Compile everything, or load it from the cache; `tell` hears the name of each part before its turn.
-
-    The loops do not depend on a network's sizes, so a tiny one stands for all.
-    """
-    kernels.warm(tell)
-    network = nn.Sequential(
-        nn.Conv2d(1, 1, 1, bias=False),
-        nn.Conv2d(1, 1, 1, bias=False),
-        nn.ReLU(),
-        nn.MaxPool2d(1),
-        nn.Flatten(),
-        nn.Linear(1, 1, bias=False),
-    )
-    model = Model(network)
-    supernet = model.supernet(0)
-    engine = engine_for(model)
-    work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
-    tell("fit_scores")
-    engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0)
-    tell("fit")
-    engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
 
 
 def engine_for(model: Model, device: str = "cpu") -> General:
