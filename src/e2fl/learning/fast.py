@@ -112,6 +112,7 @@ class Plan:
             self.stages[block.name] = stage
         self._chain: list[Convolution | Linear] = list(self.stages.values())
         self._after: list[Stage | None] = [*self._chain[1:], None]
+        self._inputs = self._view_of_inputs()
         self._shares: Float32 = np.ones(batch, np.float32)
 
     def put_weights(self, params: Params, toward: Params | None = None, pull: float = 0.0) -> None:
@@ -132,22 +133,22 @@ class Plan:
 
     def step(self, batch: Batch, momentum: float, weight_decay: float) -> None:
         """One step on all layers."""
-        n = len(batch.y)
+        x, y = batch.x.numpy(), batch.y.numpy()
+        n = len(y)
         if n > self.batch:
             raise ValueError(f"a batch of {n} after a first one of {self.batch}: the first must be the largest")
-        last = self._forward(batch.x)
-        shares = self._shares[:n] if batch.weight is None else batch.weight.numpy()
-        last.slope_of_loss(batch.y.numpy(), shares)
+        last = self._forward(x)
+        last.slope_of_loss(y, self._shares[:n] if batch.weight is None else batch.weight.numpy())
         rates = Rates(batch.learning_rate, momentum, weight_decay)
         for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(n, following, rates)
 
-    def outputs(self, x: Tensor) -> Float32:
+    def outputs(self, x: Float32) -> Float32:
         """Logits [examples, classes] of at most a batch."""
         last = self._forward(x)
         return last.y[: len(x) * last.outputs].reshape(len(x), last.outputs)
 
-    def _forward(self, x: Tensor) -> Linear:
+    def _forward(self, x: Float32) -> Linear:
         self._place(x)
         for stage, following in zip(self._chain, self._after, strict=True):
             stage.forward(len(x), following)
@@ -155,19 +156,17 @@ class Plan:
         assert isinstance(last, Linear)
         return last
 
-    def _place(self, x: Tensor) -> None:
+    def _place(self, x: Float32) -> None:
+        self._inputs[: len(x)] = x.reshape(len(x), *self._inputs.shape[1:])
+
+    def _view_of_inputs(self) -> Float32:
+        """The place of a batch inside the first stage's buffer."""
         first = self._chain[0]
         if isinstance(first, Linear):
-            rows = first.x.reshape(self.batch, first.stride)
-            rows[: len(x), : first.inputs] = x.reshape(len(x), -1).numpy()
-            return
+            return first.x.reshape(self.batch, first.stride)[:, : first.inputs]
         by_example, _, by_row, by_column, start = first.strides
-        images = np.lib.stride_tricks.as_strided(
-            first.x[start:],
-            (len(x), *self.input),
-            tuple(4 * stride for stride in (by_example, 1, by_row, by_column)),
-        )
-        images[:] = x.numpy()
+        strides = tuple(4 * stride for stride in (by_example, 1, by_row, by_column))
+        return np.lib.stride_tricks.as_strided(first.x[start:], (self.batch, *self.input), strides)
 
 
 class Fast(General):
@@ -258,8 +257,9 @@ class Fast(General):
         """Logits, example by example the same however many there are."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights({name: weight.contiguous() for name, weight in params.items()})
-        starts = range(0, max(1, len(x)), SCORED_TOGETHER)
-        return torch.from_numpy(np.concatenate([plan.outputs(x[at : at + SCORED_TOGETHER]).copy() for at in starts]))
+        images = x.numpy()
+        parts = (images[at : at + SCORED_TOGETHER] for at in range(0, max(1, len(images)), SCORED_TOGETHER))
+        return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
 
     def _plan(self, batch: Batch) -> Plan:
         return self._plan_for("training", batch.x.shape[1:], len(batch.y))
