@@ -11,7 +11,7 @@ from e2fl.history import Json
 from e2fl.runner import Watcher
 
 WARNINGS_SHOWN = 5
-PATIENCE = 2.0  # seconds until a silent start looks like a hang
+PATIENCE = 1.5  # seconds
 
 
 class Progress(Watcher):
@@ -23,18 +23,14 @@ class Progress(Watcher):
         self.label = ""
         self.last = 0
         self.warned = 0
-        self.compiling_since: float | None = None
-        self.told_of_compiling = False
+        self.preparing = 0.0
 
-    def compiling(self, part: str) -> None:
+    def prepare(self, what: str) -> None:
         now = time.monotonic()
-        self.compiling_since = self.compiling_since or now
-        if now - self.compiling_since > PATIENCE:
-            # From the cache it takes a moment; only real compiling is worth a word.
-            if not self.told_of_compiling:
-                self._say("compiling the training loops for this machine; the next start finds them ready")
-            self.told_of_compiling = True
-            self._say(f"  compiling {part}")
+        self.preparing = self.preparing or now
+        # Loading what was compiled before takes less than a second, and nobody need hear of it.
+        if now - self.preparing > PATIENCE:
+            self._say(f"compiling for this machine, which happens once: {what}")
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = experiment.label, last

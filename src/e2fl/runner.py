@@ -15,7 +15,6 @@ from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
 from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
-from e2fl.learning.fast import make_ready
 from e2fl.memory import Memories
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Traffic, run
@@ -27,8 +26,8 @@ from e2fl.version import __version__, environment
 class Watcher:
     """Is told how a run goes; does nothing with it. The command line has one that draws a bar."""
 
-    def compiling(self, part: str) -> None:
-        """A part of the training loops is about to be compiled, or loaded from the cache."""
+    def prepare(self, what: str) -> None:
+        """A part of the program is about to be compiled, or loaded if that was done before."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """A run starts, or goes on, with round `first`."""
@@ -49,6 +48,10 @@ class Watchers(Watcher):
     def __init__(self, *watchers: Watcher):
         self.watchers = watchers
 
+    def prepare(self, what: str) -> None:
+        for watcher in self.watchers:
+            watcher.prepare(what)
+
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         for watcher in self.watchers:
             watcher.begin(experiment, first, last)
@@ -64,10 +67,6 @@ class Watchers(Watcher):
     def end(self) -> None:
         for watcher in self.watchers:
             watcher.end()
-
-    def compiling(self, part: str) -> None:
-        for watcher in self.watchers:
-            watcher.compiling(part)
 
 
 class Runtime(Federation, Protocol):
@@ -129,22 +128,22 @@ def run_experiment(
         if folder.finished():
             return read_run(folder.path)
     data = data or experiment.build_data()
-    if federate is None:  # elsewhere, whoever trains compiles
-        make_ready(watcher.compiling)
-    return _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data)).run(resume)
+    return _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data, watcher)).run(resume)
 
 
-def _simulate(experiment: Experiment, data: FederatedData) -> Federate:
+def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
         if algorithm.clients_per_round > len(data.roll):
             raise ConfigError(
                 f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
                 f"but there are only {len(data.roll)} clients"
             )
+        learner = experiment.build_learner(model)
+        learner.engine.warm(watcher.prepare)
         return Simulated(
             data,
             algorithm,
-            experiment.build_learner(model),
+            learner,
             threads=experiment.threads,
             memories=Memories(folder.memories if folder else None),
         )

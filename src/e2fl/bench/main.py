@@ -15,7 +15,6 @@ import torch
 from e2fl.bench import engine, federation
 from e2fl.bench.figures import Figure, Goal
 from e2fl.bench.peers import peers as measure_peers
-from e2fl.learning import fast
 from e2fl.version import __version__
 
 Results = tuple[list[Figure], list[Goal]]
@@ -29,7 +28,7 @@ def bench(*, json: bool = False, peers: bool = False, quick: bool = False) -> in
     began = time.perf_counter()
     _say("compiling, or loading what was compiled before ...")
     start = time.perf_counter()
-    fast.warm(lambda _: None)
+    engine.paper_learner().engine.warm(lambda _: None)
     warm = Figure("compiling, or loading from the cache", "s", (time.perf_counter() - start,))
     parts: dict[str, Callable[[], Results]] = {
         "local training": lambda: engine.training(quick),

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning import kernels
 from e2fl.learning.general import Batch, General
 from e2fl.learning.kernels import ScoreStep, WeightStep
 from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
@@ -113,6 +112,7 @@ class Plan:
             self.stages[block.name] = stage
         self._chain: list[Convolution | Linear] = list(self.stages.values())
         self._after: list[Stage | None] = [*self._chain[1:], None]
+        self._inputs = self._view_of_inputs()
         self._shares: Float32 = np.ones(batch, np.float32)
 
     def put_weights(self, params: Params, toward: Params | None = None, pull: float = 0.0) -> None:
@@ -133,22 +133,22 @@ class Plan:
 
     def step(self, batch: Batch, momentum: float, weight_decay: float) -> None:
         """One step on all layers."""
-        n = len(batch.y)
+        x, y = batch.x.numpy(), batch.y.numpy()
+        n = len(y)
         if n > self.batch:
             raise ValueError(f"a batch of {n} after a first one of {self.batch}: the first must be the largest")
-        last = self._forward(batch.x)
-        shares = self._shares[:n] if batch.weight is None else batch.weight.numpy()
-        last.slope_of_loss(batch.y.numpy(), shares)
+        last = self._forward(x)
+        last.slope_of_loss(y, self._shares[:n] if batch.weight is None else batch.weight.numpy())
         rates = Rates(batch.learning_rate, momentum, weight_decay)
         for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(n, following, rates)
 
-    def outputs(self, x: Tensor) -> Float32:
+    def outputs(self, x: Float32) -> Float32:
         """Logits [examples, classes] of at most a batch."""
         last = self._forward(x)
         return last.y[: len(x) * last.outputs].reshape(len(x), last.outputs)
 
-    def _forward(self, x: Tensor) -> Linear:
+    def _forward(self, x: Float32) -> Linear:
         self._place(x)
         for stage, following in zip(self._chain, self._after, strict=True):
             stage.forward(len(x), following)
@@ -156,19 +156,17 @@ class Plan:
         assert isinstance(last, Linear)
         return last
 
-    def _place(self, x: Tensor) -> None:
+    def _place(self, x: Float32) -> None:
+        self._inputs[: len(x)] = x.reshape(len(x), *self._inputs.shape[1:])
+
+    def _view_of_inputs(self) -> Float32:
+        """The place of a batch inside the first stage's buffer."""
         first = self._chain[0]
         if isinstance(first, Linear):
-            rows = first.x.reshape(self.batch, first.stride)
-            rows[: len(x), : first.inputs] = x.reshape(len(x), -1).numpy()
-            return
+            return first.x.reshape(self.batch, first.stride)[:, : first.inputs]
         by_example, _, by_row, by_column, start = first.strides
-        images = np.lib.stride_tricks.as_strided(
-            first.x[start:],
-            (len(x), *self.input),
-            tuple(4 * stride for stride in (by_example, 1, by_row, by_column)),
-        )
-        images[:] = x.numpy()
+        strides = tuple(4 * stride for stride in (by_example, 1, by_row, by_column))
+        return np.lib.stride_tricks.as_strided(first.x[start:], (self.batch, *self.input), strides)
 
 
 class Fast(General):
@@ -179,6 +177,29 @@ class Fast(General):
         self._blocks = blocks
         self._own = threading.local()
         self._signs: dict[str, tuple[Tensor, Signs | None]] = {}
+
+    def warm(self, tell: Callable[[str], None]) -> None:
+        """Compile all loops, or load them from the cache; `tell` hears the name of each part before its turn.
+
+        The loops do not depend on a network's sizes, so a tiny one stands for all.
+        """
+        super().warm(tell)
+        network = nn.Sequential(
+            nn.Conv2d(1, 1, 1, bias=False),
+            nn.Conv2d(1, 1, 1, bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(1),
+            nn.Flatten(),
+            nn.Linear(1, 1, bias=False),
+        )
+        model = Model(network)
+        supernet = model.supernet(0)
+        engine = engine_for(model)
+        work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
+        tell("training of scores")
+        engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0)
+        tell("training of weights")
+        engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
 
     def fit_scores(
         self,
@@ -236,8 +257,9 @@ class Fast(General):
         """Logits, example by example the same however many there are."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights({name: weight.contiguous() for name, weight in params.items()})
-        starts = range(0, max(1, len(x)), SCORED_TOGETHER)
-        return torch.from_numpy(np.concatenate([plan.outputs(x[at : at + SCORED_TOGETHER]).copy() for at in starts]))
+        images = x.numpy()
+        parts = (images[at : at + SCORED_TOGETHER] for at in range(0, max(1, len(images)), SCORED_TOGETHER))
+        return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
 
     def _plan(self, batch: Batch) -> Plan:
         return self._plan_for("training", batch.x.shape[1:], len(batch.y))
@@ -273,40 +295,6 @@ def _flat(weight: Tensor) -> Float32:
     """The same memory as an array of one dimension."""
     flat: Float32 = weight.numpy().reshape(-1)
     return flat
-
-
-def warm(tell: Callable[[str], None]) -> None:
-    """Compile everything, or load it from the cache; `tell` hears the name of each part before its turn.
-
-    The loops do not depend on a network's sizes, so a tiny one stands for all.
-    """
-    kernels.warm(tell)
-    network = nn.Sequential(
-        nn.Conv2d(1, 1, 1, bias=False),
-        nn.Conv2d(1, 1, 1, bias=False),
-        nn.ReLU(),
-        nn.MaxPool2d(1),
-        nn.Flatten(),
-        nn.Linear(1, 1, bias=False),
-    )
-    model = Model(network)
-    supernet = model.supernet(0)
-    engine = engine_for(model)
-    work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
-    tell("fit_scores")
-    engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0)
-    tell("fit")
-    engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
-
-
-_ready = threading.Event()
-
-
-def make_ready(tell: Callable[[str], None]) -> None:
-    """Compile everything before it is needed, once in a process."""
-    if not _ready.is_set():
-        warm(tell)
-        _ready.set()
 
 
 def engine_for(model: Model, device: str = "cpu") -> General:

@@ -1,6 +1,6 @@
 """Local steps for any network, by plain automatic differentiation."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -27,6 +27,10 @@ class General:
     def __init__(self, model: Model, device: str = "cpu"):
         self.model = model
         self.device = torch.device(device)
+
+    def warm(self, tell: Callable[[str], None]) -> None:
+        """Compile what is compiled, or load it from the cache; `tell` hears the name of each part before its turn."""
+        kernels.warm(tell)
 
     def fit_scores(
         self,

@@ -306,7 +306,7 @@ class Linear:
     def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
         if after is not None:
             linear.hand_back(after.x, after.dx, self.delta, batch, self.outputs, after.strides[0], self.relu)
-        rate, momentum, decay = (np.float32(value) for value in rates)
+        rate, momentum, decay = np.float32(rates[0]), np.float32(rates[1]), np.float32(rates[2])
         sizes = (batch, self.stride, self.outputs, not self.first)
         if self._signs is None:
             linear.backward_weights(

@@ -1,0 +1,84 @@
+"""The benchmark: its figures, its made-up work, and that it runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from e2fl.bench import federation, peers
+from e2fl.bench.figures import Figure, Goal, ratios, seconds
+from e2fl.bench.main import describe_machine
+from e2fl.bench.work import Strokes, flops_of_an_example, logistic, paper_lenet, strokes
+from e2fl.cli import main
+
+
+def test_a_figure_says_its_median_and_spread() -> None:
+    found = Figure("a step", "ms", (3.0, 1.0, 2.0)).to_json()
+    assert (found["median"], found["low"], found["high"], found["repeats"]) == (2.0, 1.0, 3.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "smaller", "verdict"),
+    [
+        (70, False, "aim reached"),
+        (40, False, "reached"),
+        (20, False, "NOT reached"),
+        (0.9, True, "aim reached"),
+        (35, True, "reached"),
+        (90, True, "NOT reached"),
+    ],
+)
+def test_a_goal_says_whether_it_was_reached(value: float, smaller: bool, verdict: str) -> None:
+    at_least, aim = (50, 30) if smaller else (30, 60)
+    assert Goal(Figure("it", "x", (value,)), at_least, aim, smaller).verdict == verdict
+
+
+def test_ratios_are_taken_side_by_side() -> None:
+    assert ratios([10.0, 40.0], [5.0, 10.0]) == (2.0, 4.0)
+    assert len(seconds(lambda: None, 3)) == 3
+
+
+def test_arithmetic_of_the_papers_network() -> None:
+    # conv1: 288 edges at 784 places, forward and weights; conv2: 18,432 at 784, fc1 and fc2 once, all three passes.
+    expected = 2 * (288 * 784 * 2 + 18_432 * 784 * 3 + (1_605_632 + 1_280) * 3)
+    assert flops_of_an_example(paper_lenet().network) == expected
+
+
+def test_strokes_look_like_digits_on_a_dark_ground() -> None:
+    images, labels = strokes(50, 0)
+    assert images.shape == (50, 1, 28, 28)
+    assert set(labels.tolist()) <= set(range(10))
+    assert 0.1 < (images > 0).mean() < 0.35
+    assert (images[:, :, 0] == 0).all()
+
+
+def test_clients_are_made_when_asked_for_and_always_alike() -> None:
+    data = Strokes(clients=100_000, samples=5)
+    assert len(data.roll) == 100_000
+    np.testing.assert_array_equal(data.client(99_999).train.x, data.client(99_999).train.x)
+
+
+def test_rounds_can_be_timed() -> None:
+    found = federation.timed(
+        federation.FedAvg(clients_per_round=3), Strokes(clients=20, samples=20), logistic(), federation.LOGISTIC, 2
+    )
+    assert len(found) == 2
+    assert min(found) > 0
+
+
+def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(peers.NEEDED, "pfl", ("no_such_package",))
+    monkeypatch.delenv(peers.PYTHON, raising=False)
+    task = peers._task("logistic", federation.LOGISTIC, clients_per_round=2, samples=10, rounds=1)
+    assert "no_such_package" in str(peers._run("pfl", task))
+
+
+def test_the_machine_is_described() -> None:
+    assert {"processor", "cores", "torch", "numba"} <= describe_machine().keys()
+
+
+@pytest.mark.slow
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--json", "--quick"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {goal["verdict"] for goal in document["goals"]} <= {"aim reached", "reached", "NOT reached"}
