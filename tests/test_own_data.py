@@ -299,3 +299,17 @@ def test_half_a_parquet_file_is_refused(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
     with pytest.raises(DataError, match="not a whole Parquet file"):
         table(path=str(tmp_path / "t.parquet"), client="who", label="y")
+
+
+def test_one_central_test_set_serves_all_clients(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [
+        f"{who},{n},{n % 2},{'test' if who == 'server' else 'train'}" for who in ("a", "b", "server") for n in range(6)
+    ]
+    path.write_text("who,n,y,part\n" + "\n".join(lines) + "\n")
+    data = table(path=str(path), client="who", label="y", split="part", pooled_test=True)
+    assert [data.client_name(number) for number in data.roll.ids] == ["a", "b"]
+    assert len(data.client(0).train) == len(data.client(0).test) == 6
+    assert data.client(0).test is data.client(1).test
+    with pytest.raises(DataError, match="client 'a' has rows to train with but none to test with"):
+        table(path=str(path), client="who", label="y", split="part").roll  # noqa: B018

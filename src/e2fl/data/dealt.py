@@ -115,6 +115,6 @@ def share_out(
             newcomers.append(Share(owner.name, known, asked))
         else:
             shares.append(Share(owner.name, train, test))
-    if not shares:
+    if not shares and not left_out:
         raise DataError("no client has both rows to train and rows to test with")
     return shares, newcomers, left_out

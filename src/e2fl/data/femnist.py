@@ -67,6 +67,8 @@ class Femnist(DealtData):
         images = self.images
         found = owners(images.writer, images.split, dict(enumerate(images.names)))
         shares, newcomers, _ = share_out(found, test_share=TEST_SHARE, seed=self.seed, min_samples=self.min_samples)
+        if not shares:
+            raise DataError(f"{self.source}: no writer has images to train and to test with")
         # Whoever has few images goes first; of equals, the later one. The rest keep their order.
         by_size = sorted(shares, key=lambda share: -len(share.train) - len(share.test))
         kept = {share.name for share in by_size[: self.writers]}

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from e2fl.data.dealt import TEST, TRAIN, UNDECIDED, Deal, DealtData, Share, owners, share_out
 from e2fl.data.federated import Examples
-from e2fl.data.partition import Partitioner, deal
+from e2fl.data.partition import Partitioner, Rows, deal
 from e2fl.data.places import existing
 from e2fl.data.unpacking import load_npz
 from e2fl.errors import ConfigError, DataError
@@ -72,15 +72,15 @@ class OwnData(DealtData):
                 f"client '{left_out[0]}' has rows to train with but none to test with; "
                 "give it some, or test all clients on the same rows with pooled_test = true"
             )
-        if self.pooled_test and left_out:
-            shares += [share for share in _trainers(table, split, left_out) if len(share.train) >= self.min_samples]
+        if self.pooled_test:
+            shares += _trainers(table, split, left_out)
         inside = table.group is not None and any(
             len(np.unique(table.group[np.concatenate([share.train, share.test])])) > 1 for share in shares
         )
         if table.group is not None and not inside:
             shares = [_declared(share, table.group) for share in shares]
             newcomers = [_declared(share, table.group) for share in newcomers]
-        pooled = np.sort(np.concatenate([share.test for share in shares])) if self.pooled_test else None
+        pooled = _untrained(shares, len(table.y)) if self.pooled_test else None
         rows = Examples(table.x, table.y, table.group if inside or self.pooled_test else None)
         return Deal(rows, tuple(shares), tuple(newcomers), len(table.groups), pooled)
 
@@ -94,6 +94,14 @@ class OwnData(DealtData):
             "tested_on": "the same rows" if self.pooled_test else "own rows",
             **self.table.facts,
         }
+
+
+def _untrained(shares: Sequence[Share], count: int) -> Rows:
+    """The rows that nobody trains with: one test set for all."""
+    rows = np.setdiff1d(np.arange(count), np.concatenate([share.train for share in shares]))
+    if not len(rows):
+        raise DataError("all rows are for training; some must be there to test with")
+    return rows
 
 
 def _declared(share: Share, group: NDArray[np.int64]) -> Share:
