@@ -282,6 +282,9 @@ def test_tables_can_be_compared(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
     made = report_scores([tmp_path / "ours.csv", tmp_path / "theirs.csv"], tmp_path / "out.html")
     assert [c.label for c in made.contenders] == ["ours", "theirs"]
+    text = (tmp_path / "out.html").read_text()
+    assert "One table each cannot tell this from noise." in text
+    assert "--seeds" not in text.split("<main>")[0]
 
 
 def test_every_definition_is_in_the_handbook():

@@ -43,7 +43,9 @@ def main_table(study: Study) -> Table:
     if seeds == 1 and study.source == "runs":
         noise = " One run each: no interval can be given."
     if len(study.contenders) > 1:
-        noise += " Bold: the best of a column; whether it is beyond noise, the differences say."
+        noise += " Bold: the best of a column" + (
+            "; whether it is beyond noise, the differences say." if seeds > 1 else "."
+        )
     unit = "Accuracies in percent, variances in percent points squared."
     title = "Accuracy and its spread" + (" after the last round" if study.source == "runs" else "")
     return Table("main", title, columns, tuple(rows), unit + noise)
@@ -72,8 +74,12 @@ def difference_table(study: Study, subject: Contender) -> Table | None:
         columns.append(Column(key, "difference", head=head, definition=key.partition("/")[2], signed=True))
         if judged:
             columns.append(Column(f"{key}_noise", "judged", head=head, definition="interval"))
-    note = "Seed by seed, between runs with the same data and the same draws of clients. A lower variance is better."
-    note += "" if judged else " One seed: noise cannot be judged."
+    note = "A lower variance is better. "
+    if study.source == "table":
+        note += "One table each cannot tell a difference from noise."
+    else:
+        note += "Seed by seed, between runs with the same data and the same draws of clients."
+        note += "" if judged else " One seed: noise cannot be judged."
     return Table("differences", f"{subject.label} against the others", tuple(columns), tuple(rows), note)
 
 
