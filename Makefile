@@ -5,7 +5,7 @@ BIN := .venv/bin
 # requirements.lock pins every version; each target installs only the extras it needs.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test check format bench screenshot lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -27,6 +27,13 @@ format: .venv/ready-dev ## put the code in shape
 
 bench: .venv/ready-dev ## how fast this machine is, as ratios
 	$(BIN)/e2fl bench
+
+# REPORT is the page to take: that of the first demo, unless another is named.
+REPORT ?= runs/demo-compare-1/report.html
+screenshot: ## a picture of the page of the demo, for the README; needs chromium
+	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
+	  --disable-sync --no-first-run --hide-scrollbars --user-data-dir=$$(mktemp -d) --window-size=1000,1400 \
+	  --virtual-time-budget=20000 --screenshot=docs/report.png file://$(abspath $(REPORT))
 
 lock: ## pin the newest versions that fit pyproject.toml
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -185,12 +185,13 @@ def test_sending_nothing_is_no_merit():
 
 def test_differences_are_judged():
     first = contender("A", {"x": 90, "y": 80}, {"x": 91, "y": 81})
-    second = contender("B", {"x": 80, "y": 70}, {"x": 81, "y": 71})
+    second = contender("B", {"x": 80, "y": 70}, {"x": 82, "y": 70})
     table = difference_table(study(first, second), first)
     keys = [column.key for column in table.columns]
     assert table.rows[0][keys.index("user/mean")].value == pytest.approx(10.0)
-    assert table.rows[0][keys.index("user/mean_noise")].value == "beyond noise"
-    assert table.rows[0][keys.index("user/variance_noise")].value == "within noise"
+    assert table.rows[0][keys.index("user/mean_noise")].value == "beyond noise"  # 10 and 10
+    assert table.rows[0][keys.index("user/variance_noise")].value == "within noise"  # 0 and -11
+    assert difference_table(study(first, replace(first, label="C")), first).rows[0][2].value == "equal"
 
 
 def test_who_is_not_beaten_in_everything():
@@ -282,6 +283,9 @@ def test_tables_can_be_compared(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
     made = report_scores([tmp_path / "ours.csv", tmp_path / "theirs.csv"], tmp_path / "out.html")
     assert [c.label for c in made.contenders] == ["ours", "theirs"]
+    text = (tmp_path / "out.html").read_text()
+    assert "One table each cannot tell this from noise." in text
+    assert "--seeds" not in text.split("<main>")[0]
 
 
 def test_every_definition_is_in_the_handbook():

@@ -2,7 +2,7 @@
 
 import math
 
-from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, frame, lit, names, quantity, tip, tip_text
+from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, frame, lit, names, quantity, tip, tip_text, whole
 from e2fl.report.noise import interval
 from e2fl.report.paint import Paint
 from e2fl.report.study import Study
@@ -88,7 +88,7 @@ def sizes(study: Study, paint: Paint) -> Plot | None:
     if not values:
         return None
     tips = [tip_text("group", "group"), tip("clients", "clients", ",")]
-    axis = quantity("clients", "clients", 6, zero=True)
+    axis = whole(quantity("clients", "clients", 6, zero=True))
     layer: Spec = {
         "mark": {"type": "bar", "color": paint.accent},
         "encoding": {"x": names("group", len(shown)), "y": axis, "tooltip": tips},

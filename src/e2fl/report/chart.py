@@ -101,6 +101,11 @@ def quantity(field: str, title: str | None, ticks: int = 8, /, **scale: Any) -> 
     }
 
 
+def whole(axis: Spec) -> Spec:
+    """The same axis for things that are counted: no ticks between whole numbers."""
+    return axis | {"axis": axis["axis"] | {"tickMinStep": 1, "format": ",d"}}
+
+
 def names(field: str, count: int, title: str | None = None) -> Spec:
     """An axis of so many names, in the order of the data; turned where there are many."""
     angle = 0 if count <= 14 else -50

@@ -25,7 +25,8 @@ SHOWN = 200  # rows of a long table that the page shows
 def main_table(study: Study) -> Table:
     """The table of the paper: clients, groups, bytes; the best cell of each column marked."""
     used = [measure for measure in MEASURES if any(c.by_seed(measure.key) for c in study.contenders)]
-    best = {measure.key: _best(study.contenders, measure) for measure in used}
+    digits = {measure.key: _digits(study.contenders, measure) for measure in used}
+    best = {measure.key: _best(study.contenders, measure, digits[measure.key]) for measure in used}
     rows = []
     for contender in study.contenders:
         cells = [Cell(contender.label)]
@@ -36,14 +37,16 @@ def main_table(study: Study) -> Table:
         rows.append(tuple(cells))
     columns = (
         _name(study),
-        *(Column(m.key, m.title, head=_over(m), definition=m.definition) for m in used),
+        *(Column(m.key, m.title, digits[m.key], m.over, m.definition) for m in used),
     )
     seeds = len(study.seeds)
     noise = f" Mean ± half of the 95 % interval over {seeds} seeds." if seeds > 1 else ""
     if seeds == 1 and study.source == "runs":
         noise = " One run each: no interval can be given."
     if len(study.contenders) > 1:
-        noise += " Bold: the best of a column; whether it is beyond noise, the differences say."
+        noise += " Bold: the best of a column" + (
+            "; whether it is beyond noise, the differences say." if seeds > 1 else "."
+        )
     unit = "Accuracies in percent, variances in percent points squared."
     title = "Accuracy and its spread" + (" after the last round" if study.source == "runs" else "")
     return Table("main", title, columns, tuple(rows), unit + noise)
@@ -72,8 +75,12 @@ def difference_table(study: Study, subject: Contender) -> Table | None:
         columns.append(Column(key, "difference", head=head, definition=key.partition("/")[2], signed=True))
         if judged:
             columns.append(Column(f"{key}_noise", "judged", head=head, definition="interval"))
-    note = "Seed by seed, between runs with the same data and the same draws of clients. A lower variance is better."
-    note += "" if judged else " One seed: noise cannot be judged."
+    note = "A lower variance is better. "
+    if study.source == "table":
+        note += "One table each cannot tell a difference from noise."
+    else:
+        note += "Seed by seed, between runs with the same data and the same draws of clients."
+        note += "" if judged else " One seed: noise cannot be judged."
     return Table("differences", f"{subject.label} against the others", tuple(columns), tuple(rows), note)
 
 
@@ -338,18 +345,20 @@ def _name(study: Study) -> Column:
     return Column("algorithm", "algorithm" if study.source == "runs" else "table")
 
 
-def _best(contenders: Sequence[Contender], measure: Measure) -> set[str]:
+def _digits(contenders: Sequence[Contender], measure: Measure) -> int:
+    """Two, or more for messages of a small model."""
+    top = max((contender.mean(measure.key) or 0.0) * measure.scale for contender in contenders)
+    return 4 if measure.key.startswith("bytes/") and 0 < top < 0.1 else 2
+
+
+def _best(contenders: Sequence[Contender], measure: Measure, digits: int) -> set[str]:
     """Whose cell is marked; everybody at the top as printed. Sending nothing is no merit of an algorithm."""
     able = [c for c in contenders if not (c.alone and measure.key.startswith("bytes/"))]
     means = {c.label: mean * measure.scale * measure.better for c in able if (mean := c.mean(measure.key)) is not None}
     if len(means) < 2:
         return set()
-    top = round(max(means.values()), 2)
-    return {label for label, mean in means.items() if round(mean, 2) == top}
-
-
-def _over(measure: Measure) -> str:
-    return {"groups": "groups", "clients": "clients"}.get(measure.over, measure.over)
+    top = round(max(means.values()), digits)
+    return {label for label, mean in means.items() if round(mean, digits) == top}
 
 
 def _over_seeds(contender: Contender, key: str) -> Interval | None:
@@ -366,6 +375,8 @@ def _judgement(found: Interval | None) -> str:
         return "not known"
     if found.within_noise is None:
         return "one seed" if found.count else "no shared seed"
+    if found.mean == 0 and found.half == 0:
+        return "equal"
     return "within noise" if found.within_noise else "beyond noise"
 
 

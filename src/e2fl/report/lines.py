@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, dash, frame, lit, quantity, shape, tip
+from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, dash, frame, lit, quantity, shape, tip, whole
 from e2fl.report.contents import Moment, curve
 from e2fl.report.paint import Paint
 from e2fl.report.study import Study, measured
@@ -54,6 +54,7 @@ def _curve(study: Study, paint: Paint, found: dict[str, list[Moment]], side: Sid
     y = quantity("value", side.title, 5, domain=[bottom, max(numbers) + pad])
     title = "round" if side.along == "round" else "MiB sent so far, all clients, up and down"
     x = quantity("at", title, 6, nice=False, zero=side.along == "mib")
+    x = whole(x) if side.along == "round" else x
     tips = [ALGORITHM, tip("round", "round", "d"), tip("value", side.title)]
     painted = {"color": colour(study, paint)}
     line = {"x": x, "y": y, "opacity": lit(), **painted}
@@ -111,7 +112,7 @@ def inference(study: Study, paint: Paint) -> Plot | None:
     if not values:
         return None
     shared: Spec = {
-        "x": quantity("at", "round", nice=False),
+        "x": whole(quantity("at", "round", nice=False)),
         "y": quantity("value", "clients in the right group, %"),
         "color": colour(study, paint),
         "opacity": lit(),

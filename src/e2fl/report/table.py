@@ -166,7 +166,8 @@ def written(value: Value, column: Column) -> str:
         return value
     if isinstance(value, int):
         return f"{value:,}"
-    text = f"{value:+.{column.digits}f}" if column.signed else f"{value:,.{column.digits}f}"
+    signed = column.signed and round(value, column.digits) != 0
+    text = f"{value:+.{column.digits}f}" if signed else f"{value:,.{column.digits}f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

@@ -87,7 +87,7 @@ def _compared(study: Study, pair: Pair) -> list[str]:
     else:
         first = f"{subject.label} serves {where} {points(worst.mean)} {_way(worst.mean)} than {against}"
     sentences = [f"{first}{_cost(subject.label, worst.mean, mean.mean)}."]
-    sentences += _noise(worst, mean)
+    sentences += _noise(worst, mean) if study.source == "runs" else ["One table each cannot tell this from noise."]
     sentences += _against_alone(study, pair)
     return sentences
 
