@@ -117,14 +117,6 @@ def _parser() -> argparse.ArgumentParser:
     groups.add_argument("--to", type=int, default=12, metavar="N", dest="last", help="most groups; default: 12")
     groups.set_defaults(act=_groups)
 
-    bench = commands.add_parser(
-        "bench", help="how fast this machine is", description="Measure speed on this machine, side by side, as ratios."
-    )
-    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    bench.add_argument("--peers", action="store_true", help="also run other simulators, where they are installed")
-    bench.add_argument("--quick", action="store_true", help="fewer repeats, for a first look")
-    bench.set_defaults(act=_bench)
-
     listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
     listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
     listing.set_defaults(act=_list)
@@ -285,12 +277,6 @@ def _groups(options: argparse.Namespace) -> int:
     print(found.table())
     print(f"\n{found.advice()}")
     return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from e2fl.bench.main import bench
-
-    return bench(json=options.json, peers=options.peers, quick=options.quick)
 
 
 def _list(options: argparse.Namespace) -> int:
