@@ -25,7 +25,7 @@ from e2fl.runner import run_experiment
 from tests.flower_grid import LocalGrid
 from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
 
-SHORT, LONG = 1, 4
+SHORT, LONG = 2, 6
 
 
 class Counter(threading.Thread):
