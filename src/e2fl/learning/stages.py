@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from e2fl.compiled import Float32, Int32, Int64, UInt16
-from e2fl.learning import convolution, linear
+from e2fl.learning import convolution, linear, pooling
 from e2fl.learning.convolution import Geometry, tile_for
 from e2fl.learning.kernels import Threshold, clear_dropped, pack_kept
 from e2fl.learning.vectors import LANES, aligned, padded
@@ -146,7 +146,7 @@ class Convolution:
         self._rows = aligned(size.pool_height * self.inner[1] * size.outputs)
         self._best = aligned(span * size.outputs)
         self._place: Int32 = np.empty(self._best.size, np.int32)
-        room = convolution.rows_at_once(size) * span + LANES
+        room = pooling.rows_at_once(size) * span + LANES
         self._places: Int32 = np.empty(room, np.int32)
         self._deltas = aligned(room)
         self._line = aligned(span)
@@ -188,7 +188,7 @@ class Convolution:
     def forward(self, batch: int, after: Stage | None) -> None:
         assert after is not None
         if self.pooled:
-            convolution.forward_pooled(
+            pooling.forward(
                 self.x,
                 self._w,
                 after.x,
@@ -214,7 +214,7 @@ class Convolution:
     def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
         assert after is not None
         if self.pooled:
-            convolution.backward_pooled(
+            pooling.backward(
                 self.x,
                 self.dx,
                 self._w_back,
