@@ -164,17 +164,27 @@ def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
 
 
 def apply(changes: Sequence[str], values: Section) -> Section:
-    """These settings with changes such as "rounds=20" or "data.alpha=1" laid over them."""
+    """These settings with changes such as "rounds=20", "data.alpha=1" or "model={name='mlp'}" made to them."""
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value, such as rounds=20, not '{change}'")
         *sections, last = key.strip().split(".")
-        laid: Section = {last: _value(text.strip())}
-        for section in reversed(sections):
-            laid = {section: laid}
-        values = merge(values, laid)
+        values = _put(values, sections, last, _value(text.strip()))
     return values
+
+
+def _put(values: Section, sections: list[str], last: str, value: Any) -> Section:
+    """The settings with one of them, in a section of a section, set anew; a section of another name starts empty."""
+    if not sections:
+        return values | {last: value}
+    first, *rest = sections
+    inner = values.get(first, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"--set {first}.{'.'.join((*rest, last))}: '{first}' is not a section")
+    if not rest and last == "name" and inner.get("name") != value:
+        inner = {}
+    return values | {first: _put(inner, rest, last, value)}
 
 
 def shipped() -> dict[str, str]:
