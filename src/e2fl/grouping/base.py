@@ -61,3 +61,17 @@ class Grouping(ABC):
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         """The group this client is in, as an index into `masks`; asked where `infers`."""
         raise ConfigError(f"{type(self).__name__} does not infer")
+
+
+@dataclass(frozen=True)
+class Inferring(Grouping):
+    """Each client finds its own group, by a rule that a subclass gives as `find`."""
+
+    groups: int = 2
+    warm: bool = False  # cluster the ballots of the first round instead of letting clients choose among random masks
+
+    infers: ClassVar[bool] = True
+
+    def count(self, roll: Roll) -> int:
+        refuse_count(self.groups, roll, "algorithm.grouping.groups")
+        return self.groups

@@ -8,45 +8,26 @@ compares surviving candidates only, and drops a fixed number of them each time, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from e2fl.data.federated import Client, GroupId, Roll
-from e2fl.grouping.base import Grouping, refuse_count
+from e2fl.data.federated import Client, GroupId
+from e2fl.grouping.base import Inferring
 from e2fl.learning import Learner
 from e2fl.ranking import Mask
 
 
 @dataclass(frozen=True)
-class OneShot(Grouping):
+class OneShot(Inferring):
     """Each client takes the group with the most negative gradient of entropy; one pass forward and back."""
-
-    groups: int = 2
-    warm: bool = False  # cluster the ballots of the first round instead of letting clients choose among random masks
-
-    infers: ClassVar[bool] = True
-
-    def count(self, roll: Roll) -> int:
-        refuse_count(self.groups, roll, "algorithm.grouping.groups")
-        return self.groups
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         return steepest(masks, client, learner)[0]
 
 
 @dataclass(frozen=True)
-class Binary(Grouping):
+class Binary(Inferring):
     """Each client drops the less promising half of the groups until one is left; log2(groups) passes."""
-
-    groups: int = 2
-    warm: bool = False  # cluster the ballots of the first round instead of letting clients choose among random masks
-
-    infers: ClassVar[bool] = True
-
-    def count(self, roll: Roll) -> int:
-        refuse_count(self.groups, roll, "algorithm.grouping.groups")
-        return self.groups
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         left = list(range(len(masks)))
