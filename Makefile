@@ -14,7 +14,7 @@ demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print th
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl
 
 test: .venv/ready-dev ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: .venv/ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
