@@ -28,12 +28,13 @@ class Progress(Watcher):
     def prepare(self, what: str) -> None:
         now = time.monotonic()
         self.preparing = self.preparing or now
-        # Loading what was compiled before takes less than a second, and nobody need hear of it.
+        # Loading what was compiled before takes a moment, and nobody need hear of it; nor of every small part.
         if now - self.preparing > PATIENCE:
             self._say(f"compiling for this machine, which happens once: {what}")
+            self.preparing = now
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        self.label, self.last = experiment.label, last
+        self.label, self.last, self.preparing = experiment.label, last, 0.0
         if self.stream.isatty():
             self.bar = tqdm(
                 total=last,
