@@ -8,7 +8,7 @@ import pytest
 from e2fl.bench import engine, federation, peers
 from e2fl.bench.figures import Figure, Goal, ratios, seconds
 from e2fl.bench.main import describe_machine
-from e2fl.bench.work import Strokes, flops_of_an_example, logistic, paper_lenet, strokes
+from e2fl.bench.work import Pictures, flops_of_an_example, logistic, paper_lenet, strokes
 from e2fl.cli import main
 
 
@@ -53,14 +53,14 @@ def test_strokes_look_like_digits_on_a_dark_ground() -> None:
 
 
 def test_clients_are_made_when_asked_for_and_always_alike() -> None:
-    data = Strokes(clients=100_000, samples=5)
+    data = Pictures(clients=100_000, samples=5)
     assert len(data.roll) == 100_000
     np.testing.assert_array_equal(data.client(99_999).train.x, data.client(99_999).train.x)
 
 
 def test_rounds_can_be_timed() -> None:
     found = federation.timed(
-        federation.FedAvg(clients_per_round=3), Strokes(clients=20, samples=20), logistic(), federation.LOGISTIC, 2
+        federation.FedAvg(clients_per_round=3), Pictures(clients=20, samples=20), logistic(), federation.LOGISTIC, 2
     )
     assert len(found) == 2
     assert min(found) > 0

@@ -49,11 +49,23 @@ def test_order_and_rank_agree_with_their_twins(s: np.ndarray) -> None:
     same(compiled.rank_of(s), reference.rank_of(s))
 
 
-@pytest.mark.parametrize("edges", [1, 2, 2047, 2048, 100_003])
+@pytest.mark.parametrize("edges", [1, 2, 2047, 2048, 65_537, 300_003])
 def test_order_of_many_scores_agrees_with_its_twin(edges: int) -> None:
     s = np.random.default_rng(edges).standard_normal(edges, np.float32)
     same(compiled.order_of(s), reference.order_of(s))
     same(compiled.rank_of(s), reference.rank_of(s))
+
+
+@pytest.mark.parametrize("levels", [1, 3, 1000])  # so many that tie that groups cannot be small
+def test_order_of_many_equal_scores_agrees_with_its_twin(levels: int) -> None:
+    s = np.random.default_rng(levels).integers(0, levels, 200_001)
+    same(compiled.order_of(s.astype(np.float32)), reference.order_of(s.astype(np.float32)))
+    same(compiled.rank_of_sums(s), reference.rank_of_sums(s))
+
+
+def test_order_of_many_sums_agrees_with_its_twin() -> None:
+    s = np.random.default_rng(0).integers(0, 1 << 45, 100_001)
+    same(compiled.order_of_sums(s), reference.order_of_sums(s))
 
 
 @given(

@@ -12,7 +12,7 @@ import torch
 from e2fl import compiled
 from e2fl.algorithms.e2fl import Ballots
 from e2fl.bench.figures import Figure, Goal, ratios, seconds
-from e2fl.bench.work import Strokes, flops_of_an_example, paper_lenet
+from e2fl.bench.work import Pictures, flops_of_an_example, paper_lenet
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast import engine_for
 from e2fl.ranking import dropped, vote_layers
@@ -54,7 +54,7 @@ class Training:
     """Edge-popup on the paper's LeNet, ours and the plain way, on the same clients."""
 
     def __init__(self, *, clients: int, plain_steps: int):
-        self.data = Strokes()
+        self.data = Pictures()
         self.learner = paper_learner()
         self.clients, self.plain_steps = clients, plain_steps
         self.steps = 2 * -(-self.data.samples // BATCH)

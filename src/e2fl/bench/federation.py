@@ -9,7 +9,7 @@ from e2fl.algorithms import AnyAlgorithm
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.bench.figures import Figure, Goal, ratios, seconds
-from e2fl.bench.work import Strokes, logistic, paper_lenet
+from e2fl.bench.work import Pictures, logistic, paper_lenet
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast import engine_for
 from e2fl.models import Model
@@ -28,7 +28,7 @@ def learner_for(model: Model, settings: Settings) -> Learner:
 class Rounds:
     """A federation that has gone through one round, so that nothing is done for the first time any more."""
 
-    def __init__(self, algorithm: AnyAlgorithm, data: Strokes, model: Model, settings: Settings):
+    def __init__(self, algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings):
         self.algorithm, self.data = algorithm, data
         self.federation = Simulated(data, algorithm, learner_for(model, settings))
         self.state = algorithm.start(model, data.roll, 0)
@@ -46,7 +46,7 @@ class Rounds:
         self.federation.pool.shutdown()
 
 
-def timed(algorithm: AnyAlgorithm, data: Strokes, model: Model, settings: Settings, repeats: int) -> list[float]:
+def timed(algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings, repeats: int) -> list[float]:
     rounds = Rounds(algorithm, data, model, settings)
     found = seconds(rounds.next, repeats)
     rounds.close()
@@ -55,21 +55,21 @@ def timed(algorithm: AnyAlgorithm, data: Strokes, model: Model, settings: Settin
 
 def fedavg_lenet(repeats: int) -> list[float]:
     """Rounds of FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
-    return timed(FedAvg(clients_per_round=25), Strokes(), paper_lenet(), LENET, repeats)
+    return timed(FedAvg(clients_per_round=25), Pictures(), paper_lenet(), LENET, repeats)
 
 
 def fedavg_logistic(repeats: int) -> list[float]:
     """Rounds of FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
-    return timed(FedAvg(clients_per_round=10), Strokes(samples=60), logistic(), LOGISTIC, repeats)
+    return timed(FedAvg(clients_per_round=10), Pictures(samples=60), logistic(), LOGISTIC, repeats)
 
 
 def rounds(quick: bool) -> Results:
     """Rounds at paper scale, and rounds among many more clients."""
     repeats = 2 if quick else 5
-    e2fl = timed(E2FL(clients_per_round=25), Strokes(), paper_lenet(), Settings(epochs=2, batch_size=8), repeats)
+    e2fl = timed(E2FL(clients_per_round=25), Pictures(), paper_lenet(), Settings(epochs=2, batch_size=8), repeats)
     dense = fedavg_lenet(repeats)
     few, many = (
-        timed(E2FL(clients_per_round=10), Strokes(clients=clients, samples=60), logistic(), LOGISTIC, 4 * repeats)
+        timed(E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC, 4 * repeats)
         for clients in (1_000, 100_000)
     )
     figures = [
@@ -92,7 +92,7 @@ def memory() -> Results:
 
 def peak_of_a_round() -> None:
     """Train and evaluate once, and print the most memory this process ever had, in GB."""
-    rounds = Rounds(E2FL(clients_per_round=25), Strokes(), paper_lenet(), Settings(epochs=1, batch_size=8))
+    rounds = Rounds(E2FL(clients_per_round=25), Pictures(), paper_lenet(), Settings(epochs=1, batch_size=8))
     clients = rounds.data.roll.ids
     rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, clients))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

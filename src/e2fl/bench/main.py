@@ -15,6 +15,7 @@ import torch
 from e2fl.bench import engine, federation
 from e2fl.bench.figures import Figure, Goal
 from e2fl.bench.peers import peers as measure_peers
+from e2fl.bench.work import real_digits
 from e2fl.version import __version__
 
 Results = tuple[list[Figure], list[Goal]]
@@ -67,6 +68,7 @@ def describe_machine() -> dict[str, object]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": platform.platform(),
         "load": round(os.getloadavg()[0], 2),
+        "images": "MNIST" if real_digits() else "made up",
         "e2fl": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

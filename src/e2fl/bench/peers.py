@@ -17,7 +17,7 @@ import numpy as np
 
 from e2fl.bench import federation
 from e2fl.bench.figures import Figure, Goal
-from e2fl.bench.work import Strokes
+from e2fl.bench.work import Pictures
 from e2fl.learning import Settings
 
 Results = tuple[list[Figure], list[Goal]]
@@ -102,7 +102,7 @@ def _run(peer: str, task: Task) -> list[float] | str:
         return f"not measured: {', '.join(missing)} not installed; pip install 'e2fl[bench]'"
     script = Path(__file__).with_name(PEERS[peer])
     with tempfile.TemporaryDirectory() as folder:
-        data = Strokes(clients=task.clients, samples=task.samples)
+        data = Pictures(clients=task.clients, samples=task.samples)
         clients = [data.client(number).train for number in range(task.clients)]
         np.save(Path(folder) / "x.npy", np.stack([client.x for client in clients]))
         np.save(Path(folder) / "y.npy", np.stack([client.y for client in clients]))
