@@ -61,6 +61,14 @@ def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
         (["compare", "toy.toml", "--algorithms", "e2fl", "--seeds", "a"], "whole numbers"),
         (["compare", "toy.toml", "--algorithms", ","], "at least one"),
         (["list", "algoritms"], "did you mean 'algorithms'"),
+        (["run", "toy.toml", "--set", "model.hidden=[0]"], "at least 1"),
+        (["run", "toy.toml", "--set", "device=cudaa"], "cannot be used here"),
+        (["run", "toy.toml", "--set", "learner.weight_decay=nan"], "0 or above"),
+        (["run", "toy.toml", "--set", "algorithm.name=':x'"], "cannot be imported"),
+        (["run", "toy.toml", "--set", "algorithm.name='os:sep'"], "not a class or function"),
+        (["run", "toy.toml", "--set", "algorithm.name='e2fl.testing.toy:Toy'"], "not an algorithm"),
+        (["run", "toy.toml", "--set", "variants.x=3", "--algorithm", "x"], "must be a section"),
+        (["compare", "toy.toml", "--algorithms", "e2fl", "--set", "learner.epochs=0"], "at least 1"),
     ],
 )
 def test_mistakes_are_one_clear_line_and_exit_code_2(config, tmp_path, capsys, arguments, words):

@@ -1,5 +1,7 @@
 """E2FL's server: the golden round, absent groups, and ballots that are not admitted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from e2fl.algorithms.e2fl import E2FL, FRL, Ballots, Rankings
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, WireError
-from e2fl.grouping import One
+from e2fl.grouping import LowestLoss, One
 from e2fl.models import Model
 from e2fl.ranking import invert
 from e2fl.scores import NO_GROUP
@@ -107,12 +109,22 @@ def test_a_client_with_several_groups_casts_a_ballot_for_each():
         (0, Ballots((), ()), "0 rankings for 0 groups"),
         (0, Ballots((A,), ()), "0 rankings for 1 groups"),
         (9, Ballots((NO_GROUP,), (ranking(ORDERS[0]),)), "votes in group -1"),
+        (0, Ballots((NO_GROUP, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "its client is in one"),
+        (9, Ballots((NO_GROUP, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "votes in group -1"),
     ],
 )
 def test_ballots_a_client_may_not_cast_are_refused(client, reply, words):
     algorithm = E2FL()
     with pytest.raises(WireError, match=words):
         algorithm.check(algorithm.start(MODEL, ROLL, 0), client, reply)
+
+
+@pytest.mark.parametrize("groups", [(NO_GROUP,), (0, 1)])
+def test_who_finds_its_own_group_votes_in_one_and_says_in_which(groups):
+    algorithm = E2FL(grouping=LowestLoss(groups=2))
+    state = replace(algorithm.start(MODEL, ROLL, 0), assigned={0: 1})
+    with pytest.raises(WireError, match="votes in"):
+        algorithm.check(state, 0, Ballots(groups, tuple(ranking(ORDERS[0]) for _ in groups)))
 
 
 def test_state_holds_no_secret_link_to_the_one_before():

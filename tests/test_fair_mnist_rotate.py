@@ -106,6 +106,9 @@ def test_seeds_deal_differently(bundled):
     [
         ({"source": "web"}, "'mnist' or 'bundled'"),
         ({"source": "bundled", "clients": 9}, "at least 10"),
+        ({"source": "bundled", "clients": 0}, "at least 10"),
+        ({"source": "bundled", "group_sizes": ()}, "at least 1"),
+        ({"source": "bundled", "angle_step": float("inf")}, "must be degrees"),
         ({"source": "bundled", "samples_per_client": 154}, "1 to 153"),
         ({"source": "bundled", "samples_per_client": 0}, "1 to 153"),
         ({"source": "bundled", "group_sizes": (3, 2), "clients": 6}, "add up to 5"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from e2fl import checkpoint
+from e2fl import checkpoint, runner
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
@@ -97,6 +97,7 @@ def test_resuming_a_finished_run_just_reads_it(toy, tmp_path):
     run = run_experiment(toy, out=tmp_path / "run")
     again = run_experiment(toy, out=tmp_path / "run", resume=True)
     assert again.summary == run.summary
+    assert again.clients == run.clients
 
 
 def test_more_clients_a_round_than_clients_is_refused(toy):
@@ -224,6 +225,42 @@ def test_a_foreign_checkpoint_is_told_and_the_run_starts_anew(toy, tmp_path):
     run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
     assert any("of another kind" in note for note in watcher.notes)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_checkpoint_of_another_seed_is_not_taken(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "whole")
+    for seed, name in ((5, "foreign"), (0, "parts")):
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(replace(toy, seed=seed), out=tmp_path / name, watcher=StopAfter(3))
+    shutil.rmtree(tmp_path / "parts" / "checkpoint")
+    shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
+    watcher = Noting()
+    run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
+    assert any("of another experiment" in note for note in watcher.notes)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, monkeypatch):
+    run_experiment(toy, out=tmp_path / "whole")
+    real = runner.line
+
+    def interrupted(done, *rest):
+        if done.number == 4:
+            raise KeyboardInterrupt
+        return real(done, *rest)
+
+    monkeypatch.setattr(runner, "line", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(toy, out=tmp_path / "parts")
+    monkeypatch.setattr(runner, "line", real)
+    run_experiment(toy, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_folder_with_half_a_file_only_can_be_started_in(toy, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.toml.partial").write_text("na")
+    assert run_experiment(toy, out=tmp_path / "run").summary["rounds"] == 6
 
 
 def test_half_a_line_of_history_is_dropped(toy, tmp_path):

@@ -9,6 +9,7 @@ from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.data.federated import Client, Examples
 from e2fl.errors import RunError
 from e2fl.experiment import from_dict
+from e2fl.history import measure
 from e2fl.learning import Learner
 from e2fl.rounds import run
 from e2fl.runner import run_experiment
@@ -86,6 +87,28 @@ def test_a_run_in_which_nothing_was_ever_learnt_fails_loudly(toy):
     simulated, model = federation(toy, algorithm)
     with pytest.raises(RunError, match="no client ever sent a usable answer"):
         list(run(algorithm, simulated, model, rounds=2, seed=0, evaluate_every=1))
+
+
+class Careless(Toy):
+    """One client has a label that is none, one has nothing to be tested on."""
+
+    def client(self, number):
+        found = super().client(number)
+        if number == 0:
+            return replace(found, train=replace(found.train, y=np.full(len(found.train), 99)))
+        return replace(found, test=found.test.take(np.array([], dtype=np.int64))) if number == 1 else found
+
+
+def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys(toy):
+    algorithm = replace(toy.build_algorithm(), clients_per_round=8)
+    data = Careless()
+    simulated, model = federation(toy, algorithm, data)
+    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    assert done.answered == (1, 2, 3, 4, 5, 6, 7)
+    assert "labels must be 0 to 2" in done.faults[0]
+    measured = measure(done.scores, data)
+    assert measured["groups"]["G2"]["clients"] == 3
+    assert np.isfinite(measured["user"]["mean"])
 
 
 class SharedTest(Toy):

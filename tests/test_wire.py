@@ -194,3 +194,13 @@ def test_a_header_over_the_limit_is_a_mistake_of_the_programmer():
 
     with pytest.raises(TypeError, match="64 is the limit"):
         TooMuch(0, 0, 0, 0, 0).to_bytes(SPEC)
+
+
+def test_a_ranking_of_layers_with_one_edge_takes_no_bytes():
+    @dataclass(frozen=True)
+    class Several(Message):
+        rankings: tuple[Ranking, ...]
+
+    spec = ModelSpec((Layer("only", (1,)),))
+    one = {"only": np.zeros(1, dtype=np.int32)}
+    assert len(Several.from_bytes(Several((one, one)).to_bytes(spec), spec).rankings) == 2

@@ -61,11 +61,16 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def latest(folder: Path, kind: type[Any], *, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
-    """The newest checkpoint that is whole; `warn` is told of each that is not."""
+def latest(
+    folder: Path, kind: type[Any], *, experiment: str = "", warn: Callable[[str], None] | None = None
+) -> Checkpoint | None:
+    """The newest checkpoint that is whole and of this experiment; `warn` is told of each that is not."""
     for path in _found(folder):
         try:
-            return load(path, kind)
+            found = load(path, kind)
+            if found.extra.get("experiment", "") == experiment:
+                return found
+            raise RunError(f"checkpoint {path.name} is of another experiment")
         except RunError as error:
             if warn is not None:
                 warn(f"{error}; trying the one before")

@@ -31,6 +31,7 @@ def compare(
     planned = [(name, seed, with_seed(experiment.variant(name), seed)) for seed in seeds for name in names]
     for _, _, variant in planned[: len(names)]:
         variant.build_algorithm()
+        variant.build_settings()
     runs: list[Run] = []
     shared: dict[str, FederatedData] = {}  # the last built only: seeds deal differently, algorithms do not
     for name, seed, variant in planned:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 
-from e2fl.algorithms import ALGORITHMS, AnyAlgorithm
+from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
 from e2fl.data import DATASETS, FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
@@ -68,6 +69,8 @@ class Experiment:
         if "seed" in fields_of(kind):
             values.setdefault("seed", self.seed)
         data: FederatedData = construct(kind, values, "data")
+        if not isinstance(data, FederatedData):
+            raise ConfigError(f"'{self.data['name']}' is not a data set")
         return data
 
     def build_model(self, data: FederatedData) -> Model:
@@ -89,10 +92,13 @@ class Experiment:
             rest = {key: value for key, value in section.items() if key != "name"}
             values["grouping"] = construct(make, rest, "algorithm.grouping")
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
         return algorithm
 
     def build_learner(self, model: Model) -> Learner:
-        settings = construct(Settings, self.learner, "learner")
+        settings = self.build_settings()
+        _refuse_device(self.device)
         return Learner(
             model,
             engine_for(model, self.device),
@@ -101,6 +107,10 @@ class Experiment:
             settings,
             self.seed,
         )
+
+    def build_settings(self) -> Settings:
+        settings: Settings = construct(Settings, self.learner, "learner")
+        return settings
 
     def variant(self, name: str) -> "Experiment":
         """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults."""
@@ -134,6 +144,14 @@ class Experiment:
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
+def _refuse_device(name: str) -> None:
+    """A device that torch does not know, or does not have."""
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device '{name}' cannot be used here ({str(error).splitlines()[0]}); 'cpu' can") from None
+
+
 def from_dict(values: Mapping[str, Any]) -> Experiment:
     """An experiment from what a TOML file holds."""
     for needed in ("data", "algorithm", "model"):
@@ -146,6 +164,9 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for name in ("data", "algorithm", "model", "learner", "variants"):
         if not isinstance(values.get(name, {}), dict):
             raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
+    for name, changes in values.get("variants", {}).items():
+        if not isinstance(changes, dict) or not isinstance(changes.get("algorithm", {}), dict):
+            raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
     plain = {"name": str, "seed": int, "rounds": int, "evaluate_every": int, "threads": int, "device": str}
     checked = {name: fit(value, plain[name], name) if name in plain else value for name, value in values.items()}
     if "checkpoint_seconds" in checked:

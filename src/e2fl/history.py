@@ -47,9 +47,14 @@ def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Json:
 
 def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: FederatedData) -> Json:
     by_group: dict[GroupId, list[Tally]] = {}
+    # Who has nothing to be tested on says nothing about how anybody is served.
+    tallies = {client: parts for client, parts in tallies.items() if sum(tally.n for tally in parts.values())}
+    if not tallies:
+        raise RunError("no client has an example to test with")
     for parts in tallies.values():
         for group, tally in parts.items():
-            by_group.setdefault(group, []).append(tally)
+            if tally.n:
+                by_group.setdefault(group, []).append(tally)
     groups = {
         data.group_name(group): {
             "clients": len(members),
@@ -209,7 +214,9 @@ class Folder:
         return self.path / "checkpoint" / "clients"
 
     def exists(self) -> bool:
-        return self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+        if not self.path.is_dir():
+            return self.path.exists()
+        return any(not entry.name.endswith(".partial") for entry in self.path.iterdir())  # half a file is no run
 
     def finished(self) -> bool:
         return (self.path / "summary.json").is_file()
@@ -270,7 +277,16 @@ class Folder:
 
     def read_clients(self) -> list[Json]:
         with (self.path / "clients.csv").open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+            return [{name: _number(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(column: str, text: str) -> Any:
+    """What was written to a column of clients.csv."""
+    if column in ("n", "served_as"):
+        return int(text) if text else None
+    if column == "loss" or column.startswith("accuracy"):
+        return float(text) if text else math.nan
+    return text
 
 
 def finite(value: Any) -> Any:

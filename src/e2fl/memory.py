@@ -51,7 +51,7 @@ class Memories:
 
     def store(self, client: ClientId, number: int, memory: Memory) -> None:
         """Keep this as the client's memory of this round; a client that keeps nothing costs nothing."""
-        if not memory:
+        if not memory and client not in self.rounds:
             return
         if self.folder is None:
             self.held[client, number] = dict(memory)
@@ -75,7 +75,7 @@ class Memories:
         """Drop versions that no run going on from this round or a later one can need."""
         if self.folder is None:
             return
-        for client, rounds in self.rounds.items():
+        for client, rounds in list(self.rounds.items()):  # an interrupted client may still be writing
             needed = [number for number in rounds if number <= before][-1:]
             for number in rounds:
                 if number <= before and number not in needed:

@@ -172,12 +172,19 @@ def _refuse_what_cannot_be_masked(network: nn.Module) -> None:
         raise ConfigError("the network has no convolution or linear layer to rank")
 
 
+def _refuse_no_size(name: str, sizes: tuple[int, ...]) -> None:
+    if min(sizes, default=1) < 1:
+        raise ConfigError(f"model.{name} must be at least 1, not {list(sizes)}")
+
+
 def lenet(
     inputs: tuple[int, ...], classes: int, *, channels: tuple[int, int] = (32, 64), hidden: int = 128
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
     if len(inputs) != 3:
         raise ConfigError(f"model 'lenet' needs images (channels, height, width), not inputs of shape {inputs}")
+    _refuse_no_size("channels", channels)
+    _refuse_no_size("hidden", (hidden,))
     depth, height, width = inputs
     first, second = channels
     return nn.Sequential(
@@ -197,6 +204,7 @@ def lenet(
 
 def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (1024, 1024)) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
+    _refuse_no_size("hidden", hidden)
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     sizes = (math.prod(inputs), *hidden)
     for number, (wide, narrow) in enumerate(itertools.pairwise(sizes), start=1):

@@ -181,7 +181,7 @@ class _Runner:
         last = self.algorithm.rounds(experiment.rounds, self.federation.roll)
         self.watcher.begin(experiment, first, last)
         try:
-            for latest in run(
+            for done in run(
                 self.algorithm,
                 self.federation,
                 self.model,
@@ -191,8 +191,13 @@ class _Runner:
                 resume=resumed,
             ):
                 self.seconds = time.monotonic() - started
-                self.traffic = replace(self.federation.traffic)
-                self._record(latest)
+                before, self.traffic = self.traffic, replace(self.federation.traffic)
+                try:
+                    self._record(done)
+                except BaseException:
+                    self.traffic = before
+                    raise
+                latest = done  # only now: whoever is interrupted before has this round to live again
                 # Never after the last round: a run killed before its summary must have a round left to live again.
                 if latest.number < last and time.monotonic() - saved >= experiment.checkpoint_seconds:
                     self._save(latest)
@@ -231,6 +236,7 @@ class _Runner:
         if self.folder is None:
             return
         extra = {
+            "experiment": self.experiment.fingerprint(),
             "ever_answered": done.ever_answered,
             "traffic": asdict(self.traffic),
             "seconds": self.seconds,
@@ -245,7 +251,12 @@ class _Runner:
         """Go back to the last good checkpoint: history and memories are cut to it."""
         assert self.folder is not None
         fresh = self.algorithm.start(self.model, self.federation.roll, self.experiment.seed)
-        found = checkpoint.latest(self.folder.checkpoints, type(fresh), warn=self.watcher.warn)
+        found = checkpoint.latest(
+            self.folder.checkpoints,
+            type(fresh),
+            experiment=self.experiment.fingerprint(),
+            warn=self.watcher.warn,
+        )
         number = self.algorithm.first_round - 1 if found is None else found.number
         self.history = [kept for kept in self.folder.read_history() if kept["round"] <= number]
         self.folder.write("config.toml", self.experiment.to_toml())

@@ -72,7 +72,7 @@ class Scoreboard:
         for inside, examples in self._split(test):
             model = use.model if inside is None else use.by_group.get(inside, use.model)
             place = inside if inside is not None else NO_GROUP if group is None else group
-            found[place] = self.tallies[id(model), id(examples)]
+            found[place] = self.tallies.get((id(model), id(examples)), Tally())  # no examples, nothing counted
         return found
 
     def _split(self, test: Examples) -> list[tuple[GroupId | None, Examples]]:

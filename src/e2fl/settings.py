@@ -16,9 +16,12 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"{what} '{name}' cannot be imported: {error}") from error
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever the user's own file does when it is imported
+            raise ConfigError(f"{what} '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+        if not callable(found):
+            raise ConfigError(f"{what} '{name}' is not a class or function")
+        return found
     if name not in registry:
         raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
     return registry[name]

@@ -85,7 +85,8 @@ class Message:
             elif field.many:
                 one = field.item.size(model)
                 values[field.name] = tuple(
-                    field.item.read(part[start : start + one], model) for start in range(0, size, one)
+                    field.item.read(part[place * one : (place + 1) * one], model)
+                    for place in range(numbers[field.number])
                 )
             else:
                 values[field.name] = field.item.read(part, model)

@@ -177,8 +177,12 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             raise WireError(f"a reply has {len(reply.rankings)} rankings for {len(reply.groups)} groups")
         if len(set(reply.groups)) != len(reply.groups):
             raise WireError("a reply votes twice in one group")
+        # Only groups that lie inside a client give it more than one vote.
+        alone = self.grouping.infers or self.grouping.clusters or client in state.assigned
+        if alone and len(reply.groups) > 1:
+            raise WireError(f"a reply votes in {len(reply.groups)} groups; its client is in one")
         for group in reply.groups:
-            if group == NO_GROUP and (client in state.assigned or self.grouping.clusters):
+            if group == NO_GROUP and alone and not self.grouping.infers:
                 continue
             if not 0 <= group < state.count:
                 raise WireError(f"a reply votes in group {group}; there are groups 0 to {state.count - 1}")

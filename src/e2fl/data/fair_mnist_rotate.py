@@ -42,10 +42,12 @@ class FairMNISTRotate(FederatedData):
     def __post_init__(self) -> None:
         if self.source not in ("mnist", "bundled"):
             raise ConfigError(f"data.source is 'mnist' or 'bundled', not '{self.source}'")
-        if min(self.sizes) < 1 or len(self.sizes) < 1:
+        if len(self.sizes) < 1 or min(self.sizes) < 1:
             raise ConfigError(f"data.group_sizes must all be at least 1: {list(self.sizes)}")
         if self.group_sizes is not None and self.clients not in (None, sum(self.group_sizes)):
             raise ConfigError(f"data.group_sizes add up to {sum(self.group_sizes)} clients, not to {self.clients}")
+        if not all(math.isfinite(angle) for angle in self.turns):
+            raise ConfigError(f"data.angles must be degrees, not {list(self.turns)}")
         if self.angles is not None and len(self.angles) != len(self.sizes):
             raise ConfigError(f"data.angles needs one angle for each of {len(self.sizes)} groups")
         if not 1 <= self.samples <= self.largest_share:
@@ -65,7 +67,8 @@ class FairMNISTRotate(FederatedData):
         """Clients of each group."""
         if self.group_sizes is not None:
             return tuple(self.group_sizes)
-        return scaled(SIZES, self.clients or (100 if self.source == "bundled" else 1000))
+        standard_size = 100 if self.source == "bundled" else 1000
+        return scaled(SIZES, standard_size if self.clients is None else self.clients)
 
     @cached_property
     def turns(self) -> tuple[float, ...]:

@@ -38,8 +38,8 @@ class Settings:
             raise ConfigError(f"learner.learning_rate must be above 0, not {self.learning_rate}")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"learner.momentum must be at least 0 and below 1, not {self.momentum}")
-        if self.weight_decay < 0:
-            raise ConfigError(f"learner.weight_decay must not be negative, but is {self.weight_decay}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"learner.weight_decay must be 0 or above, not {self.weight_decay}")
         if self.epochs < 1 or self.batch_size < 1:
             raise ConfigError("learner.epochs and learner.batch_size must be at least 1")
         if not 0 < self.round_decay <= 1:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from e2fl.compiled import Float32, Int32, Int64, UInt16
+from e2fl.errors import DataError
 from e2fl.learning import convolution, linear, pooling
 from e2fl.learning.convolution import Geometry, tile_for
 from e2fl.learning.kernels import Threshold, clear_dropped, pack_kept
@@ -341,4 +342,6 @@ class Linear:
 
     def slope_of_loss(self, labels: Int64, shares: Float32) -> None:
         """Set the gradient this layer, the network's last, goes back from."""
+        if not 0 <= labels.min() <= labels.max() < self.outputs:
+            raise DataError(f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}")
         linear.slope_of_loss(self.y, labels, shares, self.delta, self.outputs)
