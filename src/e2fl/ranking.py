@@ -71,7 +71,7 @@ def mask_of(rank: Ranks, keep: float) -> Bools:
 
 def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
     """Scores that stand in this ranking: the edge in place i gets the i-th smallest score."""
-    return sorted_scores[rank]
+    return compiled.scores_from(rank, sorted_scores)
 
 
 def vote_layers(ballots: Iterable[Ranking]) -> Ranking:

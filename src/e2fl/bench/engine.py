@@ -108,19 +108,22 @@ def training(quick: bool) -> Results:
 
     step = [value / work.steps for value in one]
     effective = [value / work.steps / work.clients for value in all_cores]
-    plain = [min(a, b / CORES) / work.plain_steps for a, b in zip(plain_all, plain_apart, strict=True)]
+    plain = [value / work.plain_steps for value in plain_all]
+    plain_each = [value / work.plain_steps / CORES for value in plain_apart]
     arithmetic = [work.flops / value for value in peak]
     per_client = [value / work.clients for value in all_cores]
+    published = "one client after the other, torch on all cores, as the published code runs"
     figures = [
         Figure("matrix products, all cores", "GFLOP/s", tuple(value / 1e9 for value in peak)),
         Figure("plain step: one client, torch on all cores", "ms", _ms(plain_all, work.plain_steps)),
         Figure("plain step: one client a core", "ms", _ms(plain_apart, work.plain_steps * CORES)),
         Figure("our step, one core", "ms", _ms(step)),
         Figure("our step, all cores", "ms", _ms(effective), "time divided by the steps all cores did"),
+        Figure("clients trained a second, ours to plain, one client a core", "x", ratios(plain_each, effective)),
         Figure("clients trained, all cores", "1/s", tuple(1 / value for value in per_client), "2 epochs of 233 images"),
     ]
     goals = [
-        Goal(Figure("clients trained a second, ours to plain", "x", ratios(plain, effective)), 30, 60),
+        Goal(Figure("clients trained a second, ours to plain", "x", ratios(plain, effective), published), 30, 60),
         Goal(
             Figure("local training to its arithmetic at matrix-product speed", "x", ratios(per_client, arithmetic)),
             1.4,
