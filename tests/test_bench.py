@@ -85,5 +85,5 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setattr(federation, "memory", lambda: ([], []))
     assert main(["bench", "--json", "--quick"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert any("vote" in goal["name"] for goal in document["goals"])
+    assert any("vote" in goal["what"] for goal in document["goals"])
     assert {goal["verdict"] for goal in document["goals"]} <= {"aim reached", "reached", "NOT reached"}
