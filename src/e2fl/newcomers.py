@@ -54,7 +54,8 @@ def assign(
                 f"{name} examples have the shape {tuple(examples.x.shape[1:])}; the run was made with {shape}"
             )
     algorithm = experiment.build_algorithm()
-    found = checkpoint.latest(path / "checkpoint", algorithm.state_type())
+    kind, made_by = algorithm.state_type(), experiment.fingerprint()
+    found = checkpoint.latest(path / "checkpoint", kind, experiment=made_by)
     if found is None:
         raise RunError(f"{path} holds no whole checkpoint to take the state from")
     model = experiment.build_model_for(shape, classes)
