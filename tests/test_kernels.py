@@ -158,19 +158,6 @@ def test_a_value_too_large_for_its_field_is_refused() -> None:
         compiled.pack(np.array([-1], np.int32), 3)
 
 
-@given(arrays(np.bool_, st.integers(0, 70)))
-def test_a_mask_takes_one_bit_an_edge_and_comes_back(mask: np.ndarray) -> None:
-    raw = compiled.pack_mask(mask)
-    assert raw.size == (mask.size + 7) // 8
-    same(compiled.unpack_mask(raw, mask.size), mask)
-
-
-def test_a_mask_of_the_wrong_length_or_with_bits_behind_its_end_is_refused() -> None:
-    for raw in ([], [0, 0], [0b00100000]):
-        with pytest.raises(ValueError, match="5 edges"):
-            compiled.unpack_mask(np.array(raw, np.uint8), 5)
-
-
 def test_footrule_worked_by_hand() -> None:
     a = compiled.invert(np.array([0, 2, 4, 5, 3, 1], np.int32))
     b = compiled.invert(np.array([0, 2, 3, 1, 4, 5], np.int32))

@@ -1,6 +1,7 @@
 """Runs: what they leave, that threads change nothing, and that a killed run goes on as if nothing had happened."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from e2fl import checkpoint, runner
+from e2fl import checkpoint, runner, simulator
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
@@ -69,12 +70,13 @@ def test_bytes_are_those_of_the_messages_sent(toy):
 
 
 @pytest.mark.parametrize("name", ["local", "fedavg", "frl", "e2fl"])
-def test_threads_never_change_a_result(toy, tmp_path, name):
+def test_threads_never_change_a_result(toy, tmp_path, name, monkeypatch):
     left = []
-    for threads in (1, 2, 5):
-        run_experiment(replace(toy.variant(name), threads=threads), out=tmp_path / str(threads))
-        left.append(contents(tmp_path / str(threads)))
-    assert left[0] == left[1] == left[2]
+    for threads, brief in ((1, 0.0), (2, 0.0), (5, 0.0), (2, math.inf)):
+        monkeypatch.setattr(simulator, "BRIEF", brief)  # all in threads, or all but the first round in none
+        run_experiment(replace(toy.variant(name), threads=threads), out=tmp_path / f"{threads} {brief}")
+        left.append(contents(tmp_path / f"{threads} {brief}"))
+    assert left[0] == left[1] == left[2] == left[3]
 
 
 def test_a_folder_is_never_silently_replaced(toy, tmp_path):

@@ -1,10 +1,14 @@
 """The in-process federation: faults stay with who makes them, and equal work is done once."""
 
+import math
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 
+from e2fl import simulator
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.data.federated import Client, Examples
 from e2fl.errors import RunError
@@ -167,3 +171,20 @@ def test_examples_keep_their_rows_together():
     assert part.y.tolist() == [5, 7]
     assert part.inputs().tolist() == [[1.0, 1.5], [3.0, 3.5]]
     assert examples.x.dtype == np.uint8
+
+
+def test_brief_work_is_done_in_one_thread_and_other_work_by_all(toy, monkeypatch):
+    simulated, _ = federation(toy, FedAvg(), threads=2)
+    main = threading.current_thread()
+
+    def where(_):
+        return threading.current_thread(), torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    for limit, in_pool in ((math.inf, True), (math.inf, False), (0.0, True)):
+        # The first time nobody knows how long the work takes.
+        monkeypatch.setattr(simulator, "BRIEF", limit)
+        found = [result for _, result in simulated._each("test", where, range(4))]
+        assert all((thread is not main) == in_pool for thread, _ in found)
+        assert {cores for _, cores in found} == {1}
+    assert torch.get_num_threads() == before

@@ -490,19 +490,6 @@ def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
     return rank
 
 
-def pack_mask(mask: Bool) -> UInt8:
-    """Write one bit an edge; unused final bits are zero."""
-    return np.packbits(mask, bitorder="little")
-
-
-def unpack_mask(raw: UInt8, count: int) -> Bool:
-    """Read one bit an edge; ValueError when the bytes are not exactly what `pack_mask` writes."""
-    size = packed_size(count, 1)
-    if raw.size != size or (count % 8 and int(raw[-1]) >> count % 8):
-        raise ValueError(f"not a mask of {count} edges: it takes {size} bytes, with the unused last bits zero")
-    return np.unpackbits(raw, count=count, bitorder="little").view(np.bool_)
-
-
 # Distance.
 
 

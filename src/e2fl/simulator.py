@@ -1,10 +1,13 @@
 """Simulated: a federation in this process, its clients side by side in threads.
 
 One client a core, torch single-threaded inside: clients are independent, so this is the parallelism that costs nothing,
-and a result cannot depend on how many threads there are.
+and a result cannot depend on how many threads there are. Clients that train for a moment only are trained one after
+the other: in so short a time threads mostly wait for each other.
 """
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +29,8 @@ from e2fl.wire import Message
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+BRIEF = 0.002  # seconds of computing; for less, threads do not pay
+
 
 class Simulated:
     """A federation of one machine."""
@@ -45,6 +50,7 @@ class Simulated:
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
         self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
+        self.pace: dict[str, float] = {}  # by kind of work: seconds of computing an item took, when last measured
         self.roll: Roll = data.roll
         self.traffic = Traffic()
         self.ever_answered = False
@@ -75,7 +81,7 @@ class Simulated:
 
         answers: Spool[Message] = Spool(self.algorithm.up, spec)
         faults: dict[ClientId, str] = {}
-        for client, raw in self._each(work, sorted(inbox)):
+        for client, raw in self._each("train", work, sorted(inbox)):
             if raw is None:
                 faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
                 continue
@@ -102,7 +108,7 @@ class Simulated:
             tests[number_of] = (client.test, client.group)
             return self.algorithm.use(delivered[number_of], client, learner), sum(learner.passes)
 
-        return self._score(dict(self._each(look, sorted(inbox))), tests)
+        return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
     def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
         """Clients that never took part try what they are given."""
@@ -113,7 +119,7 @@ class Simulated:
             return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
 
         tests = {number: (client.test, client.group) for number, client in clients.items()}
-        return self._score(dict(self._each(look, sorted(clients))), tests)
+        return self._score(dict(self._each("welcome", look, sorted(clients))), tests)
 
     def _score(
         self, used: Mapping[ClientId, tuple[Uses, float]], tests: Mapping[ClientId, tuple[Examples, GroupId | None]]
@@ -123,7 +129,7 @@ class Simulated:
         for client, (uses, _) in used.items():
             for use in uses.views.values():
                 board.plan(use, tests[client][0])
-        for job, found in self._each(lambda job: do(job, self.learner), board.jobs()):
+        for job, found in self._each("score", lambda job: do(job, self.learner), board.jobs()):
             board.settle(job, found)
         return {
             client: Score(
@@ -160,10 +166,31 @@ class Simulated:
     def _client(self, client: ClientId, before: int) -> Client:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
 
-    def _each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """The work done for every item, in their order, by all threads."""
+    def _each(self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """The work done for every item, in their order; by all threads, unless this kind of work is brief."""
         todo = list(items)
-        return zip(todo, self.pool.map(work, todo), strict=True)
+        spent: list[float] = []
+
+        def timed(item: Item) -> Result:
+            start = time.thread_time()
+            result = work(item)
+            spent.append(time.thread_time() - start)
+            return result
+
+        brief = self.pace.get(kind, math.inf) < BRIEF
+        yield from zip(todo, _here(timed, todo) if brief else self.pool.map(timed, todo), strict=True)
+        if spent:
+            self.pace[kind] = sum(spent) / len(spent)
+
+
+def _here(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """The work done in this thread, and as in those of the pool, by one core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [work(item) for item in items]
+    finally:
+        torch.set_num_threads(before)
 
 
 def _single_threaded() -> None:

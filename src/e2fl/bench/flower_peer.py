@@ -1,7 +1,11 @@
 # mypy: ignore-errors
-"""FedAvg in Flower's simulation; run as a script with a folder that holds the task and its data."""
+"""FedAvg in Flower's simulation; run as a script with a folder that holds the task and its data.
+
+Its workers import this file by name, so the folder reaches them through the environment.
+"""
 
 import json
+import os
 import sys
 import time
 from functools import cache
@@ -16,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import nn
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(os.environ.setdefault("E2FL_PEER_TASK", sys.argv[-1]))
 TASK = json.loads((FOLDER / "task.json").read_text())
 
 
@@ -65,8 +69,12 @@ class Timed(FedAvg):
         self.start_of_round = time.perf_counter()
         return super().configure_train(*arguments, **named)
 
-    def aggregate_train(self, *arguments, **named):
-        result = super().aggregate_train(*arguments, **named)
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        trained = sum(not reply.has_error() for reply in replies)
+        if trained != TASK["clients_per_round"]:
+            raise RuntimeError(f"{trained} of {TASK['clients_per_round']} clients trained in round {server_round}")
+        result = super().aggregate_train(server_round, replies)
         self.seconds.append(time.perf_counter() - self.start_of_round)
         return result
 
@@ -88,9 +96,11 @@ def main(grid: Grid, context: Context) -> None:
 
 
 if __name__ == "__main__":
+    import flower_peer
+
     run_simulation(
-        server_app=server_app,
-        client_app=client_app,
+        server_app=flower_peer.server_app,
+        client_app=flower_peer.client_app,
         num_supernodes=TASK["clients"],
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": TASK["cores"]}},
     )
