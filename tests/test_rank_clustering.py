@@ -10,9 +10,10 @@ from e2fl import metrics
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError
 from e2fl.experiment import from_dict
-from e2fl.grouping import RankClustering
+from e2fl.grouping import RankClustering, rank_clustering
 from e2fl.grouping.rank_clustering import settle, spread
 from e2fl.grouping.table import Table, views
+from e2fl.grouping.tree import divide
 from e2fl.models import Layer, ModelSpec
 from e2fl.ranking import footrule, invert
 from e2fl.runner import run_experiment
@@ -46,6 +47,10 @@ def example(**settings):
     return Table(BALLOTS, views(SPEC, 0, 0, normalise=False), **settings)
 
 
+def settled(table, places, steps):
+    return settle(table, table.take(places), steps)
+
+
 def orders(centroids, group):
     return tuple(invert(layer[group]).tolist() for layer in centroids.values())
 
@@ -74,12 +79,12 @@ def test_distances_of_the_worked_example(in_memory):
 )
 @pytest.mark.parametrize("in_memory", [0, 10**6])
 def test_the_worked_example_from_three_starts(start, assigned, cost, steps, in_memory):
-    found = settle(example(in_memory=in_memory), start, 20)
+    found = settled(example(in_memory=in_memory), start, 20)
     assert (found.assigned.tolist(), found.cost, found.steps) == (assigned, cost, steps)
 
 
 def test_centroids_of_the_worked_example():
-    found = settle(example(), [0, 3], 20)
+    found = settled(example(), [0, 3], 20)
     assert orders(found.centroids, 0) == ([0, 1, 2, 3], [0, 1, 2])
     assert orders(found.centroids, 1) == ([3, 2, 1, 0], [2, 1, 0])
     table = example()
@@ -89,12 +94,13 @@ def test_centroids_of_the_worked_example():
 
 
 def test_the_first_step_of_the_worked_example_costs_40_and_the_second_18():
-    assert settle(example(), [0, 1], 1).cost == 40
-    assert settle(example(), [0, 1], 2).cost == 18
+    assert settled(example(), [0, 1], 1).cost == 40
+    assert settled(example(), [0, 1], 2).cost == 18
 
 
-def test_restarts_keep_the_cheapest_end():
-    found = RankClustering(groups=2, layers=("all",)).cluster(BALLOTS, 2, seed=0)
+@pytest.mark.parametrize("start", ["random", "spread"])
+def test_restarts_keep_the_cheapest_end(start):
+    found = RankClustering(groups=2, layers=("all",), start=start).cluster(BALLOTS, 2, seed=0)
     assert metrics.matched(list(found.assigned.values()), [0, 0, 0, 1, 1, 1]) == 100
     assert found.facts["cost"] == 12
     assert -1 <= found.facts["stability"] <= 1
@@ -115,7 +121,7 @@ def test_spread_starts_reach_far_from_each_other():
 def test_nobody_is_a_start_twice_even_where_all_are_alike():
     alike = Table(dict.fromkeys(range(4), BALLOTS[0]), views(SPEC, 0, 0, normalise=False))
     assert sorted(spread(alike, 4, 1)) == [0, 1, 2, 3]
-    found = settle(alike, [0, 1, 2, 3], 20)
+    found = settled(alike, [0, 1, 2, 3], 20)
     assert found.assigned.tolist() == [0, 0, 0, 0]
     assert found.cost == 0
 
@@ -124,9 +130,52 @@ def test_a_group_that_stays_empty_takes_whoever_fits_worst():
     # Clients 0 and 1 send the same ballot, so a start from both leaves group 1 empty: ties go to the lower group.
     ballots = {0: BALLOTS[0], 1: BALLOTS[0], 2: BALLOTS[3], 3: BALLOTS[3], 4: BALLOTS[3]}
     table = Table(ballots, views(SPEC, 0, 0, normalise=False))
-    found = settle(table, [0, 1], 20)
+    found = settled(table, [0, 1], 20)
     assert metrics.matched(found.assigned, [0, 0, 1, 1, 1]) == 100
-    assert settle(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
+    assert settled(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
+
+
+def uneven_ballots(sizes, edges=2000, seed=0):
+    """Rankings around one for each group; the noise of a client is larger than what tells groups apart."""
+    rng = np.random.default_rng(seed)
+    ballots, true = {}, []
+    for group, size in enumerate(sizes):
+        centre = rng.standard_normal(edges)
+        for _ in range(size):
+            scores = centre + 1.5 * rng.standard_normal(edges)
+            ballots[len(ballots)] = {"fc1.weight": scores.argsort().argsort().astype(np.int32)}
+            true.append(group)
+    return ballots, true
+
+
+def test_a_tree_finds_small_groups_that_random_starts_miss():
+    ballots, true = uneven_ballots([3, 4, 5, 60, 120])
+    of_tree, of_random = (
+        RankClustering(groups=5, start=start, restarts=3).cluster(ballots, 5, seed=0) for start in ("tree", "random")
+    )
+    assert metrics.matched(list(of_tree.assigned.values()), true) == 100
+    assert metrics.matched(list(of_random.assigned.values()), true) < 100
+
+
+def test_a_tree_of_some_clients_serves_all(monkeypatch):
+    monkeypatch.setattr(rank_clustering, "TREE", 60)
+    ballots, true = uneven_ballots([40, 60, 100])
+    found = RankClustering(groups=3).cluster(ballots, 3, seed=0)
+    assert metrics.matched(list(found.assigned.values()), true) == 100
+
+
+def test_a_tree_worked_by_hand():
+    # Pieces {0, 1}, {2, 3} and {4}: clients of the first two are 3 apart, of one piece 1, and client 4 is 9 from all.
+    distances = np.array([[0, 1, 3, 3, 9], [1, 0, 3, 3, 9], [3, 3, 0, 1, 9], [3, 3, 1, 0, 9], [9, 9, 9, 9, 0]], float)
+    assert divide(distances, 2).tolist() == [0, 0, 0, 0, 1]
+    assert divide(distances, 3).tolist() == [0, 0, 1, 1, 2]
+    assert divide(distances, 5).tolist() == [0, 1, 2, 3, 4]
+    assert divide(distances, 1).tolist() == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_a_tree_of_equal_rankings_still_has_as_many_groups_as_wanted(count):
+    assert set(divide(np.zeros((7, 7)), count).tolist()) == set(range(count))
 
 
 def test_more_groups_than_ballots_leaves_groups_without_members():
@@ -216,11 +265,11 @@ class Ballots(Mapping):
     def __iter__(self): return iter(range(CLIENTS))
     def __len__(self): return CLIENTS
 few = Table({0: Ballots()[0], 1: Ballots()[1]}, views(ModelSpec((Layer("fc1", (EDGES,)),)), 0, 0, normalise=False))
-settle(few, [0, 1], 2)
+settle(few, few.take([0, 1]), 2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 table = Table(Ballots(), few.views, in_memory=0)
 assert table.on_disk
-settle(table, [0, 1, 2], 2)
+settle(table, table.take([0, 1, 2]), 2)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     grown = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
@@ -229,7 +278,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 @pytest.mark.slow
 def test_rotated_digits_are_told_apart_after_two_epochs(real_data):
-    """Three groups of real digits, a third of a turn apart; the cheapest of ten starts on conv2."""
+    """Three groups of real digits, a third of a turn apart."""
     experiment = from_dict(
         {
             "rounds": 1,

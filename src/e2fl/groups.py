@@ -143,11 +143,11 @@ def survey(
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
         attempts = list(clustering.attempts(table, groups, experiment.seed))
-        kept = min(attempts, key=lambda attempt: attempt.cost)
+        kept = clustering.best(attempts)
         chance = list(
             replace(clustering, restarts=min(3, clustering.restarts)).attempts(without, groups, experiment.seed)
         )
-        accident = min(chance, key=lambda attempt: attempt.cost)
+        accident = clustering.best(chance)
         rows.append(
             Row(
                 groups,

@@ -5,6 +5,10 @@ members for a centre. Departures, where the paper is silent: it stops when nothi
 takes the client that fits its own group worst; of several starts the one with the smallest sum of distances is kept.
 Because a vote does not minimise the footrule, that sum may rise from one step to the next.
 
+One departure where it is not: the paper starts from the rankings of random clients (start = "random"). That seldom
+finds small groups, which are the ones E2FL is for, so by default K-means starts from a tree of all rankings and goes
+on as in the paper.
+
 The ballots of this preparation carry only the layers that are looked at, so that much fewer bytes are sent than
 in a training round; a client that sends none is asked for it when its turn to train comes.
 """
@@ -22,12 +26,14 @@ from e2fl.data.federated import ClientId, GroupId, Roll
 from e2fl.errors import ConfigError
 from e2fl.grouping.base import Clustering, Grouping, refuse_count
 from e2fl.grouping.table import Centroids, Table, View, views
+from e2fl.grouping.tree import divide
 from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
 
-STARTS = ("random", "spread")
+STARTS = ("tree", "random", "spread")
 ALL = "all"
+TREE = 2000  # clients that a tree is made of, at most; the others join the group they are nearest to
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,9 @@ class RankClustering(Grouping):
     groups: int = 2
     layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, else all
     normalise: bool = False  # let every layer count alike; else large layers dominate
-    restarts: int = 10  # starts; the one with the smallest sum of distances is kept
+    restarts: int = 10  # starts; of random and spread ones that with the smallest sum of distances is kept
     steps: int = 20  # at most, for each start
-    start: str = "random"  # or spread: each centre as far as can be from those before it; reaches small groups
+    start: str = "tree"  # or random: any clients, as in the paper; or spread: clients far from each other
     sample_edges: int = 0  # look only at so many edges of each layer, drawn at random; 0: all
 
     clusters: ClassVar[bool] = True
@@ -82,7 +88,7 @@ class RankClustering(Grouping):
     def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
         table = self.table(ballots, seed)
         attempts = list(self.attempts(table, min(count, len(table)), seed))
-        best = min(attempts, key=lambda attempt: attempt.cost)
+        best = self.best(attempts)
         return Clustering(
             assigned=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
             centroids={
@@ -116,14 +122,20 @@ class RankClustering(Grouping):
         return views(spec, self.sample_edges, seed, normalise=self.normalise)
 
     def attempts(self, table: Table, count: int, seed: int) -> Iterator[Attempt]:
-        """Every start, carried through to its end."""
+        """Every start, carried through to its end; behind a tree, of which there is one, come random starts."""
         for restart in range(self.restarts):
             rng = stream(seed, "clustering start", restart)
-            if self.start == "spread":
-                places = spread(table, count, int(rng.integers(len(table))))
+            if self.start == "tree" and restart == 0:
+                centroids = from_tree(table, count, seed)
+            elif self.start == "spread":
+                centroids = table.take(spread(table, count, int(rng.integers(len(table)))))
             else:
-                places = rng.choice(len(table), count, replace=False).tolist()
-            yield settle(table, places, self.steps)
+                centroids = table.take(rng.choice(len(table), count, replace=False).tolist())
+            yield settle(table, centroids, self.steps)
+
+    def best(self, attempts: Sequence[Attempt]) -> Attempt:
+        """The one to keep: a tree's, for others may be cheaper only because they cut large groups in two."""
+        return attempts[0] if self.start == "tree" else min(attempts, key=lambda attempt: attempt.cost)
 
 
 def short(layer: Layer) -> str:
@@ -142,9 +154,17 @@ def spread(table: Table, count: int, first: int) -> list[int]:
     return chosen
 
 
-def settle(table: Table, places: list[int], steps: int) -> Attempt:
-    """Assign and vote in turn, from these clients' ballots as the first centroids, until nothing changes."""
-    centroids = table.take(places)
+def from_tree(table: Table, count: int, seed: int) -> Centroids:
+    """The votes of the groups that a tree divides the clients into."""
+    places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
+    assigned = np.full(len(table), -1)
+    assigned[places] = divide(table.pairwise(places.tolist())[places], count)
+    return table.vote(assigned, table.take(range(count)))
+
+
+def settle(table: Table, centroids: Centroids, steps: int) -> Attempt:
+    """Assign and vote in turn, from these first centroids, until nothing changes."""
+    count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None
     empty: set[int] = set()
     for step in range(1, steps + 1):
@@ -154,7 +174,7 @@ def settle(table: Table, places: list[int], steps: int) -> Attempt:
         if step == steps:
             break
         still = sorted(empty - set(assigned.tolist()))
-        empty = set(range(len(places))) - set(assigned.tolist())
+        empty = set(range(count)) - set(assigned.tolist())
         worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
         if before is not None and np.array_equal(assigned, before) and not (still and own.max() > 0):
             break

@@ -136,9 +136,12 @@ class Table:
         return found
 
     def vote(self, assigned: NDArray[np.int64], before: Centroids) -> Centroids:
-        """The centroid of every group: the vote of its members; a group without any keeps what it had."""
+        """The centroid of every group: the vote of its members; a group without any keeps what it had.
+
+        Clients of group -1 do not vote.
+        """
         after = {layer: centroids.copy() for layer, centroids in before.items()}
-        todo = [(view, group) for view in self.views for group in np.unique(assigned).tolist()]
+        todo = [(view, group) for view in self.views for group in np.unique(assigned[assigned >= 0]).tolist()]
 
         def elect(item: tuple[View, int]) -> None:
             view, group = item
