@@ -1,5 +1,8 @@
 """How many groups there are: found where there are some, and a warning where there are none."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -37,6 +40,19 @@ def test_the_groups_of_a_toy_problem_are_counted_right(groups):
     assert found.best.stability > 0.8
 
 
+def test_declared_groups_tell_how_good_the_found_ones_are():
+    (row,) = survey(experiment(groups=3), 3, 3).rows
+    assert row.agreement is not None
+    assert (row.agreement.matched, row.agreement.purity) == (100, 100)
+    assert 40 < row.agreement.mean_matched <= row.agreement.mean_purity <= 100
+    data = Toy(clients=24, groups=3, styles=True)
+    unknown = replace(data.roll, declared=dict.fromkeys(data.roll.ids), groups=0)
+    nameless = SimpleNamespace(roll=unknown, client=data.client, shape=data.shape, classes=data.classes, groups=())
+    found = survey(experiment(groups=3), 3, 3, data=nameless)
+    assert found.rows[0].agreement is None
+    assert "declared" not in found.table()
+
+
 def test_a_federation_without_groups_is_called_noise():
     found = survey(experiment(groups=1), 2, 4)
     assert found.best is None
@@ -62,5 +78,6 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
     assert "stability" in shown.out
     assert "2 *" in shown.out
     assert "Use 2 groups" in shown.out
+    assert "in the declared group" in shown.out
     assert main(["groups", str(config), "--to", "99"]) == 2
     assert "fewer groups" in capsys.readouterr().err

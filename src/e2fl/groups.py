@@ -4,22 +4,24 @@ Every client trains once from the start, as the preparation of rank clustering a
 2, 3 and more groups. Two figures tell a good number: different starts should agree (stability), and clients should be
 nearer to their own group than to the next one (silhouette). Both are compared with ballots in which every edge's ranks
 were dealt out anew among the clients: what groups look like where there are none.
+
+Where clients declare groups, it is also told how far those are found, by what is kept and by a start on average.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl import compiled
+from e2fl import compiled, metrics
 from e2fl.algorithms.e2fl import E2FL, FirstRankings
-from e2fl.data.federated import ClientId, FederatedData
+from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import stability
+from e2fl.grouping.rank_clustering import Attempt, stability
 from e2fl.grouping.table import Table
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -33,6 +35,16 @@ JUDGES = 400  # clients that silhouettes are taken over, at most; drawn evenly
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """Percent of clients in the group they declare, of the clustering that is kept and on average over all starts."""
+
+    matched: float  # found groups matched with declared ones one to one
+    purity: float  # each found group taken for the declared one most of it is of
+    mean_matched: float
+    mean_purity: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One number of groups."""
 
@@ -43,6 +55,7 @@ class Row:
     chance_silhouette: float
     smallest: int  # clients of the smallest group
     cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
+    agreement: Agreement | None = None  # with the groups clients declare, if they do
 
     @property
     def clear(self) -> bool:
@@ -70,26 +83,26 @@ class Survey:
 
     def table(self) -> str:
         """One line for each number of groups."""
-        head = ("", "stability", "", "silhouette", "", "", "")
-        names = ("groups", "found", "by chance", "found", "by chance", "smallest group", "cost")
-        return aligned(
-            [
-                names,
-                *(
-                    (
-                        f"{row.groups}{' *' if row == self.best else ''}",
-                        f"{row.stability:.2f}",
-                        f"{row.chance_stability:.2f}",
-                        f"{row.silhouette:.3f}",
-                        f"{row.chance_silhouette:.3f}",
-                        str(row.smallest),
-                        f"{row.cost:.3f}",
-                    )
-                    for row in self.rows
-                ),
-            ],
-            head,
-        )
+        head = ["", "stability", "", "silhouette", "", "", ""]
+        names = ["groups", "found", "by chance", "found", "by chance", "smallest group", "cost"]
+        if self.rows[0].agreement:
+            head += ["in the declared group, %", "", "mean of starts, %", ""]
+            names += ["matched", "purity", "matched", "purity"]
+        return aligned([names, *(self._cells(row) for row in self.rows)], head)
+
+    def _cells(self, row: Row) -> list[str]:
+        cells = [
+            f"{row.groups}{' *' if row == self.best else ''}",
+            f"{row.stability:.2f}",
+            f"{row.chance_stability:.2f}",
+            f"{row.silhouette:.3f}",
+            f"{row.chance_silhouette:.3f}",
+            str(row.smallest),
+            f"{row.cost:.3f}",
+        ]
+        if known := row.agreement:
+            cells += [f"{value:.1f}" for value in (known.matched, known.purity, known.mean_matched, known.mean_purity)]
+        return cells
 
     def advice(self) -> str:
         """What to do, in plain words."""
@@ -110,7 +123,7 @@ class Survey:
             text += " That is not much: keep many starts (restarts), and read the groups as a tendency."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
-        return text + ' Small groups may hide in larger ones; start = "spread" looks for them.'
+        return text
 
 
 def survey(
@@ -138,6 +151,7 @@ def survey(
     without = clustering.table(Shuffled(table, experiment.seed), experiment.seed)
     judges = np.sort(stream(experiment.seed, "judges").permutation(len(table))[:JUDGES])
     distances, by_chance = (some.pairwise(judges.tolist())[judges] for some in (table, without))
+    declared = [data.roll.declared[client] for client in table.clients]
     alone = next(clustering.attempts(table, 1, experiment.seed)).cost
     rows = []
     for groups in range(first, last + 1):
@@ -157,9 +171,22 @@ def survey(
                 silhouette(by_chance, accident.assigned[judges]),
                 int(np.bincount(kept.assigned, minlength=groups).min()),
                 kept.cost / alone if alone else 1.0,
+                _agreement(kept, attempts, declared),
             )
         )
     return Survey(tuple(rows))
+
+
+def _agreement(kept: Attempt, attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+    true = [group for group in declared if group is not None]
+    if len(true) < len(declared):
+        return None  # somebody's group is not known
+    return Agreement(
+        metrics.matched(kept.assigned, true),
+        metrics.purity(kept.assigned, true),
+        float(np.mean([metrics.matched(attempt.assigned, true) for attempt in attempts])),
+        float(np.mean([metrics.purity(attempt.assigned, true) for attempt in attempts])),
+    )
 
 
 def collect(experiment: Experiment, clustering: RankClustering, data: FederatedData) -> Mapping[ClientId, Ranking]:
