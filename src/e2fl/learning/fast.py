@@ -18,7 +18,7 @@ from e2fl.compiled import Float32
 from e2fl.learning.general import Batch, General
 from e2fl.learning.kernels import ScoreStep, WeightStep
 from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
-from e2fl.learning.vectors import padded
+from e2fl.learning.vectors import row_length
 from e2fl.models import Model, Params, Supernet
 from e2fl.ranking import Floats, dropped
 
@@ -286,7 +286,7 @@ def _signs(weight: Tensor) -> Signs | None:
     magnitude = np.abs(table[0, 0])
     if not (np.abs(table) == magnitude).all():
         return None
-    minus = np.zeros((len(table), padded(table.shape[1])), np.bool_)
+    minus = np.zeros((len(table), row_length(table.shape[1])), np.bool_)
     minus[:, : table.shape[1]] = table < 0
     return Signs(np.float32(magnitude), np.packbits(minus, bitorder="little").view(np.uint16))
 

@@ -15,7 +15,7 @@ from e2fl.errors import DataError
 from e2fl.learning import convolution, linear, pooling
 from e2fl.learning.convolution import Geometry, tile_for
 from e2fl.learning.kernels import Threshold, clear_dropped, pack_kept
-from e2fl.learning.vectors import LANES, aligned, padded
+from e2fl.learning.vectors import LANES, aligned, padded, row_length
 
 Strides = tuple[int, int, int, int, int]  # of an example, a channel, a row and a column; and where the first begins
 
@@ -257,7 +257,7 @@ class Linear:
     def __init__(self, sizes: LinearSizes, image: Shape, batch: int, *, relu: bool, first: bool):
         self.inputs, self.outputs = inputs, outputs = sizes
         self.relu, self.first = relu, first
-        self.stride = stride = padded(inputs)
+        self.stride = stride = row_length(inputs)
         self.strides = (stride, image.height * image.width, image.width, 1, 0)
         self.x, self.dx = aligned(batch * stride), aligned(batch * stride)
         self.y, self.delta = aligned(batch * outputs), aligned(batch * outputs)

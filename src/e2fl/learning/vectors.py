@@ -37,6 +37,11 @@ def padded(size: int) -> int:
     return -(-size // LANES) * LANES
 
 
+def row_length(size: int) -> int:
+    """The length of a row in a table of many: whole vectors, and not a power of two that caches cannot tell apart."""
+    return padded(size) if padded(size) % 256 else padded(size) + LANES
+
+
 def aligned(size: int, fill: float = 0.0) -> Float32:
     """An array at the start of a cache line, with room for one vector more behind its end."""
     raw = np.empty(4 * (size + LANES) + 64, np.uint8)
