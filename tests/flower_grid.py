@@ -1,7 +1,8 @@
-"""A grid in this process: the very same apps, without processes and sockets."""
+"""A grid in this process: the very same apps, without processes and sockets; and what tests on it share."""
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,11 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from e2fl.experiment import Experiment
+from e2fl.flower.options import Options
+
 Trouble = Callable[[int, Message, Message], list[Message]]  # partition, message, its honest answer: what comes instead
+QUICK = Options(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
 
 
 class LocalGrid(Grid):
@@ -82,3 +87,8 @@ class LocalGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         return self.pull_messages(self.push_messages(messages))
+
+
+def everybody(toy: Experiment) -> Experiment:
+    """The same experiment with all clients in every round, and every round evaluated."""
+    return replace(toy, rounds=3, evaluate_every=1, algorithm=toy.algorithm | {"clients_per_round": 8})

@@ -1,0 +1,48 @@
+"""Orders into ranks and back, ranks into scores, and votes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from e2fl.compiled.arrays import Float32, Int32, Int64
+from e2fl.compiled.machine_code import compiled
+
+
+@compiled
+def _invert(permutation: Int32, out: Int32) -> None:
+    for i in range(permutation.size):
+        out[permutation[i]] = i
+
+
+def invert(permutation: Int32) -> Int32:
+    """Turn an order into its rank, or a rank into its order."""
+    out = np.empty_like(permutation)
+    _invert(permutation, out)
+    return out
+
+
+@compiled
+def add_rank(sums: Int64, rank: Int32) -> None:
+    """Add one voter's rank to the running sums of a vote."""
+    for e in range(sums.size):
+        sums[e] += rank[e]
+
+
+@compiled
+def add_order(sums: Int64, order: Int32) -> None:
+    """Add one voter's rank, given as an order, to the running sums of a vote."""
+    for i in range(order.size):
+        sums[order[i]] += i
+
+
+@compiled
+def _scores_from(rank: Int32, sorted_scores: Float32, out: Float32) -> None:
+    for e in range(rank.size):
+        out[e] = sorted_scores[rank[e]]
+
+
+def scores_from(rank: Int32, sorted_scores: Float32) -> Float32:
+    """Give each edge the score that belongs to its place."""
+    out = np.empty_like(sorted_scores)
+    _scores_from(rank, sorted_scores, out)
+    return out

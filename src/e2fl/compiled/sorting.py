@@ -1,0 +1,189 @@
+"""Sorting edges by score or by a sum of votes.
+
+Pairs of (key, edge) are sorted, each in one word.  They are first brought into groups of neighbouring keys, few enough
+to write to at the same time; then each group is sorted by digits, the last one first, in memory that stays in a cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from e2fl.compiled.arrays import Float32, Int32, Int64, UInt32, UInt64, scratch
+from e2fl.compiled.keys import float_key
+from e2fl.compiled.machine_code import compiled
+from e2fl.compiled.orders import invert
+
+_LEADING = 16  # bits of a key that decide its group
+_GROUP = 32768  # pairs of a group, or more where many keys are alike: a quarter of a megabyte
+_DIGIT = 11  # bits sorted at a time inside a group
+_ONE = np.uint32(1)
+
+
+@compiled
+def _pair_scores(bits: UInt32, pairs: UInt64, shift: int) -> None:
+    for e in range(bits.size):
+        pairs[e] = (np.uint64(float_key(bits[e])) << np.uint64(shift)) | np.uint64(e)
+
+
+@compiled
+def _pair_sums(sums: Int64, least: int, pairs: UInt64, shift: int) -> None:
+    for e in range(sums.size):
+        pairs[e] = (np.uint64(sums[e] - least) << np.uint64(shift)) | np.uint64(e)
+
+
+@compiled
+def _count(pairs: UInt64, least: np.uint64, down: int, mask: np.uint64, counts: UInt32) -> None:
+    """Count how often each value of one digit occurs."""
+    counts[:, : np.int64(mask) + 1] = 0
+    shift = np.uint64(down)
+    last = pairs.size - 1
+    # Neighbours count apart, so that one count seldom waits for the one before it.
+    for i in range(0, last, 2):
+        counts[0, ((pairs[i] - least) >> shift) & mask] += _ONE
+        counts[1, ((pairs[i + 1] - least) >> shift) & mask] += _ONE
+    if last % 2 == 0:
+        counts[0, ((pairs[last] - least) >> shift) & mask] += _ONE
+
+
+@compiled
+def _group(pairs: UInt64, spare: UInt64, down: int, ends: Int64) -> int:
+    """Bring pairs into groups of neighbouring keys, in rising order, and note where each ends; returns how many."""
+    values = 1 << _LEADING
+    mask = np.uint64(values - 1)
+    counts = np.empty((2, values), np.uint32)
+    _count(pairs, np.uint64(0), down, mask, counts)
+    group_of = np.empty(values, np.uint16)
+    places = np.empty(values, np.uint32)
+    groups = start = size = 0
+    for digit in range(values):
+        if size == 0:
+            places[groups] = start
+        group_of[digit] = groups
+        size += int(counts[0, digit]) + int(counts[1, digit])
+        if size >= _GROUP:
+            start += size
+            ends[groups] = start
+            groups += 1
+            size = 0
+    if size > 0:
+        ends[groups] = start + size
+        groups += 1
+    for i in range(pairs.size):
+        pair = pairs[i]
+        group = group_of[(pair >> np.uint64(down)) & mask]
+        place = places[group]
+        places[group] = np.uint32(place + _ONE)
+        spare[place] = pair
+    return groups
+
+
+@compiled
+def _bounds(pairs: UInt64, shift: int) -> tuple[np.uint64, int]:
+    """The least key, as it stands in a pair, and the bits by which the largest exceeds it."""
+    least = most = pairs[0]
+    for i in range(pairs.size):
+        least = min(least, pairs[i])
+        most = max(most, pairs[i])
+    least = (least >> np.uint64(shift)) << np.uint64(shift)
+    excess = (most - least) >> np.uint64(shift)
+    bits = 0
+    while excess > np.uint64(0):
+        excess >>= np.uint64(1)
+        bits += 1
+    return least, bits
+
+
+@compiled
+def _sort_group(pairs: UInt64, spare: UInt64, near: Int32, counts: UInt32, shift: int, order: Int32) -> None:
+    """Write the edges of a group's pairs in order.
+
+    spare: as many words as pairs; both are overwritten.  near: as large as the order, or empty to write to it directly.
+    """
+    size = pairs.size
+    least, bits = _bounds(pairs, shift)
+    passes = max(1, -(-bits // _DIGIT))
+    width = -(-bits // passes)
+    mask = np.uint64((1 << width) - 1)
+    edge = np.uint64((1 << shift) - 1)
+    out = near if near.size else order
+    places = counts[0]
+    for p in range(passes):
+        down = np.uint64(shift + p * width)
+        _count(pairs, least, shift + p * width, mask, counts)
+        start = np.uint32(0)
+        for digit in range(1 << width):
+            count = np.uint32(counts[0, digit] + counts[1, digit])
+            places[digit] = start
+            start = np.uint32(start + count)
+        if p < passes - 1:
+            for i in range(size):
+                pair = pairs[i]
+                digit = ((pair - least) >> down) & mask
+                place = places[digit]
+                places[digit] = np.uint32(place + _ONE)
+                spare[place] = pair
+            pairs, spare = spare, pairs
+        else:
+            for i in range(size):
+                pair = pairs[i]
+                digit = ((pair - least) >> down) & mask
+                place = places[digit]
+                places[digit] = np.uint32(place + _ONE)
+                out[place] = np.int32(pair & edge)
+    if near.size:
+        order[:] = near[:size]
+
+
+@compiled
+def _sort(pairs: UInt64, spare: UInt64, shift: int, bits: int, order: Int32) -> None:
+    """Write the edges of pairs of (key of `bits` bits, edge of `shift` bits) in order; both arrays are overwritten."""
+    counts = np.empty((2, 1 << _DIGIT), np.uint32)
+    if pairs.size <= 2 * _GROUP:
+        _sort_group(pairs, spare, order[:0], counts, shift, order)
+        return
+    ends = np.empty(1 << _LEADING, np.int64)
+    groups = _group(pairs, spare, shift + max(0, bits - _LEADING), ends)
+    start = 0
+    for group in range(groups):
+        end = ends[group]
+        size = end - start
+        # What a group is sorted with lies at the start of the array its pairs came from, and so stays in a cache.
+        near = pairs[size : size + (size + 1) // 2].view(np.int32)[:size] if 2 * size < pairs.size else order[:0]
+        _sort_group(spare[start:end], pairs[:size], near, counts, shift, order[start:end])
+        start = end
+
+
+def order_of(scores: Float32) -> Int32:
+    """Sort edges by score, ascending: ties by edge number, both zeros equal, NaN last."""
+    order = np.empty(scores.size, np.int32)
+    if scores.size:
+        pairs, spare = scratch.of(scores.size)
+        _pair_scores(scores.view(np.uint32), pairs, 32)
+        _sort(pairs, spare, 32, 32, order)
+    return order
+
+
+def rank_of(scores: Float32) -> Int32:
+    """The place of each edge in `order_of(scores)`."""
+    return invert(order_of(scores))
+
+
+def order_of_sums(sums: Int64) -> Int32:
+    """Sort edges by an integer, ascending, ties by edge number."""
+    order = np.empty(sums.size, np.int32)
+    if sums.size == 0:
+        return order
+    least = int(sums.min())
+    bits = (int(sums.max()) - least).bit_length()
+    shift = (sums.size - 1).bit_length()
+    if bits + shift > 64:
+        return sums.argsort(kind="stable").astype(np.int32)
+    pairs, spare = scratch.of(sums.size)
+    _pair_sums(sums, least, pairs, shift)
+    _sort(pairs, spare, shift, bits, order)
+    return order
+
+
+def rank_of_sums(sums: Int64) -> Int32:
+    """The place of each edge in `order_of_sums(sums)`."""
+    return invert(order_of_sums(sums))

@@ -1,0 +1,262 @@
+"""Flower with bad answers, strange nodes and too few of either; all in one process."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from e2fl.data import Client
+from e2fl.errors import ConfigError, RunError
+from e2fl.experiment import Experiment
+from e2fl.flower.client import client_app
+from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
+from e2fl.flower.options import Options
+from e2fl.flower.scoresheet import fill
+from e2fl.flower.server import run_on
+from e2fl.flower.strategy import AlgorithmStrategy
+from e2fl.runner import Watcher, run_experiment
+from e2fl.scores import Score, Tally
+from tests.flower_grid import QUICK, LocalGrid, Trouble, everybody
+from tests.test_runtimes_agree import on_flower, plain
+
+
+def misbehaving(kind: str, act: Callable[[Message, Message], list[Message]], client: int = 3) -> Trouble:
+    """One client's node does something else whenever it should train (or whatever kind of message this is)."""
+
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        if partition == client and message.metadata.message_type.startswith(kind):
+            return act(message, honest)
+        return [honest]
+
+    return trouble
+
+
+def content(honest: Message, **facts: int) -> RecordDict:
+    """An answer with other facts on it."""
+    return RecordDict({PAYLOAD: honest.content[PAYLOAD], FACTS: ConfigRecord({**honest.content[FACTS], **facts})})
+
+
+def payload(values: np.ndarray, honest: Message) -> RecordDict:
+    return RecordDict({PAYLOAD: ArrayRecord({"bytes": Array(values)}), FACTS: honest.content[FACTS]})
+
+
+def flipped(honest: Message) -> np.ndarray:
+    raw = honest.content[PAYLOAD]["bytes"].numpy().copy()
+    raw[len(raw) // 2] ^= 1
+    return raw
+
+
+FAULTS: dict[str, tuple[str, Callable[[Message, Message], list[Message]]]] = {
+    "an error from the client": ("failed", lambda m, h: [Message(Error(2, "boom"), reply_to=m)]),
+    "a dead process": ("lost", lambda m, h: [Message(Error(8, "ClientApp stopped responding"), reply_to=m)]),
+    "a node that is gone": ("lost", lambda m, h: [Message(Error(5, "Node Unavailable"), reply_to=m)]),
+    "no answer": ("missing", lambda m, h: []),
+    "another client's id": ("impostor", lambda m, h: [Message(content(h, client=4), reply_to=m)]),
+    "another round": ("malformed", lambda m, h: [Message(content(h, number=99), reply_to=m)]),
+    "no facts": ("malformed", lambda m, h: [Message(RecordDict({PAYLOAD: h.content[PAYLOAD]}), reply_to=m)]),
+    "nothing at all": ("malformed", lambda m, h: [Message(RecordDict(), reply_to=m)]),
+    "other records": ("malformed", lambda m, h: [Message(RecordDict({FACTS: MetricRecord({"a": 1})}), reply_to=m)]),
+    "a flipped bit": ("malformed", lambda m, h: [Message(payload(flipped(h), h), reply_to=m)]),
+    "no bytes": ("malformed", lambda m, h: [Message(payload(np.zeros(0, np.uint8), h), reply_to=m)]),
+    "floats": ("malformed", lambda m, h: [Message(payload(np.ones(64), h), reply_to=m)]),
+    "a table": ("malformed", lambda m, h: [Message(payload(np.zeros((4, 4), np.uint8), h), reply_to=m)]),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_answer_is_counted_by_kind_and_the_others_decide(name: str, toy: Experiment, tmp_path: Path) -> None:
+    kind, act = FAULTS[name]
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", act))
+    assert [line["faults"] for line in run.history] == [{kind: 1}] * 3
+    assert [(line["asked"], line["answered"]) for line in run.history] == [(8, 7)] * 3
+    silent = on_flower(everybody(toy), tmp_path / "silent", QUICK, trouble=misbehaving("train", lambda m, h: []))
+    assert plain(run.state) == plain(silent.state)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_score_is_counted_by_kind_and_left_out(name: str, toy: Experiment, tmp_path: Path) -> None:
+    kind, act = FAULTS[name]
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("evaluate", act))
+    assert [line["faults"] for line in run.history] == [{kind: 1}] * 3
+    assert [row["client"] for row in run.clients] == ["0", "1", "2", "4", "5", "6", "7"]
+
+
+def test_a_client_cannot_vote_twice(toy: Experiment, tmp_path: Path) -> None:
+    def twice(message: Message, honest: Message) -> list[Message]:
+        return [honest, Message(RecordDict(dict(honest.content)), reply_to=message)]
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", twice))
+    assert [line["faults"] for line in run.history] == [{"repeated": 1}] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+
+
+def test_a_late_answer_is_not_taken_for_the_next_round(toy: Experiment, tmp_path: Path) -> None:
+    late: list[Message] = []
+
+    def delay(message: Message, honest: Message) -> list[Message]:
+        before = late[:]
+        late[:] = [honest]
+        return before
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", delay))
+    assert [line["faults"] for line in run.history] == [
+        {"missing": 1},
+        {"late": 1, "missing": 1},
+        {"late": 1, "missing": 1},
+    ]
+
+
+def test_an_answer_to_no_message_is_counted_and_ignored(toy: Experiment, tmp_path: Path) -> None:
+    def stranger(message: Message, honest: Message) -> list[Message]:
+        honest.metadata.__dict__["_reply_to_message_id"] = "of another run"
+        return [honest]
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", stranger))
+    assert run.history[0]["faults"] == {"missing": 1, "unasked": 1}
+
+
+def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(toy: Experiment, tmp_path: Path) -> None:
+    class Poisoned(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            found = super().pull_messages(message_ids)
+            if any(m.metadata.src_node_id == 1000 and m.metadata.message_type == "train" for m in found):
+                raise ValueError("no such class")
+            return found
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = Poisoned(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK).history] == [{"malformed": 1}] * 3
+
+
+def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), [0, 1, 2, 3, 3], node_config={"memory": str(tmp_path)})
+    run = run_on(grid, everybody(toy), QUICK)
+    assert run.history[0]["faults"] == {"impostor": 1}
+    assert run.history[0]["asked"] == 4
+
+
+def test_a_node_pinned_to_one_client_cannot_be_another(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(4), node_config={"memory": str(tmp_path)})
+    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
+    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
+    run = run_on(grid, everybody(toy), replace(QUICK, pins=pins))
+    assert run.history[0]["faults"] == {"impostor": 1}
+    assert [row["client"] for row in run.clients] == ["0", "1", "2"]
+    with pytest.raises(ConfigError, match="pins are NODE=CLIENT"):
+        Options(pins="7")
+
+
+def test_nodes_that_are_no_client_of_the_data_are_refused(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    data = toy.build_data()
+
+    def load_client(context: Any) -> Client:
+        partition = int(context.node_config["partition-id"])
+        known = data.client(partition % 8)
+        group = 7 if partition == 1 else 1 if partition == 2 else known.group  # 7: none such; client 2 is in group 0
+        return replace(known, id=partition, group=group)
+
+    grid = LocalGrid(client_app(path, load_client), [0, 1, 2, 3, 88], node_config={"memory": str(tmp_path)})
+    run = run_on(grid, everybody(toy), QUICK)
+    assert run.history[0]["faults"] == {"malformed": 3}
+    assert [row["client"] for row in run.clients] == ["0", "3"]
+
+
+def test_fewer_answers_than_a_round_needs_change_nothing(toy: Experiment, tmp_path: Path) -> None:
+    trouble = misbehaving("train", lambda m, h: [])
+    with pytest.raises(RunError, match="nothing was learnt; the last reason was: few: 7 answers"):
+        on_flower(everybody(toy), tmp_path, replace(QUICK, least_answers=8), trouble=trouble)
+
+
+def test_a_group_with_fewer_answers_than_it_needs_is_left_out(toy: Experiment, tmp_path: Path) -> None:
+    trouble = misbehaving("train", lambda m, h: [])  # client 3, of group 1: three of its four are left
+    run = on_flower(everybody(toy), tmp_path, replace(QUICK, least_answers_per_group=4), trouble=trouble)
+    assert run.history[0]["faults"] == {"few": 3, "missing": 1}
+    assert run.history[0]["answered"] == 4
+    assert sorted(run.state.groups) == [0]
+
+
+def test_nobody_in_a_group_does_not_end_a_run(toy: Experiment, tmp_path: Path) -> None:
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        return [] if partition % 2 and message.metadata.message_type == "train" else [honest]
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=trouble)
+    assert run.history[0]["faults"] == {"missing": 4}
+    assert sorted(run.state.groups) == [0]
+
+
+def test_too_few_nodes_are_said_at_once(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(toy.to_toml())
+    grid = LocalGrid(client_app(path), [0, 1], node_config={"memory": str(tmp_path)})
+    with pytest.raises(RunError, match=r"2 clients were there after 0\.2 seconds, and least-clients is 3"):
+        run_on(grid, toy, replace(QUICK, wait_seconds=0.2, least_clients=3))
+
+
+def test_a_run_in_which_nobody_ever_answers_fails(toy: Experiment, tmp_path: Path) -> None:
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        return [Message(Error(2, "boom"), reply_to=message)] if message.metadata.message_type == "train" else [honest]
+
+    with pytest.raises(RunError, match="nothing was learnt; the last reason was: failed: boom"):
+        on_flower(toy, tmp_path, QUICK, trouble=trouble)
+
+
+def test_a_run_in_which_nobody_can_say_how_it_fares_fails(toy: Experiment, tmp_path: Path) -> None:
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        return [] if message.metadata.message_type == "evaluate" else [honest]
+
+    with pytest.raises(RunError, match="no client could say how it fares"):
+        on_flower(toy, tmp_path, QUICK, trouble=trouble)
+
+
+def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+
+    class Restart(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 1:
+                grid.contexts[9999] = grid.contexts.pop(1000)
+
+    run = run_on(grid, everybody(toy), QUICK, watcher=Restart())
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+    assert [line["faults"] for line in run.history] == [{}, {}, {}]
+
+
+def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation(
+    toy: Experiment, tmp_path: Path
+) -> None:
+    experiment = everybody(toy)
+    spec = experiment.build_model(experiment.build_data()).spec
+
+    def other(message: Message, honest: Message) -> list[Message]:
+        score = Score({"mine": {1: Tally(10, 10)}})
+        number = int(honest.content[FACTS]["number"])
+        return [Message(homeward(fill(score).to_bytes(spec), 3, number), reply_to=message)]
+
+    run = on_flower(experiment, tmp_path, QUICK, trouble=misbehaving("evaluate", other))
+    assert run.history[-1]["faults"] == {"malformed": 1}
+    assert len(run.clients) == 7
+
+
+def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    trouble = misbehaving("train", FAULTS["a flipped bit"][1])
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
+    assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-malformed": 1}
