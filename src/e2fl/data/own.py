@@ -64,16 +64,14 @@ class OwnData(DealtData):
     def dealt(self) -> Deal:  # type: ignore[override]  # as above
         table = self.table
         split = np.full(len(table.y), UNDECIDED) if table.split is None else table.split
-        shares, newcomers, left_out = share_out(
-            owners(table.client, split), test_share=self.test_share, seed=self.seed, min_samples=self.min_samples
+        shares, newcomers = shares_of(
+            table.client,
+            split,
+            test_share=self.test_share,
+            seed=self.seed,
+            min_samples=self.min_samples,
+            pooled_test=self.pooled_test,
         )
-        if left_out and not self.pooled_test:
-            raise DataError(
-                f"client '{left_out[0]}' has rows to train with but none to test with; "
-                "give it some, or test all clients on the same rows with pooled_test = true"
-            )
-        if self.pooled_test:
-            shares += _trainers(table, split, left_out)
         inside = table.group is not None and any(
             len(np.unique(table.group[np.concatenate([share.train, share.test])])) > 1 for share in shares
         )
@@ -96,6 +94,29 @@ class OwnData(DealtData):
         }
 
 
+def shares_of(
+    client: NDArray[Any],
+    split: NDArray[np.int64],
+    *,
+    test_share: float,
+    seed: int,
+    min_samples: int,
+    pooled_test: bool,
+) -> tuple[list[Share], list[Share]]:
+    """Which rows each client trains and is tested with, and the newcomers; the same draw every time."""
+    found = owners(client, split)
+    shares, newcomers, left_out = share_out(found, test_share=test_share, seed=seed, min_samples=min_samples)
+    if left_out and not pooled_test:
+        raise DataError(
+            f"client '{left_out[0]}' has rows to train with but none to test with; "
+            "give it some, or test all clients on the same rows with pooled_test = true"
+        )
+    none = np.empty(0, dtype=np.int64)
+    wanted = set(left_out)
+    shares += [Share(owner.name, owner.rows[TRAIN], none) for owner in found if owner.name in wanted]
+    return shares, newcomers
+
+
 def _untrained(shares: Sequence[Share], count: int) -> Rows:
     """The rows that nobody trains with: one test set for all."""
     rows = np.setdiff1d(np.arange(count), np.concatenate([share.train for share in shares]))
@@ -107,12 +128,6 @@ def _untrained(shares: Sequence[Share], count: int) -> Rows:
 def _declared(share: Share, group: NDArray[np.int64]) -> Share:
     rows = np.concatenate([share.train, share.test])
     return Share(share.name, share.train, share.test, int(group[rows[0]]))
-
-
-def _trainers(table: Table, split: NDArray[np.int64], names: Sequence[str]) -> list[Share]:
-    wanted = set(names)
-    none = np.empty(0, dtype=np.int64)
-    return [Share(owner.name, owner.rows[TRAIN], none) for owner in owners(table.client, split) if owner.name in wanted]
 
 
 @dataclass(frozen=True)

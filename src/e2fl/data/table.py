@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.dealt import TEST
-from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares
+from e2fl.data.dealt import UNDECIDED
+from e2fl.data.encoding import Column, learn
+from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares, shares_of
 from e2fl.data.partition import PARTITIONERS, deal
 from e2fl.data.places import existing
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, fields_of, look_up
 
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))
-CATEGORIES = 1000  # different words of one column; more are no categories
 INPUT_LIMIT = 8 * 2**30  # bytes of inputs
-
-Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
 
 
 def from_table(
@@ -75,12 +73,22 @@ def from_table(
     kept = {name: column[rows] for name, column in columns.items()}
     words = {role: _words(kept[name]) for role, name in used.items()}
     purpose = _train_or_test(words.get("split"), rows, file)
-    inputs, facts = encode({name: kept[name] for name in names}, purpose != TEST, file)
     labels = _labels(kept[label], label, rows, file)
+    whose = words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")})
+    shares, _ = shares_of(
+        whose, purpose, test_share=test_share, seed=seed, min_samples=min_samples, pooled_test=pooled_test
+    )
+    train = np.zeros(len(rows), dtype=np.bool_)
+    train[np.concatenate([share.train for share in shares])] = True
+    encoding = learn({name: kept[name] for name in names}, train, str(file))
+    if encoding.width * len(rows) * 4 > INPUT_LIMIT:
+        raise DataError(f"{file}: {len(rows)} rows of {encoding.width} inputs are more than {INPUT_LIMIT // 2**30} GiB")
+    inputs, unseen = encoding.apply(kept)
+    facts = {"inputs": encoding.width, "values_unseen_in_training": unseen}
     found = checked(
         inputs,
         labels,
-        words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")}),
+        whose,
         group=words.get("group"),
         split=None if split is None else purpose,
         unprivileged=unprivileged,
@@ -238,56 +246,8 @@ def _labels(column: Column, name: str, rows: NDArray[np.int64], path: Path) -> N
 
 def _train_or_test(split: NDArray[np.str_] | None, rows: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
     if split is None:
-        return np.full(len(rows), -1)
+        return np.full(len(rows), UNDECIDED)
     for row, word in zip(rows.tolist(), split.tolist(), strict=True):
         if word.lower() not in SPLITS:
             raise DataError(f"{path}: row {row + 1} has the split '{word}'; it is train or test")
     return np.array([SPLITS[word.lower()] for word in split.tolist()])
-
-
-def encode(
-    columns: dict[str, Column], train: NDArray[np.bool_], path: Path
-) -> tuple[NDArray[np.float32], dict[str, object]]:
-    """Features as inputs, and facts about them. Means, deviations and words come from the rows to train with."""
-    blocks: list[NDArray[np.float32]] = []
-    unknown = 0
-    known = {
-        name: _categories(name, column, train, path) for name, column in columns.items() if column.dtype.kind != "f"
-    }
-    width = sum(len(known[name]) if name in known else 1 for name in columns)
-    if width * len(train) * 4 > INPUT_LIMIT:
-        raise DataError(f"{path}: {len(train)} rows of {width} inputs are more than {INPUT_LIMIT // 2**30} GiB")
-    for name, column in columns.items():
-        if name in known:
-            equal = column[:, None] == known[name][None, :]
-            unknown += int((~equal.any(axis=1)).sum())
-            blocks.append(equal.astype(np.float32))
-        else:
-            blocks.append(_standardised(column, train)[:, None])
-    return np.concatenate(blocks, axis=1), {"inputs": width, "values_unseen_in_training": unknown}
-
-
-def _categories(name: str, column: Column, train: NDArray[np.bool_], path: Path) -> NDArray[np.str_]:
-    words = np.unique(column[train].astype(np.str_))
-    if len(words) > CATEGORIES:
-        odd = next((row for row, word in enumerate(column.tolist()) if not _is_number(word)), 0)
-        raise DataError(
-            f"{path}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; is it an identifier, "
-            f"or are these numbers? Row {odd + 1} has '{column[odd]}'. Leave it out with features = [...]"
-        )
-    return words
-
-
-def _standardised(column: Column, train: NDArray[np.bool_]) -> NDArray[np.float32]:
-    numbers = column.astype(np.float64)
-    seen = numbers[train & ~np.isnan(numbers)]
-    mean, deviation = (seen.mean(), seen.std()) if len(seen) else (0.0, 1.0)
-    return np.nan_to_num((numbers - mean) / (deviation or 1.0)).astype(np.float32)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return not word
-    return True

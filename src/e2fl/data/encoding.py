@@ -1,0 +1,91 @@
+"""Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.errors import DataError
+
+CATEGORIES = 1000  # different words of one column; more are no categories
+
+Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A column of numbers: one input."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A column of words: one input for each."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What was learnt of each column that is learnt from."""
+
+    columns: Mapping[str, Scale | Choice]
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return sum(len(column.words) if isinstance(column, Choice) else 1 for column in self.columns.values())
+
+    def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], int]:
+        """Rows as inputs, and how many words of theirs were not seen in training."""
+        x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
+        place = unseen = 0
+        for name, known in self.columns.items():
+            if isinstance(known, Scale):
+                x[:, place] = np.nan_to_num((columns[name].astype(np.float64) - known.mean) / known.deviation)
+                place += 1
+                continue
+            number = {word: place + step for step, word in enumerate(known.words)}
+            places = np.array([number.get(word, -1) for word in columns[name].tolist()])
+            seen = np.flatnonzero(places >= 0)
+            x[seen, places[seen]] = 1
+            unseen += len(places) - len(seen)
+            place += len(known.words)
+        return x, unseen
+
+
+def learn(columns: Mapping[str, Column], train: NDArray[np.bool_], where: str) -> Encoding:
+    """Means, deviations and words of the rows to train with."""
+    found: dict[str, Scale | Choice] = {}
+    for name, column in columns.items():
+        found[name] = _scale(column, train) if column.dtype.kind == "f" else _choice(name, column, train, where)
+    return Encoding(found)
+
+
+def _scale(column: Column, train: NDArray[np.bool_]) -> Scale:
+    numbers = column.astype(np.float64)
+    seen = numbers[train & ~np.isnan(numbers)]
+    mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
+    return Scale(mean, deviation or 1.0)
+
+
+def _choice(name: str, column: Column, train: NDArray[np.bool_], where: str) -> Choice:
+    words = sorted(set(column[train].tolist()))
+    if len(words) > CATEGORIES:
+        odd = next((row for row, word in enumerate(column.tolist()) if not _is_number(word)), 0)
+        raise DataError(
+            f"{where}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; is it an identifier, "
+            f"or are these numbers? Row {odd + 1} has '{column[odd]}'. Leave it out with features = [...]"
+        )
+    return Choice(tuple(words))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return not word
+    return True
