@@ -89,6 +89,14 @@ def test_the_encoding_comes_from_the_rows_that_are_trained_on(tmp_path):
     assert not np.concatenate([data.client(number).test.x[:, 1:] for number in (0, 1)]).any()
 
 
+def test_a_column_that_is_constant_in_training_is_not_blown_up(tmp_path):
+    rows = [["who", "k", "y", "part"]] + [["ab"[row % 2], 0.1, (row // 2) % 2, "train"] for row in range(14)]
+    rows += [["a", 0.2, 0, "test"], ["b", 0.1, 1, "test"]]
+    data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y", split="part")
+    assert data.client(0).test.x[0, 0] == pytest.approx(0.1)
+    assert data.client(1).test.x[0, 0] == pytest.approx(0)
+
+
 def test_parquet_gives_what_csv_gives(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different words of one column; more are no categories
+ROUNDING = 1e-12  # a deviation so small, beside the mean, is that of a column that never changes
 
 Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
 
@@ -69,7 +70,7 @@ def _scale(column: Column, train: NDArray[np.bool_]) -> Scale:
     numbers = column.astype(np.float64)
     seen = numbers[train & ~np.isnan(numbers)]
     mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
-    return Scale(mean, deviation or 1.0)
+    return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
 
 
 def _choice(name: str, column: Column, train: NDArray[np.bool_], where: str) -> Choice:
