@@ -1,6 +1,7 @@
 """Anybody's own data: arrays, tables and .npz files, well formed or not; on data that scikit-learn ships."""
 
 import csv
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -309,9 +310,21 @@ def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, mo
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
     written(tmp_path / "t.csv", GOOD)
-    monkeypatch.setattr("e2fl.data.table.INPUT_LIMIT", 20)
+    monkeypatch.setattr("e2fl.data.columns.INPUT_LIMIT", 20)
     with pytest.raises(DataError, match="the limit of a table"):
         table(path=str(tmp_path / name), client="who", label="y")
+
+
+@pytest.mark.parametrize("settings", [{}, {"features": ("k",)}, {"group": "note"}])
+def test_one_long_cell_does_not_widen_the_others(tmp_path, settings):
+    rows = [["who", "note", "k", "y"]]
+    rows += [["ab"[row % 2], "x" * 100_000 if row == 5 else "short", row, row // 2 % 2] for row in range(5000)]
+    path = written(tmp_path / "t.csv", rows)
+    tracemalloc.start()
+    data = table(path=path, client="who", label="y", **settings)
+    assert len(data.roll) == 2
+    assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # 5,000 cells as wide as the longest: 1.9 GiB
+    tracemalloc.stop()
 
 
 def test_half_a_parquet_file_is_refused(tmp_path):

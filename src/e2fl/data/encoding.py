@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.data.columns import Column
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different words of one column; more are no categories
 ROUNDING = 1e-12  # a deviation so small, beside the mean, is that of a column that never changes
-
-Column = NDArray[np.float64] | NDArray[np.str_]  # NaN and "" where a value is missing
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,20 @@ seen in training; a word seen only in testing is none of them. A row is called b
 1 after the header.
 """
 
-import csv
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.data.columns import INPUT_LIMIT, Column, Words, is_missing, names_in, read
 from e2fl.data.dealt import UNDECIDED
-from e2fl.data.encoding import Column, learn
+from e2fl.data.encoding import learn
 from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares, shares_of
 from e2fl.data.partition import PARTITIONERS, deal
 from e2fl.data.places import existing
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, fields_of, look_up
-
-MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))
-INPUT_LIMIT = 8 * 2**30  # bytes of inputs
 
 
 def from_table(
@@ -60,16 +55,18 @@ def from_table(
             'or partition, such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
         )
     file = existing(path)
-    columns = read_columns(file)
+    known = names_in(file)
     roles = {"label": label, "client": client, "group": group, "split": split}
     used = {role: name for role, name in roles.items() if name is not None}
-    names = list(features) if features is not None else [name for name in columns if name not in used.values()]
+    names = list(features) if features is not None else [name for name in known if name not in used.values()]
     for name in (*used.values(), *names):
-        if name not in columns:
-            raise ConfigError(f"{file} has no column '{name}'{did_you_mean(name, columns)}")
+        if name not in known:
+            raise ConfigError(f"{file} has no column '{name}'{did_you_mean(name, known)}")
     if not names:
         raise ConfigError(f"{file} has no column left to learn from")
-    rows = _present({name: columns[name] for name in (*used.values(), *names)}, set(names), missing, file)
+    sheet = read(file, {*used.values(), *names})
+    columns = {name: sheet.feature(name) for name in (*used.values(), *names)}
+    rows = _present(columns, set(names), missing, file)
     kept = {name: column[rows] for name, column in columns.items()}
     words = {role: _words(kept[name]) for role, name in used.items()}
     purpose = _train_or_test(words.get("split"), rows, file)
@@ -93,14 +90,14 @@ def from_table(
         split=None if split is None else purpose,
         unprivileged=unprivileged,
         where=str(file),
-        facts={**facts, "rows_left_out": len(columns[label]) - len(rows)},
+        facts={**facts, "rows_left_out": len(sheet) - len(rows)},
     )
     return Arrays(found, seed, test_share, min_samples, pooled_test, name="table")
 
 
 def _present(columns: dict[str, Column], features: set[str], missing: str, path: Path) -> NDArray[np.int64]:
     """The rows to keep. A client, label, group or split is never made up."""
-    lacking = {name: _is_missing(column) for name, column in columns.items()}
+    lacking = {name: is_missing(column) for name, column in columns.items()}
     if missing == "drop":
         return np.flatnonzero(~np.any(list(lacking.values()), axis=0))
     for name, bad in lacking.items():
@@ -112,7 +109,7 @@ def _present(columns: dict[str, Column], features: set[str], missing: str, path:
 
 def _dealt_out(
     partition: dict[str, Any], seed: int, labels: NDArray[Any], groups: dict[str | None, NDArray[Any] | None]
-) -> NDArray[np.str_]:
+) -> NDArray[Any]:
     """Whose each row is, as a partitioner says."""
     values = {name: value for name, value in partition.items() if name != "name"}
     kind = look_up(str(partition.get("name")), PARTITIONERS, "partition")
@@ -132,106 +129,12 @@ def _dealt_out(
     return client
 
 
-def read_columns(path: Path) -> dict[str, Column]:
-    """The columns of a file, by name."""
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return _read_parquet(path)
-    _refuse_more_than_the_limit(path, path.stat().st_size)
-    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        return _read_csv(path)
-    raise DataError(f"{path} is neither a .csv (or .tsv) nor a .parquet file")
-
-
-def _read_csv(path: Path) -> dict[str, Column]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-            names = [name.strip() for name in next(rows, [])]
-            _refuse_bad_names(names, path)
-            table: list[list[str]] = []
-            for number, row in enumerate(rows, start=1):
-                if len(row) != len(names):
-                    if not row:
-                        continue
-                    raise DataError(f"{path}: row {number} has {len(row)} fields, the header has {len(names)}")
-                table.append(row)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
-    if not table:
-        raise DataError(f"{path} has no rows")
-    return {name: _typed(values, name, path) for name, values in zip(names, zip(*table, strict=True), strict=True)}
-
-
-def _read_parquet(path: Path) -> dict[str, Column]:
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise DataError("Parquet files need the package pyarrow: pip install 'e2fl[tables]'") from error
-    try:
-        about = parquet.ParquetFile(path).metadata
-        unpacked = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
-        _refuse_more_than_the_limit(path, max(unpacked, about.num_rows * about.num_columns))
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a whole Parquet file: {error}") from error
-    _refuse_bad_names(table.column_names, path)
-    if not len(table):
-        raise DataError(f"{path} has no rows")
-    columns: dict[str, Column] = {}
-    for name in table.column_names:
-        column = table.column(name)
-        kind = column.type.value_type if arrow.types.is_dictionary(column.type) else column.type
-        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind):
-            # NaN and null are both "nothing there".
-            columns[name] = _finite(column.cast(arrow.float64()).to_numpy(zero_copy_only=False), name, path)
-        elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-            columns[name] = np.array(["" if value is None else value.strip() for value in column.to_pylist()])
-        else:
-            raise DataError(f"{path}: column '{name}' holds {kind}; numbers, words, and true or false can be used")
-    return columns
-
-
-def _refuse_more_than_the_limit(path: Path, size: int) -> None:
-    if size > INPUT_LIMIT:
-        raise DataError(f"{path} has {size} bytes of data; {INPUT_LIMIT // 2**30} GiB is the limit of a table")
-
-
-def _refuse_bad_names(names: Sequence[str], path: Path) -> None:
-    if not names or not all(names):
-        raise DataError(f"{path} needs a first row that names every column")
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(f"{path} has two columns '{name}'")
-
-
-def _typed(values: Sequence[str], name: str, path: Path) -> Column:
-    """Numbers if all that is there are numbers, else words."""
-    stripped = [value.strip() for value in values]
-    try:
-        numbers = [math.nan if value.lower() in MISSING else float(value) for value in stripped]
-    except ValueError:
-        return np.array(["" if value.lower() in MISSING else value for value in stripped])
-    return _finite(np.array(numbers), name, path)
-
-
-def _finite(numbers: NDArray[np.float64], name: str, path: Path) -> NDArray[np.float64]:
-    endless = np.flatnonzero(np.isinf(numbers))
-    if len(endless):
-        raise DataError(f"{path}: row {endless[0] + 1} has no finite number in column '{name}'")
-    return numbers
-
-
-def _is_missing(column: Column) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
-    return found
-
-
-def _words(column: Column) -> NDArray[np.str_]:
+def _words(column: Column) -> Words:
     """What a column says; numbers without a needless fraction."""
     if column.dtype.kind != "f":
-        return column.astype(np.str_)
-    return np.array([str(int(value)) if value == int(value) else str(value) for value in column.tolist()])
+        return column.astype(np.object_)
+    words = [str(int(value)) if value == int(value) else str(value) for value in column.tolist()]
+    return np.array(words, dtype=np.object_)
 
 
 def _labels(column: Column, name: str, rows: NDArray[np.int64], path: Path) -> NDArray[Any]:
@@ -244,7 +147,7 @@ def _labels(column: Column, name: str, rows: NDArray[np.int64], path: Path) -> N
     return column.astype(np.int64)
 
 
-def _train_or_test(split: NDArray[np.str_] | None, rows: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
+def _train_or_test(split: Words | None, rows: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
     if split is None:
         return np.full(len(rows), UNDECIDED)
     for row, word in zip(rows.tolist(), split.tolist(), strict=True):

@@ -1,0 +1,178 @@
+"""The columns of a CSV or Parquet file, read when they are used."""
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.errors import DataError
+
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))
+INPUT_LIMIT = 8 * 2**30  # bytes of inputs
+
+# Texts are Python objects: as an array of NumPy's own texts, every cell would be as wide as the longest.
+Words = NDArray[np.object_]  # "" where a value is missing
+Column = NDArray[np.float64] | Words  # of numbers, NaN where a value is missing; or of words
+
+
+class Sheet(ABC):
+    """Some columns of a table."""
+
+    where: str
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def feature(self, name: str) -> Column:
+        """A column to learn from: numbers if all that is there are numbers, else words."""
+
+    def called(self, row: int) -> str:
+        """What people call a row."""
+        return f"row {row + 1}"
+
+    def _finite(self, numbers: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+        endless = np.flatnonzero(np.isinf(numbers))
+        if len(endless):
+            raise DataError(f"{self.where}: {self.called(int(endless[0]))} has no finite number in column '{name}'")
+        return numbers
+
+
+class Texts(Sheet):
+    """A table that was written down."""
+
+    def __init__(self, where: str, columns: dict[str, Sequence[str]]):
+        self.where = where
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def feature(self, name: str) -> Column:
+        stripped = [value.strip() for value in self.columns[name]]
+        try:
+            numbers = [math.nan if value.lower() in MISSING else float(value) for value in stripped]
+        except ValueError:
+            return _words("" if value.lower() in MISSING else value for value in stripped)
+        return self._finite(np.array(numbers), name)
+
+
+class Arrow(Sheet):
+    """A table whose columns have types."""
+
+    def __init__(self, where: str, table: Any):
+        self.where = where
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def feature(self, name: str) -> Column:
+        import pyarrow as arrow
+
+        column = self.table.column(name)
+        kind = column.type.value_type if arrow.types.is_dictionary(column.type) else column.type
+        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind):
+            # NaN and null are both "nothing there".
+            return self._finite(column.cast(arrow.float64()).to_numpy(zero_copy_only=False), name)
+        if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
+            return _words("" if value is None else value.strip() for value in column.to_pylist())
+        raise DataError(f"{self.where}: column '{name}' holds {kind}; numbers, words, and true or false can be used")
+
+
+def names_in(path: Path) -> list[str]:
+    """What the columns of a file are called."""
+    if _is_parquet(path):
+        names = list(_open_parquet(path).schema_arrow.names)
+    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        names = _read_csv(path, None)[0]
+    else:
+        raise DataError(f"{path} is neither a .csv (or .tsv) nor a .parquet file")
+    if not names or not all(names):
+        raise DataError(f"{path} needs a first row that names every column")
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{path} has two columns '{name}'")
+    return names
+
+
+def read(path: Path, wanted: Collection[str]) -> Sheet:
+    """These columns of a file."""
+    if _is_parquet(path):
+        import pyarrow as arrow
+
+        file = _open_parquet(path)
+        about = file.metadata
+        unpacked = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+        _refuse_more_than_the_limit(path, max(unpacked, about.num_rows * about.num_columns))
+        try:
+            table = file.read(columns=list(wanted))
+        except (arrow.ArrowException, OSError) as error:
+            raise DataError(f"{path} is not a whole Parquet file: {error}") from error
+        sheet: Sheet = Arrow(str(path), table)
+    else:
+        _refuse_more_than_the_limit(path, path.stat().st_size)
+        names, rows = _read_csv(path, wanted)
+        columns = zip(*rows, strict=True) if rows else [()] * len(wanted)
+        sheet = Texts(str(path), dict(zip((name for name in names if name in wanted), columns, strict=True)))
+    if not len(sheet):
+        raise DataError(f"{path} has no rows")
+    return sheet
+
+
+def _read_csv(path: Path, wanted: Collection[str] | None) -> tuple[list[str], list[list[str]]]:
+    """The header of a file, and of each row the cells that are wanted; None: the header is enough."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+            names = [name.strip() for name in next(rows, [])]
+            table: list[list[str]] = []
+            if wanted is None:
+                return names, table
+            places = [place for place, name in enumerate(names) if name in wanted]
+            for number, row in enumerate(rows, start=1):
+                if len(row) != len(names):
+                    if not row:
+                        continue
+                    raise DataError(f"{path}: row {number} has {len(row)} fields, the header has {len(names)}")
+                table.append([row[place] for place in places])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    return names, table
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _open_parquet(path: Path) -> Any:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise DataError("Parquet files need the package pyarrow: pip install 'e2fl[tables]'") from error
+    try:
+        return parquet.ParquetFile(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a whole Parquet file: {error}") from error
+
+
+def _refuse_more_than_the_limit(path: Path, size: int) -> None:
+    if size > INPUT_LIMIT:
+        raise DataError(f"{path} has {size} bytes of data; {INPUT_LIMIT // 2**30} GiB is the limit of a table")
+
+
+def _words(values: Any) -> Words:
+    return np.array(list(values), dtype=np.object_)
+
+
+def is_missing(column: Column) -> NDArray[np.bool_]:
+    """Where there is nothing."""
+    found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
+    return found
