@@ -119,6 +119,26 @@ def test_parquet_gives_what_csv_gives(tmp_path):
         assert np.array_equal(left.client(number).test.y, right.client(number).test.y)
 
 
+BIG = 12345678901234567  # and the next are the same float64
+
+
+def test_names_and_labels_are_kept_as_they_are_written(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    ids = [BIG + row % 2 for row in range(20)]
+    labels = [(row // 2) % 2 * 8 + 2 for row in range(20)]
+    written(tmp_path / "t.csv", [["who", "k", "y"], *([who, row, labels[row]] for row, who in enumerate(ids))])
+    parquet.write_table(arrow.table({"who": ids, "k": ids, "y": labels}), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        data = table(path=str(tmp_path / name), client="who", label="y", features=("k",))
+        assert [data.client_name(number) for number in data.roll.ids] == [str(BIG), str(BIG + 1)]
+        assert data.about()["labels"] == ["2", "10"]  # as numbers, not as words
+    assert len(table(path=str(tmp_path / "t.parquet"), client="k", label="who", features=("y",)).about()["labels"]) == 2
+    rows = [["who", "k", "y", "g"]] + [[["7", "007"][row % 2], row, row % 3, f"{row % 2}.0"] for row in range(20)]
+    data = table(path=written(tmp_path / "u.csv", rows), client="who", label="y", group="g")
+    assert [data.client_name(number) for number in data.roll.ids] == ["007", "7"]
+    assert data.group_names == ("0", "1")
+
+
 GOOD = [
     ["who", "size", "colour", "y"],
     ["a", "1", "red", "0"],
@@ -253,6 +273,7 @@ def test_a_test_part_of_ones_own_is_kept():
         ({"a": (np.array([[1.0], [np.nan]]), [0, 1])}, "row 1, input 0 is missing"),
         ({"a": (np.eye(2), [0.5, 1])}, r"row 0 has the label 0\.5"),
         ({"a": (np.array([["x"], ["y"]]), [0, 1])}, "inputs must be numbers"),
+        ({1: (np.eye(2), [0, 1]), "1": (np.eye(2), [0, 1])}, "2 clients are called '1'"),
         ({"a": np.eye(2)}, r"must be \(x, y\)"),
         ({"a": (np.eye(2), [0, 1], [1, 2, 3])}, "3 groups for 2 rows"),
     ],

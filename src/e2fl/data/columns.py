@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from e2fl.errors import DataError
 
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))
 INPUT_LIMIT = 8 * 2**30  # bytes of inputs
+_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 # Texts are Python objects: as an array of NumPy's own texts, every cell would be as wide as the longest.
 Words = NDArray[np.object_]  # "" where a value is missing
@@ -32,6 +34,14 @@ class Sheet(ABC):
     @abstractmethod
     def feature(self, name: str) -> Column:
         """A column to learn from: numbers if all that is there are numbers, else words."""
+
+    @abstractmethod
+    def words(self, name: str) -> Words:
+        """A column as it is written, also where these are numbers."""
+
+    def names(self, name: str) -> Words:
+        """A column that names things, such as clients: as it is written, but 1.0 is 1."""
+        return _words(_WHOLE.sub(r"\1", word) for word in self.words(name).tolist())
 
     def called(self, row: int) -> str:
         """What people call a row."""
@@ -55,12 +65,16 @@ class Texts(Sheet):
         return len(next(iter(self.columns.values())))
 
     def feature(self, name: str) -> Column:
-        stripped = [value.strip() for value in self.columns[name]]
+        words = self.words(name)
         try:
-            numbers = [math.nan if value.lower() in MISSING else float(value) for value in stripped]
+            numbers = [float(word) if word else math.nan for word in words.tolist()]
         except ValueError:
-            return _words("" if value.lower() in MISSING else value for value in stripped)
+            return words
         return self._finite(np.array(numbers), name)
+
+    def words(self, name: str) -> Words:
+        stripped = [value.strip() for value in self.columns[name]]
+        return _words("" if value.lower() in MISSING else value for value in stripped)
 
 
 class Arrow(Sheet):
@@ -76,13 +90,27 @@ class Arrow(Sheet):
     def feature(self, name: str) -> Column:
         import pyarrow as arrow
 
-        column = self.table.column(name)
-        kind = column.type.value_type if arrow.types.is_dictionary(column.type) else column.type
-        if arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind):
-            # NaN and null are both "nothing there".
-            return self._finite(column.cast(arrow.float64()).to_numpy(zero_copy_only=False), name)
-        if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-            return _words("" if value is None else value.strip() for value in column.to_pylist())
+        if self._is_text(name):
+            return self.words(name)
+        # NaN and null are both "nothing there"; numbers to learn from may be rounded.
+        column = self.table.column(name).cast(arrow.float64(), safe=False)
+        return self._finite(column.to_numpy(zero_copy_only=False), name)
+
+    def words(self, name: str) -> Words:
+        column = self.table.column(name).to_pylist()
+        if self._is_text(name):
+            return _words("" if value is None else value.strip() for value in column)
+        return _words("" if value is None or value != value else _number(value) for value in column)
+
+    def _is_text(self, name: str) -> bool:
+        import pyarrow.types as types
+
+        kind = self.table.column(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_string(kind) or types.is_large_string(kind):
+            return True
+        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+            return False
         raise DataError(f"{self.where}: column '{name}' holds {kind}; numbers, words, and true or false can be used")
 
 
@@ -170,6 +198,10 @@ def _refuse_more_than_the_limit(path: Path, size: int) -> None:
 
 def _words(values: Any) -> Words:
     return np.array(list(values), dtype=np.object_)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
 
 
 def is_missing(column: Column) -> NDArray[np.bool_]:

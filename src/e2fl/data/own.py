@@ -4,6 +4,7 @@ In Python: `from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz
 and, where there are such, group and split.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -195,6 +196,10 @@ def from_arrays(
     refuse_bad_shares(test_share, min_samples)
     if not clients:
         raise DataError("there are no clients: the dictionary is empty")
+    for given_by_name in (clients, test or {}):
+        names = Counter(str(name) for name in given_by_name)
+        if names and (twice := names.most_common(1)[0])[1] > 1:
+            raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must differ as texts")
     parts = [(name, given, UNDECIDED if test is None else TRAIN) for name, given in clients.items()]
     parts += [(name, given, TEST) for name, given in (test or {}).items()]
     rows = [_given(name, given) for name, given, _ in parts]
@@ -242,15 +247,18 @@ def checked(
     split: NDArray[Any] | None,
     unprivileged: str | None,
     where: str,
+    classes: tuple[str, ...] | None = None,
     facts: Mapping[str, object] | None = None,
 ) -> Table:
-    """Anybody's arrays as a table, or a `DataError` that names the row."""
+    """Anybody's arrays as a table, or a `DataError` that names the row. classes: y holds places in them."""
     for name, values in (("y", y), ("client", client), ("group", group), ("split", split)):
         if values is not None and values.shape != (len(x),):
             raise DataError(f"{where}: {name} must have one entry for each of {len(x)} rows, not shape {values.shape}")
     if not len(x):
         raise DataError(f"{where}: there are no rows")
-    codes, labels = _classes(y, where)
+    codes, labels = _classes(y, where) if classes is None else (y, classes)
+    if len(labels) < 2 or len(labels) > LABEL_LIMIT:
+        raise DataError(f"{where}: {len(labels)} different labels; 2 to {LABEL_LIMIT} can be told apart")
     places, groups = _groups(group, unprivileged, where)
     return Table(_inputs(x, where), codes, labels, client, places, groups, _splits(split, where), facts or {})
 
@@ -280,8 +288,6 @@ def _classes(y: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str,
             )
         y = y.astype(np.int64)
     labels, codes = np.unique(y, return_inverse=True)
-    if len(labels) < 2 or len(labels) > LABEL_LIMIT:
-        raise DataError(f"{where}: {len(labels)} different labels; 2 to {LABEL_LIMIT} can be told apart")
     return codes.astype(np.int64), tuple(str(label) for label in labels.tolist())
 
 

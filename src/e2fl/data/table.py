@@ -5,13 +5,13 @@ seen in training; a word seen only in testing is none of them. A row is called b
 1 after the header.
 """
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.columns import INPUT_LIMIT, Column, Words, is_missing, names_in, read
+from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, is_missing, names_in, read
 from e2fl.data.dealt import UNDECIDED
 from e2fl.data.encoding import learn
 from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares, shares_of
@@ -65,12 +65,13 @@ def from_table(
     if not names:
         raise ConfigError(f"{file} has no column left to learn from")
     sheet = read(file, {*used.values(), *names})
-    columns = {name: sheet.feature(name) for name in (*used.values(), *names)}
-    rows = _present(columns, set(names), missing, file)
+    written = {name: sheet.names(name) for name in used.values()}
+    columns = {name: sheet.feature(name) for name in names}
+    rows = _present(written, columns, missing, sheet)
     kept = {name: column[rows] for name, column in columns.items()}
-    words = {role: _words(kept[name]) for role, name in used.items()}
-    purpose = _train_or_test(words.get("split"), rows, file)
-    labels = _labels(kept[label], label, rows, file)
+    words = {role: written[name][rows] for role, name in used.items()}
+    purpose = _train_or_test(words.get("split"), rows, sheet)
+    labels, classes = _labels(words["label"], label, rows, sheet)
     whose = words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")})
     shares, _ = shares_of(
         whose, purpose, test_share=test_share, seed=seed, min_samples=min_samples, pooled_test=pooled_test
@@ -86,6 +87,7 @@ def from_table(
         inputs,
         labels,
         whose,
+        classes=classes,
         group=words.get("group"),
         split=None if split is None else purpose,
         unprivileged=unprivileged,
@@ -95,16 +97,26 @@ def from_table(
     return Arrays(found, seed, test_share, min_samples, pooled_test, name="table")
 
 
-def _present(columns: dict[str, Column], features: set[str], missing: str, path: Path) -> NDArray[np.int64]:
+def _present(
+    written: Mapping[str, Column], features: Mapping[str, Column], missing: str, sheet: Sheet
+) -> NDArray[np.int64]:
     """The rows to keep. A client, label, group or split is never made up."""
-    lacking = {name: is_missing(column) for name, column in columns.items()}
+    lacking = [
+        (name, is_missing(column), columns is features)
+        for columns in (written, features)
+        for name, column in columns.items()
+    ]
     if missing == "drop":
-        return np.flatnonzero(~np.any(list(lacking.values()), axis=0))
-    for name, bad in lacking.items():
-        if bad.any() and (missing == "refuse" or name not in features):
-            advice = "fill it in, or set missing = 'drop'" + (" or 'fill'" if name in features else "")
-            raise DataError(f"{path}: row {bad.argmax() + 1} has nothing in column '{name}'; {advice}")
-    return np.arange(len(next(iter(columns.values()))))
+        rows = np.flatnonzero(~np.any([bad for _, bad, _ in lacking], axis=0))
+        if not len(rows):
+            raise DataError(f"{sheet.where}: every row has nothing in some column; no rows are left")
+        return rows
+    for name, bad, is_feature in lacking:
+        if bad.any() and (missing == "refuse" or not is_feature):
+            advice = "fill it in, or set missing = 'drop'" + (" or 'fill'" if is_feature else "")
+            row = sheet.called(int(bad.argmax()))
+            raise DataError(f"{sheet.where}: {row} has nothing in column '{name}'; {advice}")
+    return np.arange(len(sheet))
 
 
 def _dealt_out(
@@ -129,28 +141,41 @@ def _dealt_out(
     return client
 
 
-def _words(column: Column) -> Words:
-    """What a column says; numbers without a needless fraction."""
-    if column.dtype.kind != "f":
-        return column.astype(np.object_)
-    words = [str(int(value)) if value == int(value) else str(value) for value in column.tolist()]
-    return np.array(words, dtype=np.object_)
+def _labels(
+    words: Words, name: str, rows: NDArray[np.int64], sheet: Sheet
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Classes as 0, 1, ... and what they are called: numbers in rising order, or words in theirs."""
+    classes = sorted(set(words.tolist()))
+    numbers = {word: _number(word) for word in classes}
+    if None not in numbers.values():
+        for row, word in zip(rows.tolist(), words.tolist(), strict=True):
+            if not isinstance(numbers[word], int):
+                raise DataError(
+                    f"{sheet.where}: {sheet.called(row)} has {word} in column '{name}'; "
+                    "labels are classes: whole numbers or words"
+                )
+        classes.sort(key=lambda word: (numbers[word], word))
+    place = {word: number for number, word in enumerate(classes)}
+    return np.array([place[word] for word in words.tolist()], dtype=np.int64), tuple(classes)
 
 
-def _labels(column: Column, name: str, rows: NDArray[np.int64], path: Path) -> NDArray[Any]:
-    if column.dtype.kind != "f":
-        return column
-    fraction = np.flatnonzero(column != np.floor(column))
-    if len(fraction):
-        row, value = rows[fraction[0]] + 1, column[fraction[0]]
-        raise DataError(f"{path}: row {row} has {value} in column '{name}'; labels are classes: whole numbers or words")
-    return column.astype(np.int64)
+def _number(word: str) -> int | float | None:
+    """The number that is written here, exact where it is whole; None: a word."""
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else number
 
 
-def _train_or_test(split: Words | None, rows: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
+def _train_or_test(split: Words | None, rows: NDArray[np.int64], sheet: Sheet) -> NDArray[np.int64]:
     if split is None:
         return np.full(len(rows), UNDECIDED)
     for row, word in zip(rows.tolist(), split.tolist(), strict=True):
         if word.lower() not in SPLITS:
-            raise DataError(f"{path}: row {row + 1} has the split '{word}'; it is train or test")
+            raise DataError(f"{sheet.where}: {sheet.called(row)} has the split '{word}'; it is train or test")
     return np.array([SPLITS[word.lower()] for word in split.tolist()])
