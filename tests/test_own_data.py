@@ -161,29 +161,45 @@ def changed(row, column, value):
 @pytest.mark.parametrize(
     ("rows", "settings", "reason"),
     [
-        (changed(3, 1, ""), {}, "row 3 has nothing in column 'size'"),
-        (changed(2, 2, "?"), {}, "row 2 has nothing in column 'colour'"),
-        (changed(4, 3, ""), {"missing": "fill"}, "row 4 has nothing in column 'y'"),
-        (changed(2, 3, "0.5"), {}, r"row 2 has 0\.5 in column 'y'; labels are classes"),
-        (changed(2, 1, "inf"), {}, "row 2 has no finite number in column 'size'"),
+        (changed(3, 1, ""), {}, "line 4 has nothing in column 'size'"),
+        (changed(2, 2, "?"), {}, "line 3 has nothing in column 'colour'"),
+        (changed(4, 3, ""), {"missing": "fill"}, "line 5 has nothing in column 'y'"),
+        (changed(2, 3, "0.5"), {}, r"line 3 has 0\.5 in column 'y'; labels are classes"),
+        (changed(2, 1, "inf"), {}, "line 3 has no finite number in column 'size'"),
         (changed(0, 2, "size"), {}, "two columns 'size'"),
         (changed(0, 2, ""), {}, "names every column"),
-        ([*GOOD, ["b", "3"]], {}, "row 5 has 2 fields, the header has 4"),
+        ([*GOOD, ["b", "3"]], {}, "line 6 has 2 fields, the header has 4"),
         (GOOD[:1], {}, "has no rows"),
         (GOOD, {"label": "z"}, "no column 'z'"),
         (GOOD, {"client": "whom"}, "did you mean 'who'"),
         (GOOD, {"missing": "guess"}, "refuse, drop or fill"),
-        (GOOD, {"split": "colour"}, "row 1 has the split 'red'; it is train or test"),
+        (GOOD, {"split": "colour"}, "line 2 has the split 'red'; it is train or test"),
         (GOOD, {"unprivileged": "x"}, "there are no groups"),
         (GOOD, {"group": "colour", "unprivileged": "x"}, "no group 'x'; known: blue, red"),
         (GOOD, {"partition": {"name": "iid", "num_partitions": 2}}, "either client"),
         (changed(1, 3, "1")[:3], {}, "1 different labels"),
     ],
 )
-def test_what_a_table_cannot_mean_is_refused_with_row_and_column(tmp_path, rows, settings, reason):
+def test_what_a_table_cannot_mean_is_refused_with_line_and_column(tmp_path, rows, settings, reason):
     path = written(tmp_path / "t.csv", rows)
     with pytest.raises((DataError, ConfigError), match=reason):
         table(**{"path": path, "client": "who", "label": "y", **settings}).roll  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a,1,0\n\na,2,1\nb,,0\nb,3,1\n", "line 5 has nothing in column 'k'"),
+        ("a,1,0\n\na,2,1\nb,0\nb,3,1\n", "line 5 has 2 fields"),
+        ('"a\na",1,0\n"a\na",2,1\nb,,0\nb,3,1\n', "line 6 has nothing in column 'k'"),
+        ('"a\na",1,0\n"a\na",2,1\nb,0\nb,3,1\n', "line 6 has 2 fields"),
+        ('"a\na",1,0\n"a\na",2,0.5\n', r"line 4 has 0\.5 in column 'y'"),
+    ],
+)
+def test_lines_are_numbered_as_an_editor_does(tmp_path, text, reason):
+    (tmp_path / "t.csv").write_text("who,k,y\n" + text)
+    with pytest.raises(DataError, match=reason):
+        table(path=str(tmp_path / "t.csv"), client="who", label="y")
 
 
 def test_missing_values_can_be_dropped_or_filled(tmp_path):
@@ -196,7 +212,7 @@ def test_missing_values_can_be_dropped_or_filled(tmp_path):
 
 def test_an_identifier_among_the_features_is_pointed_out(tmp_path):
     rows = [["who", "id", "y"]] + [[row % 5, f"patient {row}", row % 2] for row in range(1500)]
-    with pytest.raises(DataError, match=r"column 'id' has 1200 different words.*Leave it out"):
+    with pytest.raises(DataError, match=r"column 'id' has 1200 different words.*line 2 has 'patient 0'.*Leave it out"):
         table(path=written(tmp_path / "t.csv", rows), client="who", label="y")
 
 

@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,18 @@ class Sheet(ABC):
 
 
 class Texts(Sheet):
-    """A table that was written down."""
+    """A table that was written down; a row is called by the line it begins on, as an editor counts them."""
 
-    def __init__(self, where: str, columns: dict[str, Sequence[str]]):
+    def __init__(self, where: str, columns: dict[str, Sequence[str]], lines: NDArray[np.int64]):
         self.where = where
         self.columns = columns
+        self.lines = lines
+
+    def called(self, row: int) -> str:
+        return f"line {self.lines[row]}"
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(self.lines)
 
     def feature(self, name: str) -> Column:
         words = self.words(name)
@@ -146,33 +151,34 @@ def read(path: Path, wanted: Collection[str]) -> Sheet:
         sheet: Sheet = Arrow(str(path), table)
     else:
         _refuse_more_than_the_limit(path, path.stat().st_size)
-        names, rows = _read_csv(path, wanted)
+        names, rows, lines = _read_csv(path, wanted)
         columns = zip(*rows, strict=True) if rows else [()] * len(wanted)
-        sheet = Texts(str(path), dict(zip((name for name in names if name in wanted), columns, strict=True)))
+        sheet = Texts(str(path), dict(zip((name for name in names if name in wanted), columns, strict=True)), lines)
     if not len(sheet):
         raise DataError(f"{path} has no rows")
     return sheet
 
 
-def _read_csv(path: Path, wanted: Collection[str] | None) -> tuple[list[str], list[list[str]]]:
-    """The header of a file, and of each row the cells that are wanted; None: the header is enough."""
+def _read_csv(path: Path, wanted: Collection[str] | None) -> tuple[list[str], list[list[str]], NDArray[np.int64]]:
+    """The header of a file; of each row the cells that are wanted, and its line. None: the header is enough."""
+    table: list[list[str]] = []
+    lines = array("q")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
             names = [name.strip() for name in next(rows, [])]
-            table: list[list[str]] = []
-            if wanted is None:
-                return names, table
-            places = [place for place, name in enumerate(names) if name in wanted]
-            for number, row in enumerate(rows, start=1):
-                if len(row) != len(names):
-                    if not row:
-                        continue
-                    raise DataError(f"{path}: row {number} has {len(row)} fields, the header has {len(names)}")
-                table.append([row[place] for place in places])
+            places = [place for place, name in enumerate(names) if wanted is not None and name in wanted]
+            line = rows.line_num + 1
+            for row in rows if wanted is not None else ():
+                if len(row) == len(names):
+                    table.append([row[place] for place in places])
+                    lines.append(line)
+                elif row:
+                    raise DataError(f"{path}: line {line} has {len(row)} fields, the header has {len(names)}")
+                line = rows.line_num + 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
-    return names, table
+    return names, table, np.array(lines, dtype=np.int64)
 
 
 def _is_parquet(path: Path) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.columns import Column
+from e2fl.data.columns import Column, Sheet
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different words of one column; more are no categories
@@ -57,11 +57,11 @@ class Encoding:
         return x, unseen
 
 
-def learn(columns: Mapping[str, Column], train: NDArray[np.bool_], where: str) -> Encoding:
-    """Means, deviations and words of the rows to train with."""
+def learn(columns: Mapping[str, Column], train: NDArray[np.bool_], sheet: Sheet, rows: NDArray[np.int64]) -> Encoding:
+    """Means, deviations and words of the rows to train with. rows: their places in the sheet."""
     found: dict[str, Scale | Choice] = {}
     for name, column in columns.items():
-        found[name] = _scale(column, train) if column.dtype.kind == "f" else _choice(name, column, train, where)
+        found[name] = _scale(column, train) if column.dtype.kind == "f" else _choice(name, column, train, sheet, rows)
     return Encoding(found)
 
 
@@ -72,13 +72,14 @@ def _scale(column: Column, train: NDArray[np.bool_]) -> Scale:
     return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
 
 
-def _choice(name: str, column: Column, train: NDArray[np.bool_], where: str) -> Choice:
+def _choice(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet, rows: NDArray[np.int64]) -> Choice:
     words = sorted(set(column[train].tolist()))
     if len(words) > CATEGORIES:
         odd = next((row for row, word in enumerate(column.tolist()) if not _is_number(word)), 0)
         raise DataError(
-            f"{where}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; is it an identifier, "
-            f"or are these numbers? Row {odd + 1} has '{column[odd]}'. Leave it out with features = [...]"
+            f"{sheet.where}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; "
+            f"is it an identifier, or are these numbers? For one, {sheet.called(int(rows[odd]))} has "
+            f"'{column[odd][:40]}'. Leave it out with features = [...]"
         )
     return Choice(tuple(words))
 

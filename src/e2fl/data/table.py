@@ -1,8 +1,7 @@
 """Your own table: a CSV or Parquet file with a column that says whose each row is.
 
 Columns of numbers are standardised with the rows that are trained on, columns of words become one input for each word
-seen in training; a word seen only in testing is none of them. A row is called by its number in the file, counting from
-1 after the header.
+seen in training; a word seen only in testing is none of them.
 """
 
 from collections.abc import Mapping
@@ -78,7 +77,7 @@ def from_table(
     )
     train = np.zeros(len(rows), dtype=np.bool_)
     train[np.concatenate([share.train for share in shares])] = True
-    encoding = learn({name: kept[name] for name in names}, train, str(file))
+    encoding = learn(kept, train, sheet, rows)
     if encoding.width * len(rows) * 4 > INPUT_LIMIT:
         raise DataError(f"{file}: {len(rows)} rows of {encoding.width} inputs are more than {INPUT_LIMIT // 2**30} GiB")
     inputs, unseen = encoding.apply(kept)
