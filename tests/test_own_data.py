@@ -1,18 +1,17 @@
-"""Anybody's own data: arrays, tables and .npz files, well formed or not; on data that scikit-learn ships."""
+"""Anybody's own data: arrays and .npz files, well formed or not; on data that scikit-learn ships."""
 
-import csv
-import tracemalloc
+import math
 
 import numpy as np
 import pytest
 
 from e2fl.data import DATASETS, from_arrays, from_partitioner
-from e2fl.data.partition import Dirichlet
-from e2fl.errors import ConfigError, DataError
-from e2fl.experiment import from_dict, load
+from e2fl.data.partition import Dirichlet, Iid
+from e2fl.errors import DataError
+from e2fl.experiment import from_dict
 from e2fl.runner import run_experiment
 
-table, npz = DATASETS["table"], DATASETS["npz"]
+npz = DATASETS["npz"]
 
 
 def digits():
@@ -20,226 +19,6 @@ def digits():
     datasets = pytest.importorskip("sklearn.datasets")
     x, y = datasets.load_digits(return_X_y=True)
     return x.reshape(-1, 1, 8, 8) / 16, y, np.arange(len(y)) // 200
-
-
-def cancer(path):
-    """The breast cancer table of scikit-learn, with made-up hospitals and regions beside its real columns."""
-    datasets = pytest.importorskip("sklearn.datasets")
-    found = datasets.load_breast_cancer()
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["hospital", "region", "finding", *found.feature_names])
-        for row, (x, y) in enumerate(zip(found.data, found.target, strict=True)):
-            hospital = row % 10
-            out.writerow([f"H{hospital}", "north" if hospital < 3 else "south", found.target_names[y], *x])
-    return path
-
-
-CONFIG = """
-name = "hospitals"
-rounds = 5
-evaluate_every = 5
-data = { name = "table", path = "PATH", client = "hospital", label = "finding", group = "region" }
-model = { name = "mlp", hidden = [32] }
-learner = { learning_rate = 0.1, batch_size = 8 }
-algorithm = { name = "e2fl", clients_per_round = 5 }
-"""
-
-
-@pytest.mark.parametrize("algorithm", ["local", "fedavg", "e2fl"])
-def test_a_table_of_hospitals_runs_from_a_configuration_file(tmp_path, algorithm):
-    path = cancer(tmp_path / "cancer.csv")
-    config = tmp_path / "hospitals.toml"
-    config.write_text(CONFIG.replace("PATH", str(path)))
-    found = run_experiment(load(config).variant(algorithm), out=tmp_path / "run")
-    assert found.summary["dataset"] == "table"
-    assert found.summary["user"]["mean"] > 80
-    assert {name: group["clients"] for name, group in found.summary["groups"].items()} == {"north": 3, "south": 7}
-    assert sorted({row["client"] for row in found.clients}) == [f"H{number}" for number in range(10)]
-    assert found.summary["data"]["labels"] == ["benign", "malignant"]
-
-
-def test_features_of_a_table_are_standardised_and_words_are_one_hot(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text(
-        "who,colour,size,y,part\n"
-        "a,red,1,no,train\na,blue,3,yes,train\na,red,2,no,test\n"
-        "b,red,5,yes,train\nb,blue,7,no,train\nb,green,9,yes,test\n"
-    )
-    data = table(path=str(path), client="who", label="y", split="part")
-    assert data.shape == (3,)  # blue, red; size
-    assert data.classes == 2
-    a, b = data.client(0), data.client(1)
-    sizes = (np.array([1, 3, 5, 7]) - 4) / np.sqrt(5)
-    assert a.train.x == pytest.approx(np.array([[0, 1, sizes[0]], [1, 0, sizes[1]]]))
-    assert a.train.y.tolist() == [0, 1]
-    assert b.test.x == pytest.approx(np.array([[0, 0, (9 - 4) / np.sqrt(5)]]))  # green was not seen in training
-    assert data.about()["values_unseen_in_training"] == 1
-
-
-def test_the_encoding_comes_from_the_rows_that_are_trained_on(tmp_path):
-    rows = [["who", "size", "colour", "y"]]
-    rows += [["ab"[row % 2], row * row, f"colour {row}", (row // 2) % 2] for row in range(40)]
-    data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y")
-    sizes = np.concatenate([data.client(number).train.x[:, 0] for number in (0, 1)])
-    assert sizes.mean() == pytest.approx(0, abs=1e-6)
-    assert sizes.std() == pytest.approx(1, abs=1e-6)
-    words = np.concatenate([data.client(number).train.x[:, 1:] for number in (0, 1)])
-    assert words.sum(axis=0).tolist() == [1] * 32
-    assert data.about()["values_unseen_in_training"] == 8
-    assert not np.concatenate([data.client(number).test.x[:, 1:] for number in (0, 1)]).any()
-
-
-def test_a_column_that_is_constant_in_training_is_not_blown_up(tmp_path):
-    rows = [["who", "k", "y", "part"]] + [["ab"[row % 2], 0.1, (row // 2) % 2, "train"] for row in range(14)]
-    rows += [["a", 0.2, 0, "test"], ["b", 0.1, 1, "test"]]
-    data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y", split="part")
-    assert data.client(0).test.x[0, 0] == pytest.approx(0.1)
-    assert data.client(1).test.x[0, 0] == pytest.approx(0)
-
-
-def test_parquet_gives_what_csv_gives(tmp_path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {
-        "who": ["a", "a", "b", "b", "b"],
-        "size": [1.5, 2, 3, 4, 5],
-        "many": [1, 2, 3, 4, 5],
-        "ill": [True, False, True, False, True],
-        "colour": ["x", "y", "x", "y", "z"],
-        "y": [0, 1, 0, 1, 1],
-    }
-    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
-    with (tmp_path / "t.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(columns)
-        out.writerows(zip(*(columns | {"ill": [1, 0, 1, 0, 1]}).values(), strict=True))
-    left, right = (table(path=str(tmp_path / name), client="who", label="y") for name in ("t.parquet", "t.csv"))
-    for number in (0, 1):
-        assert np.array_equal(left.client(number).train.x, right.client(number).train.x)
-        assert np.array_equal(left.client(number).test.y, right.client(number).test.y)
-
-
-BIG = 12345678901234567  # and the next are the same float64
-
-
-def test_names_and_labels_are_kept_as_they_are_written(tmp_path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    ids = [BIG + row % 2 for row in range(20)]
-    labels = [(row // 2) % 2 * 8 + 2 for row in range(20)]
-    written(tmp_path / "t.csv", [["who", "k", "y"], *([who, row, labels[row]] for row, who in enumerate(ids))])
-    parquet.write_table(arrow.table({"who": ids, "k": ids, "y": labels}), tmp_path / "t.parquet")
-    for name in ("t.csv", "t.parquet"):
-        data = table(path=str(tmp_path / name), client="who", label="y", features=("k",))
-        assert [data.client_name(number) for number in data.roll.ids] == [str(BIG), str(BIG + 1)]
-        assert data.about()["labels"] == ["2", "10"]  # as numbers, not as words
-    assert len(table(path=str(tmp_path / "t.parquet"), client="k", label="who", features=("y",)).about()["labels"]) == 2
-    rows = [["who", "k", "y", "g"]] + [[["7", "007"][row % 2], row, row % 3, f"{row % 2}.0"] for row in range(20)]
-    data = table(path=written(tmp_path / "u.csv", rows), client="who", label="y", group="g")
-    assert [data.client_name(number) for number in data.roll.ids] == ["007", "7"]
-    assert data.group_names == ("0", "1")
-
-
-GOOD = [
-    ["who", "size", "colour", "y"],
-    ["a", "1", "red", "0"],
-    ["a", "2", "red", "1"],
-    ["b", "3", "blue", "0"],
-    ["b", "4", "red", "1"],
-]
-
-
-def written(path, rows):
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return str(path)
-
-
-def changed(row, column, value):
-    return [[value if (r, c) == (row, column) else cell for c, cell in enumerate(line)] for r, line in enumerate(GOOD)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "settings", "reason"),
-    [
-        (changed(3, 1, ""), {}, "line 4 has nothing in column 'size'"),
-        (changed(2, 2, "?"), {}, "line 3 has nothing in column 'colour'"),
-        (changed(4, 3, ""), {"missing": "fill"}, "line 5 has nothing in column 'y'"),
-        (changed(2, 3, "0.5"), {}, r"line 3 has 0\.5 in column 'y'; labels are classes"),
-        (changed(2, 1, "inf"), {}, "line 3 has no finite number in column 'size'"),
-        (changed(0, 2, "size"), {}, "two columns 'size'"),
-        (changed(0, 2, ""), {}, "names every column"),
-        ([*GOOD, ["b", "3"]], {}, "line 6 has 2 fields, the header has 4"),
-        (GOOD[:1], {}, "has no rows"),
-        (GOOD, {"label": "z"}, "no column 'z'"),
-        (GOOD, {"client": "whom"}, "did you mean 'who'"),
-        (GOOD, {"missing": "guess"}, "refuse, drop or fill"),
-        (GOOD, {"split": "colour"}, "line 2 has the split 'red'; it is train or test"),
-        (GOOD, {"unprivileged": "x"}, "there are no groups"),
-        (GOOD, {"group": "colour", "unprivileged": "x"}, "no group 'x'; known: blue, red"),
-        (GOOD, {"partition": {"name": "iid", "num_partitions": 2}}, "either client"),
-        (changed(1, 3, "1")[:3], {}, "1 different labels"),
-    ],
-)
-def test_what_a_table_cannot_mean_is_refused_with_line_and_column(tmp_path, rows, settings, reason):
-    path = written(tmp_path / "t.csv", rows)
-    with pytest.raises((DataError, ConfigError), match=reason):
-        table(**{"path": path, "client": "who", "label": "y", **settings}).roll  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a,1,0\n\na,2,1\nb,,0\nb,3,1\n", "line 5 has nothing in column 'k'"),
-        ("a,1,0\n\na,2,1\nb,0\nb,3,1\n", "line 5 has 2 fields"),
-        ('"a\na",1,0\n"a\na",2,1\nb,,0\nb,3,1\n', "line 6 has nothing in column 'k'"),
-        ('"a\na",1,0\n"a\na",2,1\nb,0\nb,3,1\n', "line 6 has 2 fields"),
-        ('"a\na",1,0\n"a\na",2,0.5\n', r"line 4 has 0\.5 in column 'y'"),
-    ],
-)
-def test_lines_are_numbered_as_an_editor_does(tmp_path, text, reason):
-    (tmp_path / "t.csv").write_text("who,k,y\n" + text)
-    with pytest.raises(DataError, match=reason):
-        table(path=str(tmp_path / "t.csv"), client="who", label="y")
-
-
-def test_missing_values_can_be_dropped_or_filled(tmp_path):
-    path = written(tmp_path / "t.csv", changed(3, 1, "NA"))
-    dropped = table(path=path, client="who", label="y", missing="drop")
-    assert dropped.about()["rows_left_out"] == 1
-    filled = table(path=path, client="who", label="y", missing="fill", features=("size",), pooled_test=True)
-    assert filled.table.x[2, 0] == 0  # the mean
-
-
-def test_an_identifier_among_the_features_is_pointed_out(tmp_path):
-    rows = [["who", "id", "y"]] + [[row % 5, f"patient {row}", row % 2] for row in range(1500)]
-    with pytest.raises(DataError, match=r"column 'id' has 1200 different words.*line 2 has 'patient 0'.*Leave it out"):
-        table(path=written(tmp_path / "t.csv", rows), client="who", label="y")
-
-
-def test_groups_inside_clients_are_known_by_their_rows(tmp_path):
-    path = tmp_path / "t.csv"
-    lines = [f"{w},{s},{n},{(n + (s == 'f')) % 2}" for w in "ab" for s in "fm" for n in range(10)]
-    path.write_text("who,sex,n,y\n" + "\n".join(lines) + "\n")
-    data = table(path=str(path), client="who", label="y", group="sex", unprivileged="m", pooled_test=True)
-    assert data.group_names == ("m", "f")
-    assert set(data.roll.declared.values()) == {None}
-    assert data.roll.groups == 2
-    assert data.client(0).groups() == [0, 1]
-    assert data.client(0).test is data.client(1).test
-    assert data.shape == (1,)  # sex is a group, not a feature
-
-
-def test_a_table_without_clients_is_dealt_out(tmp_path):
-    rows = [["size", "y"]] + [[row, row % 3] for row in range(300)]
-    path = written(tmp_path / "t.csv", rows)
-    partition = {"name": "dirichlet", "num_partitions": 5, "partition_by": "label", "alpha": 0.5}
-    data = table(path=path, label="y", partition=partition)
-    assert len(data.roll) == 5
-    assert sum(len(data.client(n).train) + len(data.client(n).test) for n in range(5)) == 300
-    with pytest.raises(ConfigError, match=r"data\.partition has no setting 'beta'"):
-        table(path=path, label="y", partition={"name": "iid", "num_partitions": 5, "beta": 1})
-    with pytest.raises(ConfigError, match="no partition 'idd'; did you mean 'iid'"):
-        table(path=path, label="y", partition={"name": "idd"})
 
 
 def test_clients_of_ragged_sizes_from_a_dictionary():
@@ -290,6 +69,20 @@ def test_a_test_part_of_ones_own_is_kept():
         ({"a": (np.eye(2), [0.5, 1])}, r"row 0 has the label 0\.5"),
         ({"a": (np.array([["x"], ["y"]]), [0, 1])}, "inputs must be numbers"),
         ({1: (np.eye(2), [0, 1]), "1": (np.eye(2), [0, 1])}, "2 clients are called '1'"),
+        ({"a": ([[1, 2], [3]], [0, 1])}, r"client 'a', row 1: inputs of shape \(1,\), other rows have \(2,\)"),
+        ({"a": ([[1, 2], [3, None]], [0, 1])}, "client 'a', row 1, input 1 is missing"),
+        ({"a": ([[1, 2], [3, "x"]], [0, 1])}, "client 'a': inputs must be numbers"),
+        ({"a": (np.float32(1), [0, 1])}, "client 'a': inputs must be rows of numbers"),
+        ({"a": (np.eye(2), [0, [1, 2]])}, "client 'a', row 1: one label is needed, not 2"),
+        ({"a": (np.eye(2), ["u", None])}, "client 'a', row 1: no label"),
+        ({"a": (np.eye(2), ["u", float("nan")])}, "client 'a', row 1: no label"),
+        ({"a": (np.eye(2), np.array([np.nan, "u"], dtype=object))}, "client 'a', row 0: no label"),
+        ({"a": (np.eye(2), [0, 1], "n"), "b": (np.eye(2), [0, np.nan], "n")}, "client 'b', row 1: no label"),
+        ({"a": (np.eye(2), [0, 1], [None, "n"])}, "client 'a', row 0: no group"),
+        ({"a": (np.eye(2), [0, 1], np.array([1, np.nan]))}, "client 'a', row 1: no group"),
+        ({"a": (np.eye(2), [0, 1], math.nan)}, "client 'a' has no group but nan"),
+        ({"a": (np.eye(2), [0, 1]), "b": (np.eye(2)[:0], [])}, "client 'b' has no rows"),
+        ({"a": (np.eye(2), [0, 1]), "b": (np.full((2, 2), np.inf), [0, 1])}, "client 'b', row 0, input 0 is missing"),
         ({"a": np.eye(2)}, r"must be \(x, y\)"),
         ({"a": (np.eye(2), [0, 1], [1, 2, 3])}, "3 groups for 2 rows"),
     ],
@@ -307,6 +100,24 @@ def test_anybodys_partitioner_deals_out_arrays():
     assert len(set(mixes)) > 2
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "group", "reason"),
+    [
+        (np.eye(3), [0, 1, 0, 1], None, r"inputs of shape \(3, 3\) for labels of shape \(4,\)"),
+        (np.eye(4), [[0], [1], [0], [1]], None, "y, row 0: one label is needed, not 1"),
+        (np.eye(4), np.eye(4), None, r"labels of shape \(4, 4\)"),
+        (np.eye(4), ["u", "v", None, "u"], None, "y, row 2: no label"),
+        (np.eye(4), [0, 1, 0, 1], [0, 1], r"groups of shape \(2,\)"),
+        (np.eye(4), [0, 1, 0, 1], [0, 1, None, 1], "row 2: no group"),
+        ([[1, 2], [3, 4], [5], [6, 7]], [0, 1, 0, 1], None, "x, row 2: inputs of shape"),
+        (np.diag([1, 1, 1, np.inf]), [0, 1, 0, 1], None, "row 3, input 3 is missing"),
+    ],
+)
+def test_rows_that_do_not_fit_are_not_dealt_out(x, y, group, reason):
+    with pytest.raises(DataError, match=reason):
+        from_partitioner(x, y, Iid(2), group=group)
+
+
 def test_an_npz_of_ones_own(tmp_path):
     x, y, school = digits()
     names = np.array([f"S{s}" for s in school])
@@ -319,6 +130,9 @@ def test_an_npz_of_ones_own(tmp_path):
     np.savez(tmp_path / "e.npz", x=x, y=y[:-1], client=names)
     with pytest.raises(DataError, match="y must have one entry for each of 1797 rows"):
         npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+    np.savez(tmp_path / "f.npz", x=x, y=y, client=np.where(school == 1, np.nan, school))
+    with pytest.raises(DataError, match="row 200 has no client"):
+        npz(path=str(tmp_path / "f.npz")).roll  # noqa: B018
 
 
 def test_images_of_ones_own_train_in_python():
@@ -340,46 +154,3 @@ def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
     data = from_arrays({"k": (x, y, "a"), "l": (x, y, "b"), "m": (x, y, "c")}, unprivileged="c")
     assert data.group_names == ("c", "a", "b")
     assert dict(data.roll.declared) == {0: 1, 1: 2, 2: 0}
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
-    written(tmp_path / "t.csv", GOOD)
-    monkeypatch.setattr("e2fl.data.columns.INPUT_LIMIT", 20)
-    with pytest.raises(DataError, match="the limit of a table"):
-        table(path=str(tmp_path / name), client="who", label="y")
-
-
-@pytest.mark.parametrize("settings", [{}, {"features": ("k",)}, {"group": "note"}])
-def test_one_long_cell_does_not_widen_the_others(tmp_path, settings):
-    rows = [["who", "note", "k", "y"]]
-    rows += [["ab"[row % 2], "x" * 100_000 if row == 5 else "short", row, row // 2 % 2] for row in range(5000)]
-    path = written(tmp_path / "t.csv", rows)
-    tracemalloc.start()
-    data = table(path=path, client="who", label="y", **settings)
-    assert len(data.roll) == 2
-    assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # 5,000 cells as wide as the longest: 1.9 GiB
-    tracemalloc.stop()
-
-
-def test_half_a_parquet_file_is_refused(tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
-    with pytest.raises(DataError, match="not a whole Parquet file"):
-        table(path=str(tmp_path / "t.parquet"), client="who", label="y")
-
-
-def test_one_central_test_set_serves_all_clients(tmp_path):
-    path = tmp_path / "t.csv"
-    lines = [
-        f"{who},{n},{n % 2},{'test' if who == 'server' else 'train'}" for who in ("a", "b", "server") for n in range(6)
-    ]
-    path.write_text("who,n,y,part\n" + "\n".join(lines) + "\n")
-    data = table(path=str(path), client="who", label="y", split="part", pooled_test=True)
-    assert [data.client_name(number) for number in data.roll.ids] == ["a", "b"]
-    assert len(data.client(0).train) == len(data.client(0).test) == 6
-    assert data.client(0).test is data.client(1).test
-    with pytest.raises(DataError, match="client 'a' has rows to train with but none to test with"):
-        table(path=str(path), client="who", label="y", split="part").roll  # noqa: B018

@@ -6,7 +6,7 @@ and, where there are such, group and split.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,26 +17,9 @@ from e2fl.data.dealt import TEST, TRAIN, UNDECIDED, Deal, DealtData, Share, owne
 from e2fl.data.federated import Examples
 from e2fl.data.partition import Partitioner, Rows, deal
 from e2fl.data.places import existing
+from e2fl.data.rows import Table, as_column, as_inputs, checked, is_nothing, row_number
 from e2fl.data.unpacking import load_npz
 from e2fl.errors import ConfigError, DataError
-
-LABEL_LIMIT = 10_000  # classes; more are no classes
-
-SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing": TEST, "1": TEST}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of anybody's data, checked: whatever a network can take."""
-
-    x: NDArray[np.uint8] | NDArray[np.float32]
-    y: NDArray[np.int64]
-    labels: tuple[str, ...]
-    client: NDArray[Any]  # whose each row is
-    group: NDArray[np.int64] | None = None
-    groups: tuple[str, ...] = ()
-    split: NDArray[np.int64] | None = None  # TRAIN, TEST or UNDECIDED
-    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 class OwnData(DealtData):
@@ -196,131 +179,78 @@ def from_arrays(
     refuse_bad_shares(test_share, min_samples)
     if not clients:
         raise DataError("there are no clients: the dictionary is empty")
-    for given_by_name in (clients, test or {}):
-        names = Counter(str(name) for name in given_by_name)
-        if names and (twice := names.most_common(1)[0])[1] > 1:
-            raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must differ as texts")
-    parts = [(name, given, UNDECIDED if test is None else TRAIN) for name, given in clients.items()]
-    parts += [(name, given, TEST) for name, given in (test or {}).items()]
-    rows = [_given(name, given) for name, given, _ in parts]
-    counts = [len(y) for _, y, _ in rows]
-    shapes = {x.shape[1:] for x, _, _ in rows}
-    if len(shapes) > 1:
-        odd = next(
-            name for (name, _, _), (x, _, _) in zip(parts, rows, strict=True) if x.shape[1:] != rows[0][0].shape[1:]
-        )
-        raise DataError(f"clients '{parts[0][0]}' and '{odd}' have inputs of different shapes: {sorted(shapes)}")
-    with_group = [group is not None for _, _, group in rows]
-    if any(with_group) and not all(with_group):
-        raise DataError(f"client '{parts[with_group.index(False)][0]}' has no group, others have one")
-    groups = [np.broadcast_to(np.asarray(group), (n,)) for (_, _, group), n in zip(rows, counts, strict=True)]
+    parts = _parts(clients, UNDECIDED if test is None else TRAIN) + _parts(test or {}, TEST)
+    counts = Counter[str]()
+    for part in parts:
+        counts[part.name] += len(part.y)
+    for name, count in counts.items():
+        if not count:
+            raise DataError(f"client '{name}' has no rows; leave it out")
+    parts = [part for part in parts if len(part.y)]
+    first = parts[0]
+    for part in parts:
+        if part.x.shape[1:] != first.x.shape[1:]:
+            shapes = f"{first.x.shape[1:]} and {part.x.shape[1:]}"
+            raise DataError(f"clients '{first.name}' and '{part.name}' have inputs of different shapes: {shapes}")
+    with_group = [part for part in parts if part.group is not None]
+    if with_group and len(with_group) < len(parts):
+        odd = next(part for part in parts if part.group is None)
+        raise DataError(f"client '{odd.name}' has no group, others have one")
+    sizes = [len(part.y) for part in parts]
+    ends = np.cumsum(sizes)
+
+    def called(row: int) -> str:
+        place = int(np.searchsorted(ends, row, side="right"))
+        return f"{parts[place].where}, row {row - int(ends[place]) + sizes[place]}"
+
     table = checked(
-        np.concatenate([x for x, _, _ in rows]),
-        np.concatenate([y for _, y, _ in rows]),
-        np.repeat([str(name) for name, _, _ in parts], counts),
-        group=np.concatenate([group.astype(str) for group in groups]) if any(with_group) else None,
-        split=np.repeat([split for _, _, split in parts], counts),
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.repeat(np.array([part.name for part in parts], dtype=np.object_), sizes),
+        group=np.concatenate([part.group for part in parts if part.group is not None]) if with_group else None,
+        split=np.repeat([part.split for part in parts], sizes),
         unprivileged=unprivileged,
         where="the arrays",
+        called=called,
     )
     return Arrays(table, seed=seed, test_share=test_share, min_samples=min_samples, pooled_test=pooled_test)
 
 
-def _given(name: Any, given: Given) -> tuple[NDArray[Any], NDArray[Any], Any]:
+@dataclass(frozen=True)
+class _Part:
+    """What one client was given, to train or to test with."""
+
+    name: str
+    where: str
+    x: NDArray[Any]
+    y: NDArray[Any]
+    group: NDArray[Any] | None
+    split: int
+
+
+def _parts(clients: Mapping[Any, Given], split: int) -> list[_Part]:
+    names = Counter(str(name) for name in clients)
+    if names and (twice := names.most_common(1)[0])[1] > 1:
+        raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must differ as texts")
+    return [_part(str(name), given, split) for name, given in clients.items()]
+
+
+def _part(name: str, given: Given, split: int) -> _Part:
+    where = f"client '{name}'{', to test with' if split == TEST else ''}"
     if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise DataError(f"client '{name}' must be (x, y) or (x, y, group)")
-    x, y = np.asarray(given[0]), np.asarray(given[1])
-    if y.ndim != 1 or x.ndim < 1 or len(x) != len(y):
-        raise DataError(f"client '{name}' has inputs of shape {x.shape} for labels of shape {y.shape}")
-    group = given[2] if len(given) == 3 else None
-    if group is not None and np.ndim(group) and np.shape(group) != y.shape:
-        raise DataError(f"client '{name}' has {len(np.asarray(group))} groups for {len(y)} rows")
-    return x, y, group
-
-
-def checked(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    client: NDArray[Any],
-    *,
-    group: NDArray[Any] | None,
-    split: NDArray[Any] | None,
-    unprivileged: str | None,
-    where: str,
-    classes: tuple[str, ...] | None = None,
-    facts: Mapping[str, object] | None = None,
-) -> Table:
-    """Anybody's arrays as a table, or a `DataError` that names the row. classes: y holds places in them."""
-    for name, values in (("y", y), ("client", client), ("group", group), ("split", split)):
-        if values is not None and values.shape != (len(x),):
-            raise DataError(f"{where}: {name} must have one entry for each of {len(x)} rows, not shape {values.shape}")
-    if not len(x):
-        raise DataError(f"{where}: there are no rows")
-    codes, labels = _classes(y, where) if classes is None else (y, classes)
-    if len(labels) < 2 or len(labels) > LABEL_LIMIT:
-        raise DataError(f"{where}: {len(labels)} different labels; 2 to {LABEL_LIMIT} can be told apart")
-    places, groups = _groups(group, unprivileged, where)
-    return Table(_inputs(x, where), codes, labels, client, places, groups, _splits(split, where), facts or {})
-
-
-def _inputs(x: NDArray[Any], where: str) -> NDArray[np.uint8] | NDArray[np.float32]:
-    if x.ndim < 2:
-        x = x[:, None]
-    if x.dtype == np.uint8:
-        return x
-    if x.dtype.kind not in "fiub":
-        raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; a table with words can be a CSV file")
-    numbers = x.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(numbers.reshape(len(x), -1)).all(axis=1))
-    if len(bad):
-        column = int(np.flatnonzero(~np.isfinite(numbers[bad[0]].reshape(-1)))[0])
-        raise DataError(f"{where}: row {bad[0]}, input {column} is missing or not finite")
-    return numbers
-
-
-def _classes(y: NDArray[Any], where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Labels as 0, 1, ... in their natural order, and what they were."""
-    if y.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(y) | (y != np.floor(y)))
-        if len(bad):
-            raise DataError(
-                f"{where}: row {bad[0]} has the label {y[bad[0]]}; labels are classes, whole numbers or words"
-            )
-        y = y.astype(np.int64)
-    labels, codes = np.unique(y, return_inverse=True)
-    return codes.astype(np.int64), tuple(str(label) for label in labels.tolist())
-
-
-def _groups(
-    group: NDArray[Any] | None, unprivileged: str | None, where: str
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Groups as 0, 1, ...; the unprivileged one first, the others in their natural order."""
-    if group is None:
-        if unprivileged is not None:
-            raise ConfigError(f"'{unprivileged}' cannot be unprivileged: there are no groups")
-        return None, ()
-    values, places = np.unique(group, return_inverse=True)
-    names = [str(value) for value in values.tolist()]
-    if unprivileged is not None:
-        if unprivileged not in names:
-            raise ConfigError(f"{where}: there is no group '{unprivileged}'; known: {', '.join(names)}")
-        first = names.index(unprivileged)
-        order = [first, *(place for place in range(len(names)) if place != first)]
-        names = [names[place] for place in order]
-        places = np.argsort(order)[places]
-    return places.astype(np.int64), tuple(names)
-
-
-def _splits(split: NDArray[Any] | None, where: str) -> NDArray[np.int64] | None:
-    if split is None:
-        return None
-    if split.dtype.kind in "iu" and set(np.unique(split)) <= {TRAIN, TEST, UNDECIDED}:
-        return split.astype(np.int64)
-    words = np.char.lower(split.astype(str))
-    unknown = [row for row, word in enumerate(words.tolist()) if word not in SPLITS]
-    if unknown:
-        raise DataError(f"{where}: row {unknown[0]} has the split '{split[unknown[0]]}'; it is train or test")
-    return np.array([SPLITS[word] for word in words.tolist()], dtype=np.int64)
+        raise DataError(f"{where} must be (x, y) or (x, y, group)")
+    x, y = as_inputs(given[0], where), as_column(given[1], "label", where)
+    if y.ndim != 1 or len(x) != len(y):
+        raise DataError(f"{where} has inputs of shape {x.shape} for labels of shape {y.shape}")
+    given_group = given[2] if len(given) == 3 else None
+    if given_group is None:
+        return _Part(name, where, x, y, None, split)
+    if is_nothing(given_group):
+        raise DataError(f"{where} has no group but {given_group}")
+    group = as_column(given_group, "group", where)
+    if group.ndim and group.shape != y.shape:
+        raise DataError(f"{where} has {len(group)} groups for {len(y)} rows")
+    return _Part(name, where, x, y, np.broadcast_to(group, y.shape).astype(str), split)
 
 
 def refuse_bad_shares(test_share: float, min_samples: int) -> None:
@@ -342,12 +272,25 @@ def from_partitioner(
     pooled_test: bool = False,
 ) -> Arrays:
     """Rows dealt out to clients by anybody's partitioner; it can go by "label", "group", or more columns."""
-    inputs, labels = np.asarray(x), np.asarray(y)
-    groups = {} if group is None else {"group": np.asarray(group)}
-    parts = deal(partitioner, {"label": labels, **groups, **(columns or {})})
+    inputs, labels = as_inputs(x, "x"), as_column(y, "label", "y")
+    if labels.ndim != 1 or len(labels) != len(inputs):
+        raise DataError(f"there are inputs of shape {inputs.shape} for labels of shape {labels.shape}")
+    known: dict[str, Any] = {"label": labels}
+    if group is not None:
+        known["group"] = as_column(group, "group", "group")
+        if known["group"].shape != labels.shape:
+            raise DataError(f"there are groups of shape {known['group'].shape} for labels of shape {labels.shape}")
+    parts = deal(partitioner, {**known, **(columns or {})})
     width = len(str(len(parts) - 1))
-    clients: dict[Any, Given] = {}
-    for number, rows in enumerate(parts):
-        given: Given = (inputs[rows], labels[rows])
-        clients[f"{number:0{width}}"] = given if group is None else (*given, groups["group"][rows])
-    return from_arrays(clients, test_share=test_share, seed=seed, pooled_test=pooled_test)
+    rows = np.concatenate(parts)
+    table = checked(
+        inputs[rows],
+        labels[rows],
+        np.repeat([f"{number:0{width}}" for number in range(len(parts))], [len(part) for part in parts]),
+        group=known["group"][rows].astype(str) if group is not None else None,
+        split=None,
+        unprivileged=None,
+        where="the arrays",
+        called=lambda row: row_number(int(rows[row])),
+    )
+    return Arrays(table, seed=seed, test_share=test_share, pooled_test=pooled_test)

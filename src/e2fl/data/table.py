@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, is_missing, names_in, read
 from e2fl.data.dealt import UNDECIDED
 from e2fl.data.encoding import learn
-from e2fl.data.own import SPLITS, Arrays, checked, refuse_bad_shares, shares_of
+from e2fl.data.own import Arrays, refuse_bad_shares, shares_of
 from e2fl.data.partition import PARTITIONERS, deal
 from e2fl.data.places import existing
+from e2fl.data.rows import SPLITS, checked
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, fields_of, look_up
 
