@@ -81,3 +81,35 @@ def test_what_does_not_fit_is_said(tmp_path):
         assign(tmp_path / "run", other)
     with pytest.raises(RunError, match="holds no finished run"):
         assign(tmp_path, Toy().client(0).train)
+
+
+@pytest.mark.parametrize("name", ["ifca", "e2fl"])
+def test_examples_unlike_those_of_the_run_are_refused(name, tmp_path):
+    made = experiment("known" if name == "e2fl" else None, name=name).to_dict() | {"rounds": 1}
+    if name == "ifca":
+        made["algorithm"]["oracle_groups"] = True
+    folder = tmp_path / "run"
+    run_experiment(from_dict(made), out=folder)
+    train = Toy(clients=8, styles=True).client(20).train
+    x, y = train.x, train.y
+    inside = np.zeros(len(y), np.int64)
+    for bad, reason in [
+        (Examples(x, np.full(len(y), 9)), "row 0 has the label 9; the run has classes 0 to 2"),
+        (Examples(x, np.where(np.arange(len(y)) == 5, -1, y)), "row 5 has the label -1"),
+        (Examples(x, y.astype(np.float32)), "must be whole numbers"),
+        (Examples(np.where(np.arange(len(y)) == 4, np.nan, x.T).T.astype(np.float32), y), "row 4 has an input"),
+        (Examples(x, y[:3]), r"48 training examples for labels of shape \(3,\)"),
+        (Examples(x, y, inside[:3]), r"groups of shape \(3,\)"),
+        (Examples(x, y, inside + 2), "a group that the run does not know"),
+    ]:
+        with pytest.raises(DataError, match=reason):
+            assign(folder, bad, group=0)
+        with pytest.raises(DataError, match=reason.replace("training", "test")):
+            assign(folder, train, test=bad, group=0)
+    for group in (7, 2, -1, 0.5):
+        with pytest.raises(DataError, match=f"cannot declare group {group}; the run has groups 0 to 1"):
+            assign(folder, train, group=group)
+    assert assign(folder, train, group=1).group == 1
+    (folder / "config.toml").unlink()
+    with pytest.raises(RunError, match=r"config\.toml cannot be read"):
+        assign(folder, train, group=1)

@@ -4,12 +4,16 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from e2fl import checkpoint
 from e2fl.algorithms import Use
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.errors import DataError, RunError
-from e2fl.experiment import from_dict
+from e2fl.experiment import Experiment, from_dict
 from e2fl.history import Folder
 from e2fl.models import Model, Params
 from e2fl.scores import Tally, total
@@ -46,13 +50,14 @@ def assign(
     if not len(train):
         raise DataError("a newcomer needs at least one training example to find its group with")
     summary = Folder(path).read_summary()
-    experiment = from_dict(tomllib.loads((path / "config.toml").read_text(encoding="utf-8")))
+    experiment = _configuration(path)
     shape, classes = tuple(summary["inputs"]["shape"]), int(summary["inputs"]["classes"])
+    groups = int(summary["inputs"].get("groups", 0))
     for name, examples in (("training", train), ("test", test)):
-        if examples is not None and tuple(examples.x.shape[1:]) != shape:
-            raise DataError(
-                f"{name} examples have the shape {tuple(examples.x.shape[1:])}; the run was made with {shape}"
-            )
+        if examples is not None:
+            _refuse_what_does_not_fit(name, examples, shape, classes, groups)
+    if group is not None and not _are_groups(np.asarray(group), groups):
+        raise DataError(f"a newcomer cannot declare group {group}; {_which(groups)}")
     algorithm = experiment.build_algorithm()
     kind, made_by = algorithm.state_type(), experiment.fingerprint()
     found = checkpoint.latest(path / "checkpoint", kind, experiment=made_by)
@@ -77,3 +82,43 @@ def assign(
         model,
         score,
     )
+
+
+def _configuration(path: Path) -> Experiment:
+    file = path / "config.toml"
+    try:
+        return from_dict(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RunError(f"{path} is not the folder of a run: {file.name} cannot be read ({error})") from error
+
+
+def _refuse_what_does_not_fit(name: str, examples: Examples, shape: tuple[int, ...], classes: int, groups: int) -> None:
+    """Examples that are not like those of the run; `name` says which."""
+    x, y = examples.x, examples.y
+    if tuple(x.shape[1:]) != shape:
+        raise DataError(f"{name} examples have the shape {tuple(x.shape[1:])}; the run was made with {shape}")
+    if y.shape != (len(x),):
+        raise DataError(f"there are {len(x)} {name} examples for labels of shape {y.shape}")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"labels of {name} examples must be whole numbers, not {y.dtype}")
+    wrong = np.flatnonzero((y < 0) | (y >= classes))
+    if len(wrong):
+        raise DataError(f"{name} row {wrong[0]} has the label {y[wrong[0]]}; the run has classes 0 to {classes - 1}")
+    finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+    if not finite.all():
+        raise DataError(f"{name} row {finite.argmin()} has an input that is missing or not finite")
+    if examples.group is not None:
+        if examples.group.shape != y.shape:
+            raise DataError(f"there are {len(y)} {name} examples for groups of shape {examples.group.shape}")
+        if not _are_groups(examples.group, groups):
+            raise DataError(f"{name} examples have a group that the run does not know; {_which(groups)}")
+
+
+def _are_groups(group: NDArray[Any], groups: int) -> bool:
+    if group.dtype.kind not in "iu":
+        return False
+    return bool((group >= 0).all()) and (not groups or bool((group < groups).all()))
+
+
+def _which(groups: int) -> str:
+    return f"the run has groups 0 to {groups - 1}" if groups else "groups are whole numbers, 0 or more"

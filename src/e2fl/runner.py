@@ -290,7 +290,7 @@ class _Runner:
             "bytes": byte_summary(self.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
-            "inputs": {"shape": list(self.data.shape), "classes": self.data.classes},
+            "inputs": {"shape": list(self.data.shape), "classes": self.data.classes, "groups": self.data.roll.groups},
             "environment": environment(),
         }
         newcomers = self._newcomers(done)
