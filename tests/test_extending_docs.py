@@ -24,14 +24,17 @@ def test_the_worked_example_of_your_own_data(tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
-        ).stdout
-        for script in blocks("python")
-    ]
-    assert "9 clients" in said[1]
+    table, later, arrays = blocks("python")
+
+    def said(script):
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    said(table)
+    assert "9 clients" in said(arrays)
     (config,) = blocks("toml")
     (tmp_path / "hospitals.toml").write_text(config)
-    assert main(["run", "hospitals.toml", "--set", "rounds=2", "--out", "run"]) == 0
+    assert main(["run", "hospitals.toml", "--set", "rounds=2", "--out", "runs/hospitals"]) == 0
     assert "e2fl" in capsys.readouterr().out
+    (tmp_path / "new.csv").write_text("\n".join((tmp_path / "cancer.csv").read_text().splitlines()[:4]) + "\n")
+    assert said(later).count("'") == 6  # three words

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from e2fl import assign
 from e2fl.data import from_table as table
 from e2fl.errors import ConfigError, DataError
 from e2fl.experiment import load
@@ -273,3 +274,45 @@ def test_one_central_test_set_serves_all_clients(tmp_path):
     assert data.client(0).test is data.client(1).test
     with pytest.raises(DataError, match="client 'a' has rows to train with but none to test with"):
         table(path=str(path), client="who", label="y", split="part").roll  # noqa: B018
+
+
+def test_new_rows_become_what_the_table_would_have_made_of_them(tmp_path):
+    path = cancer(tmp_path / "cancer.csv")
+    config = tmp_path / "hospitals.toml"
+    config.write_text(CONFIG.replace("PATH", str(path)))
+    run_experiment(load(config), out=tmp_path / "run")
+    data = load(config).build_data()
+    with path.open() as file:
+        lines = list(csv.DictReader(file))
+    for new in (path, str(path), lines):
+        again = data.encode(new)
+        assert np.array_equal(again.x, data.table.x)
+        assert np.array_equal(again.y, data.table.y)
+        assert again.group is None  # clients declare theirs
+    found = assign(tmp_path / "run", data.encode(lines[:60]), test=data.encode(lines[60:]), group=1)
+    assert found.score.accuracy > 80
+    unlabelled = [{name: value for name, value in line.items() if name != "finding"} for line in lines[:3]]
+    assert data.encode(unlabelled).y.tolist() == [-1] * 3
+
+
+def test_new_rows_that_do_not_fit_the_table_are_refused(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [["who", "sex", "size", "code", "y"]]
+    rows += [["ab"[row % 2], "fm"[row // 2 % 2], row, ["1", "x"][row // 4 % 2], row // 3 % 2] for row in range(40)]
+    data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y", group="sex")
+    good = {"sex": "m", "size": 3, "code": 1, "y": 1.0}
+    found = data.encode([good, good | {"code": "new"}])
+    assert found.x[:, 1:].tolist() == [[1, 0], [0, 0]]  # a word, though it looks like a number; and one never seen
+    assert found.y.tolist() == found.group.tolist() == [1, 1]
+    parquet.write_table(arrow.Table.from_pylist([good]), tmp_path / "new.parquet")
+    assert np.array_equal(data.encode(tmp_path / "new.parquet").x, found.x[:1])
+    for new, reason in [
+        ([], "no new rows"),
+        ([{"sex": "m", "code": 1, "y": 1}], "no column 'size'"),
+        ([good, good | {"size": None}], "row 1 has nothing in column 'size'"),
+        ([good, good | {"size": "big"}], "row 1 has 'big' in column 'size' of numbers"),
+        ([good, good | {"y": 2}], "row 1 has the label '2'"),
+        ([good | {"sex": "d"}], "row 0 has the group 'd'"),
+    ]:
+        with pytest.raises(DataError, match=reason):
+            data.encode(new)

@@ -104,7 +104,7 @@ def _refuse_what_does_not_fit(name: str, examples: Examples, shape: tuple[int, .
     wrong = np.flatnonzero((y < 0) | (y >= classes))
     if len(wrong):
         raise DataError(f"{name} row {wrong[0]} has the label {y[wrong[0]]}; the run has classes 0 to {classes - 1}")
-    finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     if not finite.all():
         raise DataError(f"{name} row {finite.argmin()} has an input that is missing or not finite")
     if examples.group is not None:

@@ -1,11 +1,11 @@
-"""The columns of a CSV or Parquet file, read when they are used."""
+"""The columns of a CSV or Parquet file, or of rows in Python, read when they are used."""
 
 import csv
 import math
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,14 @@ class Sheet(ABC):
 class Texts(Sheet):
     """A table that was written down; a row is called by the line it begins on, as an editor counts them."""
 
-    def __init__(self, where: str, columns: dict[str, Sequence[str]], lines: NDArray[np.int64]):
+    def __init__(self, where: str, columns: Mapping[str, Sequence[str]], lines: NDArray[np.int64], line: str = "line"):
         self.where = where
         self.columns = columns
         self.lines = lines
+        self.line = line
 
     def called(self, row: int) -> str:
-        return f"line {self.lines[row]}"
+        return f"{self.line} {self.lines[row]}"
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -157,6 +158,18 @@ def read(path: Path, wanted: Collection[str]) -> Sheet:
     if not len(sheet):
         raise DataError(f"{path} has no rows")
     return sheet
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]], wanted: Collection[str]) -> Sheet:
+    """These columns of a list of rows in Python, each a dictionary; counted from 0, as lists are."""
+    columns = {name: [_text(row.get(name)) for row in rows] for name in wanted}
+    return Texts("the rows", columns, np.arange(len(rows)), "row")
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, bool | np.bool_) else str(value)
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None) -> tuple[list[str], list[list[str]], NDArray[np.int64]]:

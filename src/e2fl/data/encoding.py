@@ -39,6 +39,16 @@ class Encoding:
         """How many inputs there are."""
         return sum(len(column.words) if isinstance(column, Choice) else 1 for column in self.columns.values())
 
+    def columns_of(self, sheet: Sheet) -> dict[str, Column]:
+        """The columns of other rows, each of the kind it was in training."""
+        found: dict[str, Column] = {}
+        for name, known in self.columns.items():
+            found[name] = column = sheet.feature(name) if isinstance(known, Scale) else sheet.words(name)
+            if isinstance(known, Scale) and column.dtype.kind != "f":
+                row, word = next((row, word) for row, word in enumerate(column.tolist()) if not _is_number(word))
+                raise DataError(f"{sheet.where}: {sheet.called(row)} has '{word[:40]}' in column '{name}' of numbers")
+        return found
+
     def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], int]:
         """Rows as inputs, and how many words of theirs were not seen in training."""
         x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)

@@ -4,21 +4,78 @@ Columns of numbers are standardised with the rows that are trained on, columns o
 seen in training; a word seen only in testing is none of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, is_missing, names_in, read
+from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, from_rows, is_missing, names_in, read
 from e2fl.data.dealt import UNDECIDED
-from e2fl.data.encoding import learn
+from e2fl.data.encoding import Encoding, learn
+from e2fl.data.federated import Examples
 from e2fl.data.own import Arrays, refuse_bad_shares, shares_of
 from e2fl.data.partition import PARTITIONERS, deal
 from e2fl.data.places import existing
 from e2fl.data.rows import SPLITS, checked
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, fields_of, look_up
+
+
+@dataclass(frozen=True, eq=False)
+class TableData(Arrays):
+    """A table whose columns became inputs, and how they did."""
+
+    name: str = "table"
+    encoding: Encoding = field(kw_only=True)
+    label: str = field(kw_only=True)
+    group: str | None = field(kw_only=True)
+    missing: str = field(kw_only=True)
+
+    def encode(self, new: str | Path | Sequence[Mapping[str, Any]]) -> Examples:
+        """New rows, in a file or a list of dictionaries, as the inputs and labels this table would have made of them.
+
+        Without the column of labels, these are -1: enough to predict with, not to find a group or to train. A column
+        of groups is used where groups lie inside clients.
+        """
+        features = list(self.encoding.columns)
+        if isinstance(new, str | Path):
+            file = existing(str(new))
+            known = set(names_in(file))
+        else:
+            known = {name for row in new for name in row}
+            if not len(new):
+                raise DataError("there are no new rows")
+        for name in features:
+            if name not in known:
+                raise DataError(f"the new rows have no column '{name}'{did_you_mean(name, known)}")
+        group = self.group if self.dealt.rows.group is not None else None
+        roles = [name for name in (self.label, group) if name is not None and name in known]
+        wanted = {*features, *roles}
+        sheet = read(file, wanted) if isinstance(new, str | Path) else from_rows(new, wanted)
+        written = {name: sheet.names(name) for name in roles}
+        columns = self.encoding.columns_of(sheet)
+        rows = _present(written, columns, self.missing, sheet)
+        x, _ = self.encoding.apply({name: column[rows] for name, column in columns.items()})
+        y, groups = np.full(len(rows), -1, dtype=np.int64), None
+        if self.label in written:
+            y = _places(written[self.label][rows], self.table.labels, "label", rows, sheet)
+        if group is not None and group in written:
+            groups = _places(written[group][rows], self.table.groups, "group", rows, sheet)
+        return Examples(x, y, groups)
+
+
+def _places(
+    words: Words, known: tuple[str, ...], what: str, rows: NDArray[np.int64], sheet: Sheet
+) -> NDArray[np.int64]:
+    place = {word: number for number, word in enumerate(known)}
+    for row, word in zip(rows.tolist(), words.tolist(), strict=True):
+        if word not in place:
+            row_name = sheet.called(row)
+            raise DataError(f"{sheet.where}: {row_name} has the {what} '{word}'{did_you_mean(word, known)}")
+    return np.array([place[word] for word in words.tolist()], dtype=np.int64)
 
 
 def from_table(
@@ -36,7 +93,7 @@ def from_table(
     min_samples: int = 2,
     pooled_test: bool = False,
     unprivileged: str | None = None,
-) -> Arrays:
+) -> TableData:
     """A CSV or Parquet file: a row an example, columns for client and label, the others features.
 
     label: the column of classes. client: the column that says whose a row is; without it `partition` deals the rows
@@ -94,7 +151,17 @@ def from_table(
         where=str(file),
         facts={**facts, "rows_left_out": len(sheet) - len(rows)},
     )
-    return Arrays(found, seed, test_share, min_samples, pooled_test, name="table")
+    return TableData(
+        found,
+        seed,
+        test_share,
+        min_samples,
+        pooled_test,
+        encoding=encoding,
+        label=label,
+        group=group,
+        missing=missing,
+    )
 
 
 def _present(
