@@ -93,6 +93,9 @@ class Model:
         self._own = threading.local()
         self.keep = keep
         self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
+        for layer in self.spec.layers:
+            if not layer.edges:
+                raise ConfigError(f"layer '{layer.name}' has no edges: its shape is {layer.shape}; are there inputs?")
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Logits [examples, classes]."""
@@ -186,6 +189,8 @@ def lenet(
     _refuse_no_size("channels", channels)
     _refuse_no_size("hidden", (hidden,))
     depth, height, width = inputs
+    if depth < 1 or min(height, width) < 2:
+        raise ConfigError(f"model 'lenet' needs images of at least 2 x 2 points, not inputs of shape {inputs}")
     first, second = channels
     return nn.Sequential(
         OrderedDict(
@@ -205,6 +210,8 @@ def lenet(
 def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (1024, 1024)) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
     _refuse_no_size("hidden", hidden)
+    if math.prod(inputs) < 1:
+        raise ConfigError(f"model 'mlp' needs at least one input, not inputs of shape {inputs}")
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     sizes = (math.prod(inputs), *hidden)
     for number, (wide, narrow) in enumerate(itertools.pairwise(sizes), start=1):
