@@ -49,6 +49,17 @@ def test_groups_of_clients_are_declared_and_groups_of_rows_lie_inside():
     assert inside.roll.groups == 2
 
 
+def test_a_newcomer_with_rows_of_two_groups_declares_none():
+    x, y = np.eye(8), np.arange(8) % 2
+    clients = {"a": (x, y, "north"), "b": (x, y, "south"), "tiny": (x[:2], y[:2], ["south", "north"])}
+    data = from_arrays(clients, min_samples=4)
+    ((_, tiny),) = data.unseen().items()
+    assert tiny.group is None
+    assert sorted([*tiny.train.group, *tiny.test.group]) == [0, 1]
+    assert dict(data.roll.declared) == {0: None, 1: None}  # groups lie inside, for all clients alike
+    assert data.client(1).groups() == [1]
+
+
 def test_a_test_part_of_ones_own_is_kept():
     x, y = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
     data = from_arrays({"a": (x, y)}, test={"a": (2 * x, y)})

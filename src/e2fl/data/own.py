@@ -57,7 +57,7 @@ class OwnData(DealtData):
             pooled_test=self.pooled_test,
         )
         inside = table.group is not None and any(
-            len(np.unique(table.group[np.concatenate([share.train, share.test])])) > 1 for share in shares
+            len(np.unique(table.group[np.concatenate([share.train, share.test])])) > 1 for share in shares + newcomers
         )
         if table.group is not None and not inside:
             shares = [_declared(share, table.group) for share in shares]
