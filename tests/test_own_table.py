@@ -193,6 +193,20 @@ def test_lines_are_numbered_as_an_editor_does(tmp_path, text, reason):
         table(path=str(tmp_path / "t.csv"), client="who", label="y")
 
 
+def test_the_favourable_label_is_class_1(tmp_path):
+    rows = [["who", "size", "y"]] + [["ab"[row % 2], row, ["good", "poor"][row // 2 % 2]] for row in range(20)]
+    path = written(tmp_path / "t.csv", rows)
+    plain, turned = (table(path=path, client="who", label="y", positive=word) for word in (None, "good"))
+    assert plain.about()["labels"] == ["good", "poor"]
+    assert turned.about()["labels"] == ["poor", "good"]
+    assert np.array_equal(turned.client(0).train.y, 1 - plain.client(0).train.y)
+    assert np.array_equal(turned.client(0).train.x, plain.client(0).train.x)
+    assert table(path=path, client="who", label="y", positive="poor").about()["labels"] == ["good", "poor"]
+    for settings, word in (({"label": "y"}, "fine"), ({"label": "size"}, "3")):
+        with pytest.raises(ConfigError, match=f"must be one of two labels, not '{word}' of"):
+            table(path=path, client="who", positive=word, features=("size",), **settings)
+
+
 def test_missing_values_can_be_dropped_or_filled(tmp_path):
     path = written(tmp_path / "t.csv", changed(3, 1, "NA"))
     dropped = table(path=path, client="who", label="y", missing="drop")

@@ -93,6 +93,7 @@ def from_table(
     min_samples: int = 2,
     pooled_test: bool = False,
     unprivileged: str | None = None,
+    positive: str | None = None,
 ) -> TableData:
     """A CSV or Parquet file: a row an example, columns for client and label, the others features.
 
@@ -101,7 +102,8 @@ def from_table(
     split: a column of train and test; without it `test_share` of each client's rows is drawn. features: columns to
     learn from; default: all the others. missing: refuse such rows, drop them, or fill numbers with the mean and words
     with a word of its own. min_samples: who has fewer rows is a newcomer. pooled_test: test all clients on the same
-    rows. unprivileged: the group that fairness measures call so; default: the first.
+    rows. unprivileged: the group that fairness measures call so; default: the first. positive: which of two labels is
+    the favourable one, class 1; default: the later in the order of numbers or words.
     """
     refuse_bad_shares(test_share, min_samples)
     if missing not in ("refuse", "drop", "fill"):
@@ -130,6 +132,11 @@ def from_table(
     purpose = _train_or_test(words.get("split"), rows, sheet)
     labels, classes = _labels(words["label"], label, rows, sheet)
     whose = words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")})
+    if positive is not None:
+        if len(classes) != 2 or positive not in classes:
+            raise ConfigError(f"data.positive must be one of two labels, not '{positive}' of {_some(classes)}")
+        if positive == classes[0]:
+            labels, classes = 1 - labels, classes[::-1]
     shares, _ = shares_of(
         whose, purpose, test_share=test_share, seed=seed, min_samples=min_samples, pooled_test=pooled_test
     )
@@ -224,6 +231,10 @@ def _labels(
         classes.sort(key=lambda word: (numbers[word], word))
     place = {word: number for number, word in enumerate(classes)}
     return np.array([place[word] for word in words.tolist()], dtype=np.int64), tuple(classes)
+
+
+def _some(classes: tuple[str, ...]) -> str:
+    return ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
 
 
 def _number(word: str) -> int | float | None:
