@@ -146,6 +146,22 @@ def test_an_npz_of_ones_own(tmp_path):
         npz(path=str(tmp_path / "f.npz")).roll  # noqa: B018
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_arrays_of_an_npz_stay_on_disk(tmp_path, kind):
+    x = np.zeros((400_000, 3), kind)
+    y, client = np.arange(len(x)) % 2, np.arange(len(x)) // 100_000
+    np.savez(tmp_path / "d.npz", x=x, y=y, client=client)
+    data = npz(path=str(tmp_path / "d.npz"))
+    assert isinstance(data.table.x, np.memmap)
+    assert data.table.x._mmap is not None  # the file itself, not a copy
+    assert data.client(2).train.x.shape == (80_000, 3)
+    if kind == np.float32:
+        x[399_999, 1] = np.nan
+        np.savez(tmp_path / "d.npz", x=x, y=y, client=client)
+        with pytest.raises(DataError, match="row 399999, input 1 is missing"):
+            npz(path=str(tmp_path / "d.npz")).roll  # noqa: B018
+
+
 def test_images_of_ones_own_train_in_python():
     x, y, school = digits()
     data = from_arrays({s: (x[school == s], y[school == s]) for s in range(9)})

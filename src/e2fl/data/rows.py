@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from e2fl.data.dealt import TEST, TRAIN, UNDECIDED
 from e2fl.errors import ConfigError, DataError
 
+BLOCK = 2**20  # inputs that are checked at a time
 LABEL_LIMIT = 10_000  # classes; more are no classes
 
 SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing": TEST, "1": TEST}
@@ -75,11 +76,13 @@ def _inputs(x: NDArray[Any], where: str, called: Call) -> NDArray[np.uint8] | ND
         return x
     if x.dtype.kind not in "fiub":
         raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; a table with words can be a CSV file")
-    numbers = x.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(numbers.reshape(len(x), -1)).all(axis=1))
-    if len(bad):
-        column = int(np.flatnonzero(~np.isfinite(numbers[bad[0]].reshape(-1)))[0])
-        raise DataError(f"{where}: {called(int(bad[0]))}, input {column} is missing or not finite")
+    numbers = x.astype(np.float32, copy=False)  # what is stored so already stays on disk
+    step = max(1, BLOCK // max(1, math.prod(x.shape[1:])))
+    for start in range(0, len(x), step):
+        bad = np.argwhere(~np.isfinite(numbers[start : start + step].reshape(len(x[start : start + step]), -1)))
+        if len(bad):
+            row, column = start + int(bad[0, 0]), int(bad[0, 1])
+            raise DataError(f"{where}: {called(row)}, input {column} is missing or not finite")
     return numbers
 
 
