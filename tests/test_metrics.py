@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2fl import metrics
 from e2fl.metrics import (
     by_group,
     equal_opportunity_difference,
@@ -143,3 +144,27 @@ def test_row_metrics_refuse_what_is_not_two_classes_and_two_groups():
         equal_opportunity_difference([0, 1], [0, 1], [1, 2])
     with pytest.raises(ValueError, match="2 labels, 3 predictions and 2 groups"):
         by_group([0, 1], [0, 1, 1], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("measure", "reason"),
+    [
+        (lambda: metrics.accuracies([1, 1, 1], [1], client=["a", "a", "b"]), "one value for each example"),
+        (lambda: metrics.accuracies([1, 1], [1, 1], client=["a"]), "one value for each example"),
+        (lambda: metrics.accuracies([1, 1], [1, 1], client=["a", "b"], group=[1]), "one value for each example"),
+        (lambda: metrics.accuracies([[1], [1]], [[1], [1]], client=["a", "b"]), "one value for each example"),
+        (lambda: metrics.accuracies([], [], client=[]), "nothing to measure"),
+        (lambda: metrics.accuracies([1, 1], [1, 1], client=["a", None]), "row 1 has no client"),
+        (lambda: metrics.fairness([1, 2], [0, math.nan]), "row 1 has no group"),
+        (lambda: metrics.fairness([1, 2], ["a", None]), "row 1 has no group"),
+        (lambda: metrics.fairness([1, 2], client=np.array([np.nan, 1])), "row 0 has no client"),
+        (lambda: metrics.group_means([1, 2], [math.nan, 0]), "row 0 has no group"),
+    ],
+)
+def test_rows_that_do_not_belong_together_are_refused(measure, reason):
+    with pytest.raises(ValueError, match=reason):
+        measure()
+
+
+def test_one_value_that_is_not_a_number_spoils_every_measure():
+    assert all(math.isnan(value) for value in metrics.spread([1, math.nan, 3]).values())

@@ -1,7 +1,8 @@
 """Fairness and utility of anybody's scores: pure functions on arrays, NumPy and SciPy only.
 
 Accuracies are in percent. Every client weighs the same, however many examples it has; every group weighs the same,
-however many clients it has. Variances are population variances, in percent points squared. docs/metrics.md explains.
+however many clients it has. Variances are population variances, in percent points squared. A value that is NaN makes
+every measure of it NaN. docs/metrics.md explains.
 """
 
 import math
@@ -24,6 +25,8 @@ def mean(values: ArrayLike) -> float:
 def worst10(values: ArrayLike) -> float:
     """The mean of the lowest tenth; of at least one value."""
     ordered = np.sort(_numbers(values))
+    if math.isnan(ordered[-1]):  # NaN is sorted last
+        return math.nan
     return float(np.mean(ordered[: tenth(len(ordered))]))
 
 
@@ -60,7 +63,7 @@ def tenth(count: int) -> int:
 def group_means(values: ArrayLike, groups: Sequence[Any] | NDArray[Any]) -> dict[Any, float]:
     """The mean of each group, in the order of the groups; a group without values is not there."""
     numbers = _numbers(values)
-    names, places = np.unique(np.asarray(groups), return_inverse=True)
+    names, places = np.unique(_names(groups, "group"), return_inverse=True)
     if len(places) != len(numbers):
         raise ValueError(f"{len(numbers)} values for {len(places)} groups")
     sums = np.bincount(places, weights=numbers)
@@ -98,7 +101,7 @@ def fairness(
     if group is None:
         return result
     losses = None if lost is None else group_means(lost, group)
-    names, sizes = np.unique(np.asarray(group), return_counts=True)
+    names, sizes = np.unique(_names(group, "group"), return_counts=True)
     members = dict(zip(names.tolist(), sizes.tolist(), strict=True))
     for name, value in group_means(rows, group).items():
         result["groups"][name] = {"clients": members[name], "accuracy": value}
@@ -113,7 +116,7 @@ def combined(values: Numbers, client: Sequence[Any] | NDArray[Any] | None, n: Ar
     if client is None:
         return values
     weights = _numbers(n)
-    _, places = np.unique(np.asarray(client), return_inverse=True)
+    _, places = np.unique(_names(client, "client"), return_inverse=True)
     sums: Numbers = np.bincount(places, weights=values * weights) / np.bincount(places, weights=weights)
     return sums
 
@@ -129,13 +132,22 @@ def accuracies(
 
     All arguments: [examples]. Returns columns client, n, accuracy and, where given, group: [client and group pairs].
     """
-    right = np.asarray(y) == np.asarray(y_hat)
-    clients, client_code = np.unique(np.asarray(client), return_inverse=True)
+    truth, said = np.asarray(y), np.asarray(y_hat)
+    given = {"y": truth, "y_hat": said, "client": _names(client, "client")}
+    if group is not None:
+        given["group"] = _names(group, "group")
+    if truth.ndim != 1 or len({values.shape for values in given.values()}) > 1:
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in given.items())
+        raise ValueError(f"one value for each example is needed, not shapes {shapes}")
+    if not len(truth):
+        raise ValueError("there is nothing to measure")
+    right = truth == said
+    clients, client_code = np.unique(given["client"], return_inverse=True)
     if group is None:
         n = np.bincount(client_code)
         correct = np.bincount(client_code, weights=right)
         return {"client": clients, "n": n, "accuracy": 100.0 * correct / n}
-    groups, group_code = np.unique(np.asarray(group), return_inverse=True)
+    groups, group_code = np.unique(given["group"], return_inverse=True)
     pairs, places = np.unique(client_code * len(groups) + group_code, return_inverse=True)
     n = np.bincount(places)
     correct = np.bincount(places, weights=right)
@@ -224,6 +236,15 @@ def _contingency(one: Labels, other: Labels) -> NDArray[np.int64]:
     table = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
     np.add.at(table, (row, column), 1)
     return table
+
+
+def _names(values: Sequence[Any] | NDArray[Any], what: str) -> NDArray[Any]:
+    """Groups or clients, one of each row; refused where there is none, which would be a name like others."""
+    plain = isinstance(values, np.ndarray) and values.dtype.kind in "iubU"
+    for row, value in enumerate(() if plain else values):
+        if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+            raise ValueError(f"row {row} has no {what}")
+    return np.asarray(values)
 
 
 def _numbers(values: ArrayLike) -> Numbers:
