@@ -207,6 +207,17 @@ def test_the_favourable_label_is_class_1(tmp_path):
             table(path=path, client="who", positive=word, features=("size",), **settings)
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "reason"),
+    [(1e308, 0, "column 'size' has numbers too large"), (1, 1e300, "line 9, input 0 is missing or not finite")],
+)
+def test_numbers_too_large_to_learn_from_are_refused(tmp_path, train, test, reason):
+    rows = [["who", "size", "y", "part"]] + [["a", row % 2 * train, row // 2 % 2, "train"] for row in range(7)]
+    rows += [["a", test, 1, "test"]]
+    with pytest.raises(DataError, match=reason):
+        table(path=written(tmp_path / "t.csv", rows), client="who", label="y", split="part")
+
+
 def test_missing_values_can_be_dropped_or_filled(tmp_path):
     path = written(tmp_path / "t.csv", changed(3, 1, "NA"))
     dropped = table(path=path, client="who", label="y", missing="drop")

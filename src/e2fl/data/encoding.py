@@ -1,5 +1,6 @@
 """Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,7 +56,8 @@ class Encoding:
         place = unseen = 0
         for name, known in self.columns.items():
             if isinstance(known, Scale):
-                x[:, place] = np.nan_to_num((columns[name].astype(np.float64) - known.mean) / known.deviation)
+                with np.errstate(over="ignore"):  # what is too large is found with the row it is in
+                    x[:, place] = np.nan_to_num((columns[name].astype(np.float64) - known.mean) / known.deviation)
                 place += 1
                 continue
             number = {word: place + step for step, word in enumerate(known.words)}
@@ -71,14 +73,21 @@ def learn(columns: Mapping[str, Column], train: NDArray[np.bool_], sheet: Sheet,
     """Means, deviations and words of the rows to train with. rows: their places in the sheet."""
     found: dict[str, Scale | Choice] = {}
     for name, column in columns.items():
-        found[name] = _scale(column, train) if column.dtype.kind == "f" else _choice(name, column, train, sheet, rows)
+        found[name] = (
+            _scale(name, column, train, sheet)
+            if column.dtype.kind == "f"
+            else _choice(name, column, train, sheet, rows)
+        )
     return Encoding(found)
 
 
-def _scale(column: Column, train: NDArray[np.bool_]) -> Scale:
+def _scale(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet) -> Scale:
     numbers = column.astype(np.float64)
     seen = numbers[train & ~np.isnan(numbers)]
-    mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
+    if not math.isfinite(mean) or not math.isfinite(deviation):
+        raise DataError(f"{sheet.where}: column '{name}' has numbers too large to take their mean and deviation")
     return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
 
 

@@ -157,6 +157,7 @@ def from_table(
         unprivileged=unprivileged,
         where=str(file),
         facts={**facts, "rows_left_out": len(sheet) - len(rows)},
+        called=lambda row: sheet.called(int(rows[row])),
     )
     return TableData(
         found,
