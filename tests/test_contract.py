@@ -145,6 +145,12 @@ class Remembering(FedAvg):
         return Shared({name: value + len(self.seen) for name, value in after.params.items()})
 
 
+@dataclass(frozen=True)
+class Trusting(FedAvg):
+    def check(self, state, client, reply):
+        pass
+
+
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
@@ -152,6 +158,7 @@ class Remembering(FedAvg):
         (Overwriting(), "aggregate_changes_none_of_its_arguments"),
         (LastOneWins(), "the_order_of_replies_does_not_matter"),
         (Impatient(), "aggregate_bears_that_nobody_answers"),
+        (Trusting(), "absurd_numbers_are_borne"),
         (Dicing(), "equal_seeds_give_equal_runs"),
         (Remembering(), "resumed_equals_uninterrupted"),
     ],
