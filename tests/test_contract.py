@@ -12,6 +12,7 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
 from e2fl.algorithms.ifca import IFCA
+from e2fl.algorithms.term import TERM
 from e2fl.grouping import GROUPINGS
 from e2fl.runner import Watcher, read_run, run_experiment
 from e2fl.settings import fields_of
@@ -146,7 +147,9 @@ class Remembering(FedAvg):
 
 
 @dataclass(frozen=True)
-class Trusting(FedAvg):
+class Trusting(TERM):
+    tilt: float = 10.0
+
     def check(self, state, client, reply):
         pass
 
