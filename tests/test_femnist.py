@@ -161,11 +161,37 @@ def test_a_large_leaf_file_needs_little_memory(tmp_path):
         ('{"user_data": {"a": {"x": [[1]], "y": [0]}}}', "instead of 784 pixels"),
         ('{"user_data": {"a": {"y": [0]}}}', "lists of numbers"),
         ('{"user_data": {"a": ' + "[" * 20, "too deeply"),
+        ('{"user_data": {"a": {"x": 3, "y": [0]}}}', "writer 'a'.*784 pixels"),
+        ('{"user_data": {"a": {"x": [[], []], "y": [0, 1]}}}', "writer 'a'.*0 instead of 784 pixels"),
+        ('{"user_data": {"a": {"x": [1, 2], "y": [0, 1]}}}', "writer 'a'.*784 pixels"),
+        (
+            '{"user_data": {"a": {"x": [[1' + "0" * 5000 + ']], "y": [0]}}}',
+            r"all_data_0\.json is not a LEAF file.*digits",
+        ),
+        ('{"user_data": {"a": {"x": [[1' + "0" * 4000 + ']], "y": [0]}}}', "writer 'a'.*lists of numbers"),
+        ('{"user_data": {"a": {"x": [], "y": []}}}', "holds no images"),
+        ('{"user_data": {"a": {"x": [], "y": [1]}}}', "1 labels for 0 images"),
+        ('{"user_data": {}}', "holds no images"),
+        ("{}", "holds no images"),
     ],
 )
 def test_what_is_no_leaf_file_is_refused_with_the_place(tmp_path, text, reason):
     (tmp_path / "all_data_0.json").write_text(text)
     with pytest.raises(DataError, match=reason):
+        read(tmp_path)
+
+
+def test_a_writer_without_pixels_does_not_shift_the_images_of_others(tmp_path):
+    made = writers(3)
+    leaf_file(tmp_path / "all_data_1.json", made)
+    (tmp_path / "all_data_0.json").write_text('{"user_data": {"none": {"x": [], "y": []}}}')
+    images = read(tmp_path)
+    for name, (x, y) in made.items():
+        own = images.writer == images.names.index(name)
+        assert np.array_equal(images.x[own], np.rint(x.reshape(-1, 28, 28) * 255))
+        assert np.array_equal(images.y[own], y)
+    (tmp_path / "all_data_0.json").write_text('{"user_data": {"none": {"x": [[], []], "y": [0, 1]}}}')
+    with pytest.raises(DataError, match="writer 'none'"):
         read(tmp_path)
 
 

@@ -137,6 +137,8 @@ def read(path: Path) -> Images:
     parts = list(read_parts(path))
     names = {name: number for number, name in enumerate(dict.fromkeys(part.writer for part in parts))}
     counts = [len(part.y) for part in parts]
+    if not sum(counts):
+        raise DataError(f"{path} holds no images")
     return Images(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -204,9 +206,10 @@ def _json_parts(path: Path) -> Iterator[Part]:
         try:
             x = np.array(data["x"], dtype=np.float64)
             y = np.array(data["y"], dtype=np.float64)
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise DataError(f"{where}: x must be lists of numbers, y a list of labels ({error})") from error
-        yield Part(name, _pixels(x, where), _labels(y, len(x), where), split)
+        images = _pixels(x, where)
+        yield Part(name, images, _labels(y, len(images), where), split)
 
 
 def _h5_parts(path: Path, split: int) -> Iterator[Part]:
@@ -249,10 +252,10 @@ def _npz_parts(images: Images) -> Iterator[Part]:
 
 def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
     """Grey values 0 to 1 as bytes."""
-    if x.size == 0:
+    if x.ndim and not len(x):
         return np.zeros((0, SIDE, SIDE), dtype=np.uint8)
     if x.ndim < 2 or x[0].size != SIDE * SIDE:
-        raise DataError(f"{where}: an image has {x[0].size} instead of {SIDE * SIDE} pixels")
+        raise DataError(f"{where}: an image has {x[0].size if x.ndim else 0} instead of {SIDE * SIDE} pixels")
     if not ((x >= 0) & (x <= 1)).all():
         raise DataError(f"{where}: grey values must be 0 to 1")
     grey: NDArray[np.uint8] = np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
