@@ -227,6 +227,46 @@ def test_hdf5_files_that_lead_elsewhere_are_refused(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"), "no shape of a writer's"),
+        (lambda file: file.create_dataset("examples/w/pixels", (10**9, 28, 28), "f8"), "no shape of a writer's"),
+        (lambda file: file.create_dataset("examples/w/label", (2_000_000_000,), "i8"), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", (2, 1, 1), "i8"), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", data=3), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", data=np.array([b"a", b"b"])), "does not hold numbers"),
+        (lambda file: file.create_dataset("examples/w/label", data="text"), "does not hold numbers"),
+        (lambda file: file.create_group("examples/w/pixels"), "does not hold numbers"),
+        (lambda file: file.create_dataset("examples/w", data=[1, 2]), "must be a group"),
+        (lambda file: file.create_dataset("examples", data=[1, 2]), "must be a group"),
+    ],
+)
+def test_hdf5_files_are_refused_before_a_wrong_part_is_read(tmp_path, damage, reason):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "some.h5"
+    good = {"examples/w/pixels": np.ones((2, 28, 28)), "examples/w/label": np.zeros(2, dtype=int)}
+    with h5py.File(path, "w") as file:
+        made = damage(file).name.lstrip("/")
+        for name, values in good.items():
+            if not name.startswith(made):
+                file[name] = values
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DataError, match=rf"some\.h5.*{reason}"):
+        read(path)
+
+
+@pytest.mark.parametrize("mark", [b"\x89HDF", b"HEAP", b"SNOD", b"TREE"])
+def test_a_damaged_hdf5_file_is_refused(tmp_path, mark):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "some.h5"
+    with h5py.File(path, "w") as file:
+        file["examples/w/pixels"], file["examples/w/label"] = np.ones((2, 28, 28)), np.zeros(2, dtype=int)
+    path.write_bytes(path.read_bytes().replace(mark, bytes(4)))
+    with pytest.raises(DataError, match=r"some\.h5 is not a whole HDF5 file"):
+        read(path)
+
+
 def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
     good = {
         "x": np.zeros((3, 28, 28), dtype=np.uint8),

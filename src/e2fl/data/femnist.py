@@ -219,15 +219,14 @@ def _h5_parts(path: Path, split: int) -> Iterator[Part]:
         raise DataError("HDF5 files need the package h5py: pip install 'e2fl[hdf5]'") from error
     try:
         with h5py.File(path, "r") as file:
-            for name in _plain(h5py, file, "examples", path):
-                examples = file["examples"]
+            examples = _plain(h5py, file, "examples", path)
+            for name in _group(h5py, examples, path):
                 where = f"{path}, writer '{name}'"
-                _plain(h5py, examples, name, path)
-                pixels, labels = (_plain(h5py, examples[name], part, path) for part in ("pixels", "label"))
-                if len(pixels.shape) != 3 or len(pixels) > LARGEST_WRITER or len(labels.shape) not in (1, 2):
-                    raise DataError(f"{where}: {pixels.shape} is no shape of a writer's images")
-                yield Part(name, _pixels(pixels[()], where), _labels(labels[()].reshape(-1), len(pixels), where), split)
-    except OSError as error:
+                parts = _group(h5py, _plain(h5py, examples, name, path), path)
+                pixels, labels = (_plain(h5py, parts, part, path) for part in ("pixels", "label"))
+                count = _count(h5py, pixels, labels, where)
+                yield Part(name, _pixels(pixels[()], where), _labels(labels[()].reshape(-1), count, where), split)
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:  # h5py's ways to say that it is damaged
         raise DataError(f"{path} is not a whole HDF5 file: {error}") from error
 
 
@@ -241,6 +240,24 @@ def _plain(h5py: Any, group: Any, name: str, path: Path) -> Any:
     if isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
         raise DataError(f"{path}: '{name}' keeps its data in other files; only files that hold their data are read")
     return found
+
+
+def _group(h5py: Any, found: Any, path: Path) -> Any:
+    if not isinstance(found, h5py.Group):
+        raise DataError(f"{path}: '{found.name}' must be a group, but is a {type(found).__name__.lower()}")
+    return found
+
+
+def _count(h5py: Any, pixels: Any, labels: Any, where: str) -> int:
+    """How many images these are; told from shapes and types, before anything is read."""
+    for found in (pixels, labels):
+        if not isinstance(found, h5py.Dataset) or found.shape is None or found.dtype.kind not in "fiub":
+            raise DataError(f"{where}: '{found.name}' does not hold numbers")
+    if pixels.shape[1:] != (SIDE, SIDE) or len(pixels) > LARGEST_WRITER:
+        raise DataError(f"{where}: {pixels.shape} is no shape of a writer's images")
+    if labels.ndim not in (1, 2) or labels.size != len(pixels):
+        raise DataError(f"{where}: labels of shape {labels.shape} for {len(pixels)} images")
+    return len(pixels)
 
 
 def _npz_parts(images: Images) -> Iterator[Part]:
