@@ -281,10 +281,14 @@ def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
         ("writer", np.array([0, 1, 0])),
         ("split", np.array([0, 1])),
         ("writer_ids", np.array([7])),
+        ("writer_ids", np.array("a")),
     ):
         np.savez(tmp_path / f"{name}.npz", **{**good, name: bad})
         with pytest.raises(DataError, match=name if name != "writer_ids" else "texts"):
             read_npz(tmp_path / f"{name}.npz")
+    np.savez(tmp_path / "none.npz", **{name: values[:0] for name, values in good.items()})
+    with pytest.raises(DataError, match=r"none\.npz: x holds no images"):
+        Femnist(path=str(tmp_path / "none.npz")).roll  # noqa: B018
 
 
 def test_a_folder_without_femnist_says_what_to_put_there(tmp_path):

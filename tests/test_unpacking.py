@@ -97,11 +97,54 @@ def _npz(path, header, body=b"", version=b"\x01\x00"):
         "{'descr': '<f4', 'shape': (1,)}",
         "__import__('os').system('true')",
         "((((((((((" * 500,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,) * 70}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 70})}}",
+        "{'descr': ('<f4', (1,)), 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<U999999999999', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': 'V4', 'fortran_order': False, 'shape': (1,)}",
+        "[1, 2]",
     ],
 )
 def test_npz_headers_that_lie_or_are_code_are_refused(tmp_path, header):
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz"):
         load_npz(_npz(tmp_path / "a.npz", header, bytes(4)), ("x",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("<f4", f"(0, {2**70})"), ("<f4", f"(0, {2**40}, {2**40})"), ("<U0", f"({10**13},)"), ("<U0", "(7000000000,)")],
+)
+def test_shapes_that_need_no_bytes_but_that_numpy_cannot_make_are_refused(tmp_path, kind, shape):
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}"
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz"):
+        load_npz(_npz(tmp_path / "a.npz", header), ("x",))
+
+
+def test_an_array_that_claims_more_bytes_than_its_file_has_is_refused(tmp_path):
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2000000, 5)}"
+    path = _npz(tmp_path / "a.npz", header, bytes(2000))
+    raw, size = bytearray(path.read_bytes()), struct.pack("<I", 10 + len(header) + 40_000_000)
+    central = raw.find(b"PK\x01\x02")
+    raw[central + 20 : central + 28] = raw[18:26] = size * 2
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz has 40000000 bytes.*more than the file"):
+        load_npz(path, ("x",))
+
+
+def test_an_npz_is_read_or_refused_whatever_is_damaged(tmp_path):
+    path, rng = tmp_path / "a.npz", np.random.default_rng(0)
+    np.savez(path, x=np.arange(60), y=np.array(["a", "b"]))
+    good = path.read_bytes()
+    for _ in range(500):
+        raw = bytearray(good)
+        for place in rng.integers(0, len(raw), 8):
+            raw[place] = rng.integers(0, 256)
+        path.write_bytes(raw)
+        try:
+            load_npz(path, ("x", "y"))
+        except DataError as error:
+            assert "a.npz" in str(error)  # noqa: PT017  # some stay readable
 
 
 def test_an_array_that_is_missing_is_named(tmp_path):

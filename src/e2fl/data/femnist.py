@@ -152,12 +152,14 @@ def read_npz(path: Path) -> Images:
     """Images from an .npz with x, y, writer, split and writer_ids."""
     arrays = load_npz(path, ("x", "y", "writer", "split", "writer_ids"))
     x, y, writer, split, ids = (arrays[name] for name in ("x", "y", "writer", "split", "writer_ids"))
-    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U":
-        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids texts")
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U" or ids.ndim != 1:
+        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids a list of texts")
+    if not len(x):
+        raise DataError(f"{path}: x holds no images")
     for name, values, limit in (("y", y, CLASSES), ("writer", writer, len(ids)), ("split", split, 3)):
         if values.shape != (len(x),) or values.dtype.kind not in "iu":
             raise DataError(f"{path}: {name} must hold a whole number for each of {len(x)} images")
-        if len(values) and (values.min() < 0 or values.max() >= limit):
+        if values.min() < 0 or values.max() >= limit:
             raise DataError(f"{path}: {name} must be 0 to {limit - 1}, but is {values.min()} to {values.max()}")
     return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), ids.tolist())
 

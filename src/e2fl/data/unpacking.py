@@ -24,6 +24,7 @@ from e2fl.errors import DataError
 
 MIB = 2**20
 NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
+MOST_SIDES = 32  # of an array
 BLOCK = MIB
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
@@ -78,7 +79,7 @@ def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ())
             if sum(entry.file_size for entry in entries.values()) > NPZ_LIMIT:
                 raise DataError(f"{path} would unpack to more than {NPZ_LIMIT // MIB} MiB")
             return {name: _member(path, archive, entry) for name, entry in entries.items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, struct.error) as error:
         raise DataError(f"{path} is not a whole .npz file: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -94,6 +95,8 @@ def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDA
         order: Literal["F", "C"] = "F" if fortran else "C"
         if entry.compress_type == zipfile.ZIP_STORED and size >= MIB:
             start = _data_offset(path, entry) + head
+            if start + size > path.stat().st_size:
+                raise DataError(f"{what} has {size} bytes by its header, which is more than the file has")
             return np.memmap(path, kind, "r", start, shape, order)
         array = np.empty(math.prod(shape), dtype=kind)
         view = array.view(np.uint8).data if size else memoryview(b"")
@@ -122,12 +125,15 @@ def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
     try:
         header = ast.literal_eval(file.read(length).decode("latin-1"))
         shape, fortran, kind = tuple(header["shape"]), bool(header["fortran_order"]), np.dtype(header["descr"])
-    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError) as error:
         raise DataError(f"{what} has a header that cannot be read") from error
     if kind.hasobject:
         raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
-    if kind.fields is not None or not all(isinstance(side, int) and side >= 0 for side in shape):
+    if kind.kind not in "biufcmMSU" or not kind.itemsize or not all(type(side) is int and side >= 0 for side in shape):
         raise DataError(f"{what} is not an array of plain numbers or texts")
+    # Sides of 0 do not count: numpy cannot make an array of (0, 2**70) either.
+    if len(shape) > MOST_SIDES or math.prod(max(1, side) for side in shape) * kind.itemsize > NPZ_LIMIT:
+        raise DataError(f"{what} has the impossible shape {str(shape)[:100]}")
     return shape, fortran, kind, 8 + size + length
 
 
