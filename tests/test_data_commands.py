@@ -1,7 +1,9 @@
 """`e2fl data`: what it lists, checks and draws."""
 
+import bz2
 import io
 import json
+import tarfile
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -98,6 +100,35 @@ def test_real_files_are_as_published(real_data, monkeypatch, capsys):
     for name in ("mnist", "qmnist", "adult", "femnist"):
         assert main(["data", "check", name]) == 0
     assert capsys.readouterr().out.count("as published") == 8
+
+
+def test_a_damaged_archive_is_removed_so_that_it_can_be_fetched_anew(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    archive = tmp_path / "femnist" / "fed_emnist.tar.bz2"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:bz2") as tar:
+        for name in ("fed_emnist_train.h5", "fed_emnist_test.h5"):
+            info = tarfile.TarInfo(name)
+            info.size = 300_000
+            tar.addfile(info, io.BytesIO(np.random.default_rng(0).bytes(info.size)))
+    whole = archive.read_bytes()
+    for damaged in (b"nonsense", whole[: len(whole) // 3], whole[:-2000], bz2.compress(bytes(10_240))):
+        archive.write_bytes(damaged)
+        assert main(["data", "get", "femnist"]) == 2
+        assert "It has been removed: `e2fl data get femnist` fetches it anew" in capsys.readouterr().err
+        assert not archive.exists()
+        assert not list(archive.parent.glob(".*"))
+    for path in archive.parent.iterdir():
+        path.unlink()
+    archive.write_bytes(whole)
+    # Where the files cannot be written, the archive is not to blame.
+    (archive.parent / ".fed_emnist_train.h5.partial").mkdir()
+    assert main(["data", "get", "femnist"]) == 2
+    assert "cannot be unpacked" in capsys.readouterr().err
+    assert archive.exists()
+    (archive.parent / ".fed_emnist_train.h5.partial").rmdir()
+    assert main(["data", "get", "femnist"]) == 0
+    assert sorted(path.name for path in archive.parent.iterdir()) == ["fed_emnist_test.h5", "fed_emnist_train.h5"]
 
 
 def test_convert_from_the_command_line(tmp_path, capsys):

@@ -16,7 +16,7 @@ from e2fl.data.femnist import NPZ, read_npz
 from e2fl.data.mnist import bundled
 from e2fl.data.picture import draw
 from e2fl.data.places import data_directory
-from e2fl.data.unpacking import extract
+from e2fl.data.unpacking import BadArchiveError, extract
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, look_up
 
@@ -60,10 +60,19 @@ def get(name: str) -> str:
             if file.sha256 is None:
                 said.append(f"{file.name}: SHA-256 {digest}; nobody published one to compare it with")
         if file.members:
-            extract(target, {member: target.parent / member for member in file.members}, limit=MEMBER_LIMIT)
-            target.unlink()
+            _unpack(target, file.members, source.name)
         said.append(f"{', '.join(wanted)}: in {target.parent}")
     return "\n".join(said)
+
+
+def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
+    """Take these files out of an archive that is not needed afterwards, nor if it is damaged."""
+    try:
+        extract(archive, {member: archive.parent / member for member in members}, limit=MEMBER_LIMIT)
+    except BadArchiveError as error:
+        archive.unlink()
+        raise DataError(f"{error}. It has been removed: `e2fl data get {name}` fetches it anew") from error
+    archive.unlink()
 
 
 def check(name: str) -> str:

@@ -148,6 +148,10 @@ def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
     return int(entry.header_offset + 30 + name + extra)
 
 
+class BadArchiveError(DataError):
+    """An archive that will not give what is wanted, however often it is unpacked."""
+
+
 def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
     """Take named files, and nothing else, out of a .tar archive; each is put in place whole or not at all.
 
@@ -161,26 +165,30 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
                 if name not in left or not member.isfile():
                     continue
                 if member.size > limit:
-                    raise DataError(f"{name} in {archive} has {member.size} bytes; {limit} is the limit")
+                    raise BadArchiveError(f"{name} in {archive} has {member.size} bytes; {limit} is the limit")
                 source = tar.extractfile(member)
                 assert source is not None
                 target = left.pop(name)
                 _copy(source, target, member.size)
     except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{archive} cannot be unpacked: {error}") from error
+        # What the system cannot read or write has a number; what is wrong inside the file has none.
+        kind = DataError if isinstance(error, OSError) and error.errno is not None else BadArchiveError
+        raise kind(f"{archive} cannot be unpacked: {error}") from error
     if left:
-        raise DataError(f"{archive} does not hold {', '.join(left)}")
+        raise BadArchiveError(f"{archive} does not hold {', '.join(left)}")
 
 
 def _copy(source: IO[bytes], target: Path, size: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     done = 0
-    with partial.open("wb") as file:
-        while part := source.read(BLOCK):
-            file.write(part)
-            done += len(part)
-    if done != size:
-        partial.unlink()
-        raise DataError(f"{target.name} is cut short inside its archive")
-    partial.replace(target)
+    try:
+        with partial.open("wb") as file:
+            while part := source.read(BLOCK):
+                file.write(part)
+                done += len(part)
+        if done != size:
+            raise BadArchiveError(f"{target.name} is cut short inside its archive")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
