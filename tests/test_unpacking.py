@@ -1,10 +1,12 @@
 """Files from outside: damaged, lying, or hostile ones are refused before they cost memory or run anything."""
 
+import bz2
 import gzip
 import io
 import pickle
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -201,3 +203,55 @@ def test_links_large_files_and_missing_files_of_an_archive_are_refused(tmp_path)
     with pytest.raises(DataError, match="cannot be unpacked"):
         extract(tmp_path / "c.tar", {"train.h5": tmp_path / "train.h5"}, limit=100)
     assert not (tmp_path / "train.h5").exists()
+
+
+def test_a_long_header_of_an_archive_takes_no_memory(tmp_path):
+    wanted = {"train.h5": tmp_path / "train.h5"}
+    for number, kind in enumerate((tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE)):
+        info = tarfile.TarInfo("long")
+        info.type, info.size = kind, 60_000_000
+        path = tmp_path / f"{number}.tar.gz"
+        with gzip.open(path, "wb", 1) as file:
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            for _ in range(60):
+                file.write(b"a" * 1_000_000)
+        tracemalloc.start()
+        with pytest.raises(DataError, match="headers have more than"):
+            extract(path, wanted, limit=100)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000
+
+
+def test_an_archive_of_too_many_files_is_refused(tmp_path):
+    header = tarfile.TarInfo("empty").tobuf()
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(header * 10_000))
+    with pytest.raises(DataError, match="headers have more than"):
+        extract(tmp_path / "a.tar.bz2", {"train.h5": tmp_path / "train.h5"}, limit=100)
+
+
+def test_long_names_and_large_files_of_an_archive_are_no_trouble(tmp_path):
+    body = np.random.default_rng(0).bytes(5_000_001)
+    for mode in ("w", "w:gz", "w:bz2"):
+        path = _tar(tmp_path / "a.tar", {"a/" * 300 + "other": body, "b/" * 300 + "train.h5": body, "c.h5": b"c"}, mode)
+        extract(path, {"train.h5": tmp_path / "train.h5", "c.h5": tmp_path / "c.h5"}, limit=10**7)
+        assert (tmp_path / "train.h5").read_bytes() == body
+        assert (tmp_path / "c.h5").read_bytes() == b"c"
+
+
+def test_an_archive_is_unpacked_or_refused_whatever_is_damaged(tmp_path):
+    good = bytearray(_tar(tmp_path / "a.tar", {"a/" * 80 + "train.h5": b"train", "test.h5": b"test"}, "w").read_bytes())
+    path, rng = tmp_path / "b.tar", np.random.default_rng(0)
+    for _ in range(300):
+        raw = good.copy()
+        for place in rng.integers(0, 3000, 3):
+            raw[place] = rng.integers(0, 256)
+        for start in range(0, 3072, 512):  # let the header count as whole, so that what it says is believed
+            raw[start + 148 : start + 156] = b"%06o\0 " % (
+                sum(raw[start : start + 512]) - sum(raw[start + 148 : start + 156]) + 256
+            )
+        path.write_bytes(raw)
+        try:
+            extract(path, {"train.h5": tmp_path / "train.h5"}, limit=100)
+        except DataError as error:
+            assert "b.tar" in str(error) or "train.h5" in str(error)  # noqa: PT017  # some stay readable

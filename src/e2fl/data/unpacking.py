@@ -5,6 +5,7 @@ A file may be damaged, may unpack to more than it should, or may ask to be writt
 """
 
 import ast
+import bz2
 import gzip
 import io
 import lzma
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from e2fl.errors import DataError
 MIB = 2**20
 NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
 MOST_SIDES = 32  # of an array
+TAR_HEADERS = 4 * MIB  # bytes of all headers of a .tar together; ours have a few thousand
 BLOCK = MIB
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
@@ -159,7 +161,9 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
     """
     left = dict(members)
     try:
-        with tarfile.open(archive, "r|*") as tar:
+        with archive.open("rb") as packed, _unpacked(packed) as plain:
+            stream = _Forward(plain)
+            tar = tarfile.TarFile(fileobj=cast(IO[bytes], stream))
             for member in tar:
                 name = member.name.replace("\\", "/").rsplit("/", 1)[-1]
                 if name not in left or not member.isfile():
@@ -169,13 +173,53 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
                 source = tar.extractfile(member)
                 assert source is not None
                 target = left.pop(name)
+                headers_left, stream.left = stream.left, member.size
                 _copy(source, target, member.size)
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                stream.left = headers_left
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
         # What the system cannot read or write has a number; what is wrong inside the file has none.
         kind = DataError if isinstance(error, OSError) and error.errno is not None else BadArchiveError
         raise kind(f"{archive} cannot be unpacked: {error}") from error
     if left:
         raise BadArchiveError(f"{archive} does not hold {', '.join(left)}")
+
+
+def _unpacked(packed: IO[bytes]) -> IO[bytes]:
+    """What a .gz or .bz2 file holds, or else the file itself."""
+    magic = packed.read(3)
+    packed.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
+    return cast(IO[bytes], bz2.BZ2File(packed)) if magic == b"BZh" else packed
+
+
+class _Forward:
+    """A file that is only read on, and only so much of it; what is skipped does not count.
+
+    A .tar header may have any length, and is read at once: without a bound it could take all memory.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self.file, self.at = file, 0
+        self.left = TAR_HEADERS  # bytes that may still be read
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, to: int) -> int:
+        if to < self.at:
+            raise tarfile.ReadError("it leads back to what has been read")
+        while self.at < to and (part := self.file.read(min(BLOCK, to - self.at))):
+            self.at += len(part)
+        return self.at
+
+    def read(self, size: int) -> bytes:
+        if size > self.left:
+            raise tarfile.ReadError(f"its headers have more than {TAR_HEADERS} bytes")
+        part = self.file.read(size)
+        self.at += len(part)
+        self.left -= len(part)
+        return part
 
 
 def _copy(source: IO[bytes], target: Path, size: int) -> None:
