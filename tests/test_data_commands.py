@@ -95,6 +95,17 @@ def test_check_of_what_is_missing_says_where_to_put_it(tmp_path, monkeypatch, ca
     assert "no data set to fetch 'nonsense'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", ["get", "check", "show"])
+@pytest.mark.parametrize("name", ["os:getcwd", "collections:OrderedDict", "builtins:zip", "no_such_module:x", "os:sep"])
+def test_names_of_what_is_no_data_set_are_refused(tmp_path, monkeypatch, capsys, action, name):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert main(["data", action, name]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("e2fl: ")
+    assert not said.out
+    assert not list(tmp_path.iterdir())
+
+
 def test_real_files_are_as_published(real_data, monkeypatch, capsys):
     monkeypatch.setenv("E2FL_DATA", str(real_data))
     for name in ("mnist", "qmnist", "adult", "femnist"):

@@ -12,13 +12,14 @@ from e2fl.data.catalogue import SOURCES, File, Source, contents
 from e2fl.data.compact import convert
 from e2fl.data.download import download
 from e2fl.data.facts import DataFacts, look_at
+from e2fl.data.federated import FederatedData
 from e2fl.data.femnist import NPZ, read_npz
 from e2fl.data.mnist import bundled
 from e2fl.data.picture import draw
 from e2fl.data.places import data_directory
 from e2fl.data.unpacking import BadArchiveError, extract
 from e2fl.errors import ConfigError, DataError
-from e2fl.settings import construct, look_up
+from e2fl.settings import construct, did_you_mean, look_up
 
 MIB = 2**20
 MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
@@ -105,7 +106,10 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
     target = out or Path(f"{name}.svg")
     if target.suffix != ".svg":
         raise ConfigError(f"the picture is an .svg file, which every browser shows; not {target}")
-    facts = look_at(construct(kind, settings, f"data '{name}'"))
+    data = construct(kind, settings, f"data '{name}'")
+    if not isinstance(data, FederatedData):
+        raise ConfigError(f"'{name}' is not a data set")
+    facts = look_at(data)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(draw(facts), encoding="utf-8")
     return f"{in_words(facts)}\n\npicture: {target}"
@@ -137,8 +141,9 @@ def convert_femnist(source: Path, target: Path) -> str:
 def _source(name: str) -> Source:
     if name == "fair_mnist_rotate":
         name = "mnist"
-    found: Source = look_up(name, SOURCES, "data set to fetch")
-    return found
+    if name not in SOURCES:
+        raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES)}")
+    return SOURCES[name]
 
 
 def _state(source: Source, file: File) -> str:

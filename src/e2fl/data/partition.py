@@ -87,6 +87,8 @@ class Partitioner(Protocol):
 
 def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
     """The rows of each partition. `columns` are what a partitioner may go by, such as the label."""
+    if not callable(getattr(partitioner, "load_partition", None)):
+        raise ConfigError(f"a {type(partitioner).__name__} is no partitioner: it has no load_partition")
     table = Columns(columns)
     partitioner.dataset = Columns({**table.columns, ROW: np.arange(len(table))})
     parts = [
