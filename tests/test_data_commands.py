@@ -11,6 +11,7 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.data import DATASETS, from_arrays
+from e2fl.data.commands import in_words
 from e2fl.data.facts import look_at
 from e2fl.data.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.picture import draw, png
@@ -51,6 +52,19 @@ def test_many_clients_are_not_all_opened():
     assert {client.group for client in facts.shown} == set(data.group_names)
     assert len(facts.samples) == 10
     assert facts.clients_per_group["G6"] == data.sizes[5]
+
+
+def test_sizes_are_those_of_all_clients_or_it_is_said_of_whom():
+    def given(count):
+        return np.zeros((count, 3)), np.arange(count) % 2, np.arange(count) % 2
+
+    sizes = dict.fromkeys((f"{number:03}" for number in range(100)), 10) | {"050": 1000}
+    said = in_words(look_at(from_arrays({name: given(size) for name, size in sizes.items()}), clients=5))
+    assert "training examples of a client: 8 to 800, median 8" in said
+    assert "0: 4 clients of 4 shown" in said
+    facts = look_at(FairMNISTRotate(source="bundled", clients=100), clients=20)
+    assert f"training examples of a client ({len(facts.shown)} of 100 clients): " in in_words(facts)
+    assert "G10: 1 clients\n" in in_words(facts)
 
 
 def test_a_picture_is_valid_svg_whatever_the_names():

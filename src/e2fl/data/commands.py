@@ -122,10 +122,12 @@ def in_words(facts: DataFacts) -> str:
     ]
     if facts.unseen_clients:
         lines.append(f"{facts.unseen_clients} more clients are kept out of training")
-    for group, count in facts.clients_per_group.items():
-        lines.append(f"  {group}: {count} clients")
-    sizes = sorted(sum(client.labels) for client in facts.shown)
-    lines.append(f"training examples of a client: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
+    some = f" of {len(facts.shown)} shown" if facts.inside and len(facts.shown) < facts.clients else ""
+    lines += [f"  {group}: {count} clients{some}" for group, count in facts.clients_per_group.items()]
+    if facts.sizes:
+        sizes = sorted(facts.sizes)
+        some = f" ({len(sizes)} of {facts.clients} clients)" if len(sizes) < facts.clients else ""
+        lines.append(f"training examples of a client{some}: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
     return "\n".join(lines)
 
 
