@@ -109,6 +109,21 @@ def test_check_of_what_is_missing_says_where_to_put_it(tmp_path, monkeypatch, ca
     assert "no data set to fetch 'nonsense'" in capsys.readouterr().err
 
 
+def test_data_sets_made_of_the_files_of_others_can_be_fetched_and_checked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    asked = []
+    monkeypatch.setattr("e2fl.data.commands.download", lambda file, target, heard: asked.append(target) or "")
+    for name, folders in (("mnist_writers", ["mnist"] * 4 + ["qmnist"] * 2), ("fair_mnist_rotate", ["mnist"] * 4)):
+        asked.clear()
+        assert main(["data", "get", name]) == 0
+        assert [path.parent.name for path in asked] == folders
+        assert main(["data", "check", name]) == 2
+        said = capsys.readouterr().err
+        assert said.count("is missing") == len(folders)
+    assert main(["data", "get", "mnist_writer"]) == 2
+    assert "did you mean 'mnist_writers'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("action", ["get", "check", "show"])
 @pytest.mark.parametrize("name", ["os:getcwd", "collections:OrderedDict", "builtins:zip", "no_such_module:x", "os:sep"])
 def test_names_of_what_is_no_data_set_are_refused(tmp_path, monkeypatch, capsys, action, name):
@@ -122,9 +137,9 @@ def test_names_of_what_is_no_data_set_are_refused(tmp_path, monkeypatch, capsys,
 
 def test_real_files_are_as_published(real_data, monkeypatch, capsys):
     monkeypatch.setenv("E2FL_DATA", str(real_data))
-    for name in ("mnist", "qmnist", "adult", "femnist"):
+    for name in ("mnist", "qmnist", "mnist_writers", "adult", "femnist"):
         assert main(["data", "check", name]) == 0
-    assert capsys.readouterr().out.count("as published") == 8
+    assert capsys.readouterr().out.count("as published") == 14
 
 
 def test_a_damaged_archive_is_removed_so_that_it_can_be_fetched_anew(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from e2fl.data import DATASETS
-from e2fl.data.catalogue import SOURCES, File, Source, contents
+from e2fl.data.catalogue import MNIST, QMNIST, SOURCES, File, Source, contents
 from e2fl.data.compact import convert
 from e2fl.data.download import download
 from e2fl.data.facts import DataFacts, look_at
@@ -22,6 +22,7 @@ from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, look_up
 
 MIB = 2**20
+MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets with files of others
 MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
 
 
@@ -47,9 +48,8 @@ def listing() -> str:
 
 def get(name: str) -> str:
     """Download the files of a data set that are not here, or say where to put them."""
-    source = _source(name)
     said = []
-    for file in source.files:
+    for source, file in _files(name):
         wanted = file.members or (file.name,)
         if all(source.locate(member) for member in wanted):
             said.append(f"{', '.join(wanted)}: here already")
@@ -78,9 +78,8 @@ def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
 
 def check(name: str) -> str:
     """Compare every file of a data set with what was published."""
-    source = _source(name)
     said, missing = [], []
-    for file in source.files:
+    for source, file in _files(name):
         for wanted in file.members or (file.name,):
             path = source.locate(wanted)
             if path is None:
@@ -140,12 +139,11 @@ def convert_femnist(source: Path, target: Path) -> str:
     return f"{images} images written to {target}"
 
 
-def _source(name: str) -> Source:
-    if name == "fair_mnist_rotate":
-        name = "mnist"
-    if name not in SOURCES:
-        raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES)}")
-    return SOURCES[name]
+def _files(name: str) -> list[tuple[Source, File]]:
+    """The files a data set is made of, and to whom they belong."""
+    if name not in SOURCES and name not in MADE_OF:
+        raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES | MADE_OF)}")
+    return [(source, file) for source in MADE_OF.get(name) or (SOURCES[name],) for file in source.files]
 
 
 def _state(source: Source, file: File) -> str:
