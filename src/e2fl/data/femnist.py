@@ -271,10 +271,12 @@ def _npz_parts(images: Images) -> Iterator[Part]:
 
 def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
     """Grey values 0 to 1 as bytes."""
-    if x.ndim and not len(x):
+    if not x.ndim:
+        raise DataError(f"{where}: x must be a list of images, not a single value")
+    if not len(x):
         return np.zeros((0, SIDE, SIDE), dtype=np.uint8)
     if x.ndim < 2 or x[0].size != SIDE * SIDE:
-        raise DataError(f"{where}: an image has {x[0].size if x.ndim else 0} instead of {SIDE * SIDE} pixels")
+        raise DataError(f"{where}: an image has {x[0].size} instead of {SIDE * SIDE} pixels")
     if not ((x >= 0) & (x <= 1)).all():
         raise DataError(f"{where}: grey values must be 0 to 1")
     grey: NDArray[np.uint8] = np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
