@@ -183,6 +183,8 @@ def test_a_table_without_clients_is_dealt_out(tmp_path):
         table(path=path, label="y", partition={"name": "iid", "num_partitions": 5, "beta": 1})
     with pytest.raises(ConfigError, match="no partition 'idd'; did you mean 'iid'"):
         table(path=path, label="y", partition={"name": "idd"})
+    with pytest.raises(ConfigError, match="a str is no partitioner"):
+        table(path=path, label="y", partition={"name": "os:getcwd"})
 
 
 def test_clients_of_ragged_sizes_from_a_dictionary():
@@ -261,6 +263,9 @@ def test_an_npz_of_ones_own(tmp_path):
     np.savez(tmp_path / "e.npz", x=x, y=y[:-1], client=names)
     with pytest.raises(DataError, match="y must have one entry for each of 1797 rows"):
         npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+    np.savez(tmp_path / "f.npz", x=np.float32(1), y=y, client=names)
+    with pytest.raises(DataError, match=r"f\.npz: x must have an entry for each row"):
+        npz(path=str(tmp_path / "f.npz")).roll  # noqa: B018
 
 
 def test_images_of_ones_own_train_in_python():
