@@ -1,5 +1,6 @@
 """Runs on Flower: going on after a kill, data on nodes, options, the strategy, the commands; all in one process."""
 
+import ssl
 import stat
 import subprocess
 import sys
@@ -276,3 +277,33 @@ def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match="never overwritten"):
         make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
+def test_the_servers_certificate_is_good_for_its_hosts_and_on_the_server_itself(host: str, tmp_path: Path) -> None:
+    """With LISTEN=0.0.0.0 Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+    make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
+    _shake_hands(tmp_path / "keys", host)
+
+
+def test_the_servers_certificate_is_good_for_no_other_host(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["example.org"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _shake_hands(tmp_path / "keys", "example.net")
+
+
+def _shake_hands(keys: Path, host: str) -> None:
+    """Begin TLS as a node that knows the server as `host`."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(keys / "server.crt", keys / "server.key")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(up, down, server_side=True)
+    node = ssl.create_default_context(cafile=str(keys / "ca.crt")).wrap_bio(down, up, server_hostname=host)
+    unfinished = [node, server]
+    while unfinished:
+        for side in list(unfinished):
+            try:
+                side.do_handshake()
+                unfinished.remove(side)
+            except ssl.SSLWantReadError:
+                continue
