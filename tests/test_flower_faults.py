@@ -98,28 +98,76 @@ def test_a_client_cannot_vote_twice(toy: Experiment, tmp_path: Path) -> None:
 
 
 def test_a_late_answer_is_not_taken_for_the_next_round(toy: Experiment, tmp_path: Path) -> None:
-    late: list[Message] = []
+    late: dict[str, list[Message]] = {}
 
     def delay(message: Message, honest: Message) -> list[Message]:
-        before = late[:]
-        late[:] = [honest]
-        return before
+        grid.replies.update(late)
+        late.clear()
+        late[message.metadata.message_id] = [honest]
+        return []
 
-    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", delay))
-    assert [line["faults"] for line in run.history] == [
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    trouble = misbehaving("train", delay)
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK).history] == [
         {"missing": 1},
         {"late": 1, "missing": 1},
         {"late": 1, "missing": 1},
     ]
 
 
-def test_an_answer_to_no_message_is_counted_and_ignored(toy: Experiment, tmp_path: Path) -> None:
-    def stranger(message: Message, honest: Message) -> list[Message]:
-        honest.metadata.__dict__["_reply_to_message_id"] = "of another run"
-        return [honest]
+def in_anothers_place(message: Message, honest: Message) -> list[Message]:
+    """Client 3 answers the message that was sent to client 4, which is the next."""
+    number = int(message.metadata.message_id.removeprefix("message-"))
+    reply = Message(content(honest, client=4), reply_to=message)
+    reply.metadata.__dict__["_reply_to_message_id"] = f"message-{number + 1}"
+    return [reply]
 
-    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", stranger))
-    assert run.history[0]["faults"] == {"missing": 1, "unasked": 1}
+
+def of_another_run(message: Message, honest: Message) -> list[Message]:
+    honest.metadata.__dict__["_reply_to_message_id"] = "of another run"
+    return [honest]
+
+
+@pytest.mark.parametrize("act", [in_anothers_place, of_another_run])
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_an_answer_counts_for_the_message_it_was_pulled_for_whatever_it_says(
+    act: Callable[[Message, Message], list[Message]], kind: str, toy: Experiment, tmp_path: Path
+) -> None:
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving(kind, act))
+    silent = on_flower(everybody(toy), tmp_path / "silent", QUICK, trouble=misbehaving(kind, lambda m, h: []))
+    assert [line["faults"] for line in run.history] == [{"impostor": 1}] * 3
+    assert run.clients == silent.clients
+    assert plain(run.state) == plain(silent.state)
+
+
+@pytest.mark.parametrize("act", [in_anothers_place, of_another_run])
+def test_neither_does_the_strategy_take_its_word(
+    act: Callable[[Message, Message], list[Message]], toy: Experiment, tmp_path: Path
+) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+
+    def states(act: Callable[[Message, Message], list[Message]]) -> tuple[dict[str, Any], object]:
+        trouble = misbehaving("train", act)
+        grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+        strategy = AlgorithmStrategy(everybody(toy), QUICK)
+        result = strategy.start(grid, timeout=0.05)
+        return dict(result.train_metrics_clientapp[1]), plain(strategy.state)
+
+    metrics, state = states(act)
+    assert metrics == {"asked": 8, "answered": 7, "faults-impostor": 1}
+    assert state == states(lambda m, h: [])[1]
+
+
+def test_a_second_answer_with_another_id_is_an_impostor_too(toy: Experiment, tmp_path: Path) -> None:
+    def twice(message: Message, honest: Message) -> list[Message]:
+        return [honest, *in_anothers_place(message, honest)]
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", twice))
+    assert [line["faults"] for line in run.history] == [{"impostor": 1}] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
 
 
 def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(toy: Experiment, tmp_path: Path) -> None:

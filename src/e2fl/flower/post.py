@@ -1,7 +1,8 @@
 """Sending to nodes and collecting what comes back in time.
 
-Answers are matched by the id of the message they answer, never by who says to have sent them: Flower itself answers for
-a node that is gone. Flower's own waiting looks every three seconds; this looks as often as it is told to.
+An answer belongs to the message it was pulled for: Flower lets nobody answer but the node it was sent to, and answers
+itself for a node that is gone. What an answer says of itself is only its sender's word. Flower's own waiting looks
+every three seconds; this looks as often as it is told to.
 """
 
 import time
@@ -15,6 +16,8 @@ from flwr.serverapp import Grid
 
 LOST = (3, 4, 5, 8)  # Flower's codes for a message, an answer, a node or a process that is gone
 EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
+
+IMPOSTOR = "impostor: an answer that says it answers another message"
 
 NodeId = int
 
@@ -49,7 +52,7 @@ class Post:
         while waiting:
             for name in [*waiting, *self._still_overdue()]:
                 for reply in self._pull(name, waiting, arrivals):
-                    self.take(reply, waiting, arrivals)
+                    self.take(name, reply, waiting, arrivals)
             if not waiting or time.monotonic() >= deadline:
                 break
             time.sleep(min(self.poll_seconds, max(0.0, deadline - time.monotonic())))
@@ -84,7 +87,7 @@ class Post:
         except httpx.TransportError:
             raise  # the network is gone, and with it everybody: no client is to blame
         except Exception as error:
-            reason = f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
+            reason = unreadable(error)
             if name in waiting:
                 node = self.settled[name] = waiting.pop(name)
                 arrivals.faults[node] = reason
@@ -92,24 +95,33 @@ class Post:
                 arrivals.others.append((self.overdue.pop(name)[0], reason))
             return []
 
-    def take(self, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
-        """Put an answer where it belongs; `waiting` names the messages that have none yet, and their nodes."""
-        name = reply.metadata.reply_to_message_id
+    def take(self, name: str, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
+        """Put the answer to this message where it belongs; `waiting` has those without any yet, and their nodes."""
+        honest = reply.metadata.reply_to_message_id == name
         if name in waiting:
             node = self.settled[name] = waiting.pop(name)
-            if reply.has_error():
+            if not honest:
+                arrivals.faults[node] = IMPOSTOR
+            elif reply.has_error():
                 kind = "lost" if reply.error.code in LOST else "failed"
                 arrivals.faults[node] = f"{kind}: {reply.error.reason or f'code {reply.error.code}'}"
             else:
                 arrivals.answers[node] = reply.content
         elif name in self.settled:
-            arrivals.others.append((self.settled[name], "repeated: a second answer to one message; the first counts"))
+            repeated = "repeated: a second answer to one message; the first counts"
+            arrivals.others.append((self.settled[name], repeated if honest else IMPOSTOR))
         elif name in self.overdue:
             node, _ = self.overdue.pop(name)
+            self.settled[name] = node
             if not reply.has_error():  # an error would only say once more what is known
-                arrivals.others.append((node, "late: an answer came after its round was over"))
+                late = "late: an answer came after its round was over"
+                arrivals.others.append((node, late if honest else IMPOSTOR))
         else:
             arrivals.others.append((None, "unasked: an answer to no message of this run"))
+
+
+def unreadable(error: Exception) -> str:
+    return f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
 
 
 class Prompt(Grid):
@@ -118,9 +130,11 @@ class Prompt(Grid):
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
         self.poll_seconds = poll_seconds
+        self.refused: dict[str, str] = {}  # of the last sending: messages whose answer is not handed on, and why
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send, then wait until everybody has answered or time is up."""
+        """Send, then wait until everybody has answered or time is up. Whatever comes back answers what it says."""
+        self.refused = {}
         waiting = {name for name in self.grid.push_messages(messages) if name}
         deadline = None if timeout is None else time.monotonic() + timeout
         replies: list[Message] = []
@@ -130,11 +144,16 @@ class Prompt(Grid):
                     found = list(self.grid.pull_messages([name]))
                 except httpx.TransportError:
                     raise
-                except Exception:  # an answer that cannot be read is as good as none, and must not take others along
+                except Exception as error:
+                    self.refused[name] = unreadable(error)
                     waiting.discard(name)
                     continue
-                replies += found
-                waiting -= {reply.metadata.reply_to_message_id for reply in found}
+                if any(reply.metadata.reply_to_message_id != name for reply in found):
+                    self.refused[name] = IMPOSTOR
+                else:
+                    replies += found
+                if found:
+                    waiting.discard(name)
             if not waiting or (deadline is not None and time.monotonic() >= deadline):
                 break
             time.sleep(self.poll_seconds)

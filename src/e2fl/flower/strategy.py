@@ -47,6 +47,7 @@ class AlgorithmStrategy(Strategy):
         self.algorithm = experiment.build_algorithm()
         self.model = experiment.build_model(self.data)
         self.name, self.life = uuid.uuid4().hex, uuid.uuid4().hex
+        self.prompt: Prompt | None = None
         self.roster: Roster | None = None
         self.roll = Roll({})
         self.state: Any = None
@@ -67,8 +68,9 @@ class AlgorithmStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run; rounds and deadlines are those of the experiment and the options unless said otherwise."""
+        self.prompt = Prompt(grid, self.options.poll_seconds)
         result = super().start(
-            Prompt(grid, self.options.poll_seconds),
+            self.prompt,
             ArrayRecord() if initial_arrays is None else initial_arrays,
             self.experiment.rounds + 1 - self.algorithm.first_round if num_rounds is None else num_rounds,
             self.options.round_seconds if timeout is None else timeout,
@@ -194,8 +196,12 @@ class AlgorithmStrategy(Strategy):
         # Flower gives a message its id when it is sent, which was after it was handed over.
         waiting = {message.metadata.message_id: node for _, node, message in self.sent}
         arrivals, self.roster.post.settled = Arrivals(), {}
+        for name, reason in (self.prompt.refused if self.prompt is not None else {}).items():
+            if name in waiting:
+                node = self.roster.post.settled[name] = waiting.pop(name)
+                arrivals.faults[node] = reason
         for reply in replies:
-            self.roster.post.take(reply, waiting, arrivals)
+            self.roster.post.take(reply.metadata.reply_to_message_id, reply, waiting, arrivals)
         arrivals.faults |= dict.fromkeys(waiting.values(), "missing: no answer in time")
         raws, faults = opened(arrivals, {client: node for client, node, _ in self.sent}, number)
         return raws, faults | dict.fromkeys(self.absent, "missing: no node is there for this client")
