@@ -18,7 +18,7 @@ from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
 from e2fl.flower.options import Options
-from e2fl.flower.scoresheet import fill
+from e2fl.flower.scoresheet import ScoreSheet, fill
 from e2fl.flower.server import run_on
 from e2fl.flower.strategy import AlgorithmStrategy
 from e2fl.runner import Watcher, run_experiment
@@ -299,6 +299,37 @@ def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation
     run = on_flower(experiment, tmp_path, QUICK, trouble=misbehaving("evaluate", other))
     assert run.history[-1]["faults"] == {"malformed": 1}
     assert len(run.clients) == 7
+
+
+LIES: list[tuple[str, dict[str, Any]]] = [
+    ("e2fl", {"group": -1}),
+    ("e2fl", {"group": 0}),  # client 3 is in group 1
+    ("e2fl", {"group": 2**31 - 1}),
+    ("ifca", {"group": -1}),
+    ("ifca", {"group": 2}),
+    ("ifca", {"passes": 1e308}),
+    ("fedavg", {"group": 0}),
+    ("fedavg", {"group": 2**31 - 1}),
+    ("local", {"group": 0}),
+]
+
+
+@pytest.mark.parametrize(("name", "lie"), LIES)
+def test_a_client_that_lies_about_its_group_or_its_work_is_left_out_of_the_evaluation(
+    name: str, lie: dict[str, Any], toy: Experiment, tmp_path: Path
+) -> None:
+    experiment = replace(toy.variant(name), rounds=1)
+    spec = experiment.build_model(experiment.build_data()).spec
+
+    def act(message: Message, honest: Message) -> list[Message]:
+        sheet = ScoreSheet.from_bytes(honest.content[PAYLOAD]["bytes"].numpy().tobytes(), spec)
+        number = int(honest.content[FACTS]["number"])
+        return [Message(homeward(replace(sheet, **lie).to_bytes(spec), 3, number), reply_to=message)]
+
+    options = replace(QUICK, out=str(tmp_path / "run"))
+    run = on_flower(experiment, tmp_path, options, trouble=misbehaving("evaluate", act))
+    assert run.history[-1]["faults"] == {"malformed": 1}
+    assert [row["client"] for row in run.clients] == ["0", "1", "2", "4", "5", "6", "7"]
 
 
 def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path) -> None:

@@ -23,11 +23,10 @@ from e2fl.errors import RunError, WireError
 from e2fl.experiment import Experiment
 from e2fl.flower.envelope import Errand, outward
 from e2fl.flower.fairness import summarised
-from e2fl.flower.federation import encode_once, enough, opened
+from e2fl.flower.federation import encode_once, enough, opened, scores_in
 from e2fl.flower.options import Options
 from e2fl.flower.post import Arrivals, NodeId, Post, Prompt
 from e2fl.flower.roster import Roster
-from e2fl.flower.scoresheet import ScoreSheet, agreeing, read
 from e2fl.randomness import stream
 from e2fl.rounds import Replies, admit
 from e2fl.scores import Score, total
@@ -54,6 +53,7 @@ class AlgorithmStrategy(Strategy):
         self.scores: Mapping[ClientId, Score] = {}
         self.faults: Mapping[ClientId, str] = {}
         self.ever_answered = False
+        self.given: Mapping[ClientId, wire.Message] = {}
         self.sent: list[tuple[ClientId, NodeId, Message]] = []
         self.absent: list[ClientId] = []
 
@@ -123,23 +123,17 @@ class AlgorithmStrategy(Strategy):
         if not due and number != last:
             self.sent = []
             return []
-        return self._letters(
-            MessageType.EVALUATE, number, self.algorithm.serve(self.state, self.roll.ids), self._present(grid)
-        )
+        roster = self._present(grid)
+        self.given = self.algorithm.serve(self.state, self.roll.ids)
+        return self._letters(MessageType.EVALUATE, number, self.given, roster)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """How evenly clients are served, under the names that `fairness` explains."""
         if not self.sent:
             return None
         raws, faults = self._open(replies, self._number(server_round))
-        scores: dict[ClientId, Score] = {}
-        for client, raw in raws.items():
-            try:
-                scores[client] = read(ScoreSheet.from_bytes(raw, self.model.spec), client, self.roll)
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
-        self.scores, odd = agreeing(scores)
-        self.faults = faults | dict.fromkeys(odd, "malformed: the score shows other views than most")
+        self.scores, odd = scores_in(raws, self.given, self.model.spec, self.roll)
+        self.faults = faults | odd
         own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
         accuracies = [total(parts.values()).accuracy for parts in own.values()]
         found = summarised(accuracies, [self.roll.declared[client] for client in own], unmeasured=len(self.faults))
