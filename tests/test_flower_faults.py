@@ -1,5 +1,7 @@
 """Flower with bad answers, strange nodes and too few of either; all in one process."""
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +184,53 @@ def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(toy: Experimen
     path.write_text(everybody(toy).to_toml())
     grid = Poisoned(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK).history] == [{"malformed": 1}] * 3
+
+
+class Unfinished(LocalGrid):
+    """Client 3 begins to upload its first answer, and does not get on with it until it is told to."""
+
+    def __init__(self, experiment: Experiment, folder: Path):
+        path = folder / "experiment.toml"
+        path.write_text(experiment.to_toml())
+        super().__init__(client_app(path), range(8), node_config={"memory": str(folder)})
+        self.stuck = ""
+        self.go_on = threading.Event()
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        (name,) = message_ids
+        (sent,) = [message for message in self.sent if message.metadata.message_id == name]
+        node = self.contexts[sent.metadata.dst_node_id]
+        if sent.metadata.message_type == "train" and node.node_config["partition-id"] == 3:
+            self.stuck = self.stuck or name
+        if name == self.stuck:
+            self.go_on.wait(30)
+        return super().pull_messages([name])
+
+
+def test_an_upload_without_end_holds_up_nobody(toy: Experiment, tmp_path: Path) -> None:
+    grid = Unfinished(everybody(toy), tmp_path)
+
+    class Release(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 2:
+                grid.go_on.set()
+
+    start = time.monotonic()
+    run = run_on(grid, everybody(toy), QUICK, watcher=Release())
+    assert time.monotonic() - start < 15
+    # Only what was being uploaded is missing; once it is there, it is late, and changes nothing.
+    assert [line["faults"] for line in run.history] == [{"missing": 1}, {}, {"late": 1}]
+    assert [line["answered"] for line in run.history] == [7, 8, 8]
+    silent = misbehaving("train", lambda m, h: [] if h.content[FACTS]["number"] == 1 else [h])
+    assert plain(run.state) == plain(on_flower(everybody(toy), tmp_path / "silent", QUICK, trouble=silent).state)
+
+
+def test_an_upload_without_end_does_not_hold_up_the_strategy(toy: Experiment, tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(Unfinished(everybody(toy), tmp_path), timeout=0.05)
+    assert time.monotonic() - start < 15
+    assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-missing": 1}
+    assert dict(result.train_metrics_clientapp[2]) == {"asked": 8, "answered": 8}
 
 
 def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ itself for a node that is gone. What an answer says of itself is only its sender
 every three seconds; this looks as often as it is told to.
 """
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from flwr.serverapp import Grid
 
 LOST = (3, 4, 5, 8)  # Flower's codes for a message, an answer, a node or a process that is gone
 EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
+TURN = 0.2  # seconds for one pull before others get their turn beside it
+GRACE = 1.0  # seconds after a deadline, for pulls that have begun
 
 IMPOSTOR = "impostor: an answer that says it answers another message"
 
@@ -31,11 +34,60 @@ class Arrivals:
     others: list[tuple[NodeId | None, str]] = field(default_factory=list)  # what nobody asked for, or not any more
 
 
+class Puller:
+    """Pulls answers in threads. Flower's pull waits until an answer is uploaded, which its sender may draw out."""
+
+    def __init__(self, grid: Grid):
+        self.grid = grid
+        self.begun: dict[str, _Pull] = {}  # not known yet what comes of it
+
+    def pull(self, name: str, until: float) -> list[Message]:
+        """What has come by now in answer to one message; a pull that takes longer is looked at again next time."""
+        pull = self.begun.get(name)
+        if pull is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            pull = self.begun[name] = _Pull(self.grid, name)
+            pull.start()
+            pull.join(min(TURN, left))
+        if pull.is_alive():
+            return []
+        del self.begun[name]
+        if pull.error is not None:
+            raise pull.error
+        return pull.found
+
+    def rest(self, waiting: Iterable[str], deadline: float, seconds: float) -> bool:
+        """Sleep before the next look for what is waited for; False when it is too late for one."""
+        end = deadline + GRACE if any(name in self.begun for name in waiting) else deadline
+        left = end - time.monotonic()
+        time.sleep(max(0.0, min(seconds, left)))
+        return left > 0
+
+
+class _Pull(threading.Thread):
+    """One pull, of answers to one message; a run that ends does not wait for it."""
+
+    def __init__(self, grid: Grid, name: str):
+        super().__init__(daemon=True)
+        self.grid, self.message = grid, name
+        self.found: list[Message] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.found = list(self.grid.pull_messages([self.message]))
+        except Exception as error:
+            self.error = error
+
+
 class Post:
     """The post office of a server app."""
 
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
+        self.puller = Puller(grid)
         self.poll_seconds = poll_seconds
         self.overdue: dict[str, tuple[NodeId, float]] = {}  # not answered in time: the node, and when Flower drops it
         self.settled: dict[str, NodeId] = {}  # of the sending at hand
@@ -49,13 +101,13 @@ class Post:
         deadline, expiry = time.monotonic() + seconds, time.monotonic() + keep - EXPIRY_MARGIN
         waiting = self._send(kind, letters, keep, about, arrivals)
         self.settled = {}
+        deadline = max(deadline, time.monotonic())
         while waiting:
             for name in [*waiting, *self._still_overdue()]:
-                for reply in self._pull(name, waiting, arrivals):
+                for reply in self._pull(name, deadline + GRACE, waiting, arrivals):
                     self.take(name, reply, waiting, arrivals)
-            if not waiting or time.monotonic() >= deadline:
+            if not waiting or not self.puller.rest(waiting, deadline, self.poll_seconds):
                 break
-            time.sleep(min(self.poll_seconds, max(0.0, deadline - time.monotonic())))
         for name, node in waiting.items():
             arrivals.faults[node] = f"missing: no answer within {seconds:g} seconds"
             self.overdue[name] = (node, expiry)
@@ -77,13 +129,15 @@ class Post:
 
     def _still_overdue(self) -> list[str]:
         now = time.monotonic()
-        self.overdue = {name: kept for name, kept in self.overdue.items() if kept[1] > now}
+        for name in [name for name, (_, expiry) in self.overdue.items() if expiry <= now]:
+            del self.overdue[name]
+            self.puller.begun.pop(name, None)
         return list(self.overdue)
 
-    def _pull(self, name: str, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
+    def _pull(self, name: str, until: float, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
         """Answers to one message. Each is pulled by itself: one that cannot be read takes no other with it."""
         try:
-            return list(self.grid.pull_messages([name]))
+            return self.puller.pull(name, until)
         except httpx.TransportError:
             raise  # the network is gone, and with it everybody: no client is to blame
         except Exception as error:
@@ -135,28 +189,27 @@ class Prompt(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send, then wait until everybody has answered or time is up. Whatever comes back answers what it says."""
         self.refused = {}
-        waiting = {name for name in self.grid.push_messages(messages) if name}
-        deadline = None if timeout is None else time.monotonic() + timeout
-        replies: list[Message] = []
+        waiting = dict.fromkeys(name for name in self.grid.push_messages(messages) if name)
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        puller, replies = Puller(self.grid), list[Message]()
         while waiting:
             for name in list(waiting):
                 try:
-                    found = list(self.grid.pull_messages([name]))
+                    found = puller.pull(name, deadline + GRACE)
                 except httpx.TransportError:
                     raise
                 except Exception as error:
                     self.refused[name] = unreadable(error)
-                    waiting.discard(name)
+                    waiting.pop(name)
                     continue
                 if any(reply.metadata.reply_to_message_id != name for reply in found):
                     self.refused[name] = IMPOSTOR
                 else:
                     replies += found
                 if found:
-                    waiting.discard(name)
-            if not waiting or (deadline is not None and time.monotonic() >= deadline):
+                    waiting.pop(name)
+            if not waiting or not puller.rest(waiting, deadline, self.poll_seconds):
                 break
-            time.sleep(self.poll_seconds)
         return replies
 
     @property
