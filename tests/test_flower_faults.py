@@ -19,7 +19,7 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
-from e2fl.flower.options import Options
+from e2fl.flower.options import Options, from_run_config
 from e2fl.flower.scoresheet import ScoreSheet, fill
 from e2fl.flower.server import run_on
 from e2fl.flower.strategy import AlgorithmStrategy
@@ -388,3 +388,29 @@ def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path)
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
     result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
     assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-malformed": 1}
+
+
+def test_the_strategy_counts_what_nobody_asked_for(toy: Experiment, tmp_path: Path) -> None:
+    def twice(message: Message, honest: Message) -> list[Message]:
+        return [honest, Message(RecordDict(dict(honest.content)), reply_to=message)]
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    trouble = misbehaving("train", twice)
+    nodes = [0, 1, 2, 3, 4, 5, 6, 7, 7]
+    grid = LocalGrid(client_app(path), nodes, node_config={"memory": str(tmp_path)}, trouble=trouble)
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid)
+    counts = {"asked": 8, "answered": 8, "faults-repeated": 1}
+    assert dict(result.train_metrics_clientapp[1]) == counts | {"faults-impostor": 1}  # the second node for client 7
+    assert dict(result.train_metrics_clientapp[2]) == counts
+
+
+def test_the_strategy_refuses_a_node_that_is_pinned_to_another_client(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
+    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
+    options = from_run_config({"pins": pins, "wait-seconds": 0.2, "poll-seconds": 0.01})
+    result = AlgorithmStrategy(everybody(toy), options).start(grid)
+    assert dict(result.train_metrics_clientapp[1]) == {"asked": 7, "answered": 7, "faults-impostor": 1}

@@ -225,11 +225,44 @@ def test_every_algorithm_is_a_strategy_with_the_same_result(name: str, toy: Expe
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     strategy = AlgorithmStrategy(experiment, QUICK)
     simulated = run_experiment(experiment)
-    result = strategy.start(grid, num_rounds=simulated.summary["rounds"] + 1 - strategy.algorithm.first_round)
+    result = strategy.start(grid)
     assert plain(strategy.state) == plain(simulated.state)
     last = result.evaluate_metrics_clientapp[max(result.evaluate_metrics_clientapp)]
     assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
     assert {name.split("/")[0] for name in result.arrays} == set(strategy.algorithm.models(strategy.state))
+
+
+LONGER = {
+    "a last round of its own": {"name": "e2fl", "clients_per_round": 4, "final_full_vote": True},
+    "trials before": {"name": "ifca", "clients_per_round": 2, "restarts": 2, "trial_rounds": 2},
+    "a turn for each": {"name": "local", "clients_per_round": 2},
+}
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_the_strategy_has_the_rounds_that_the_algorithm_has_use_for(name: str, toy: Experiment, tmp_path: Path) -> None:
+    experiment = replace(toy, rounds=2, evaluate_every=2, algorithm=LONGER[name])
+    path = tmp_path / "experiment.toml"
+    path.write_text(experiment.to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    strategy = AlgorithmStrategy(experiment, QUICK)
+    result = strategy.start(grid)
+    simulated = run_experiment(experiment)
+    assert simulated.summary["rounds"] > 2
+    assert plain(strategy.state) == plain(simulated.state)
+    assert list(result.evaluate_metrics_clientapp) == [line["round"] for line in simulated.history]
+    last = result.evaluate_metrics_clientapp[simulated.summary["rounds"]]
+    assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
+
+
+def test_the_strategy_ends_with_the_round_it_is_told_to_end_with(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(toy.to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    strategy = AlgorithmStrategy(toy, QUICK)
+    result = strategy.start(grid, num_rounds=3)
+    assert list(result.evaluate_metrics_clientapp) == [2, 3]
+    assert plain(strategy.state) == plain(run_experiment(replace(toy, rounds=3)).state)
 
 
 def test_the_strategy_fails_where_nothing_was_learnt(toy: Experiment, tmp_path: Path) -> None:
