@@ -58,6 +58,28 @@ def test_a_server_that_was_killed_goes_on_to_the_same_result(name: str, toy: Exp
     assert (tmp_path / "run/clients.csv").read_bytes() == (tmp_path / "whole-run/clients.csv").read_bytes()
 
 
+def test_a_server_that_was_killed_twice_can_go_on_from_the_checkpoint_before(toy: Experiment, tmp_path: Path) -> None:
+    """Nodes keep what the older checkpoint needs, until a newer one than both is saved."""
+    experiment = replace(toy, rounds=8, evaluate_every=8, algorithm={"name": "ditto", "clients_per_round": 8})
+    options = Options(out=str(tmp_path / "run"))
+    again = replace(options, resume=True)
+
+    class Kill(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 5:
+                raise KilledError
+
+    for attempt in (options, again):  # the second time in its first round, before it saves
+        with pytest.raises(KilledError):
+            _run_at(tmp_path, experiment, attempt, Kill())
+    older, newer = sorted((tmp_path / "run/checkpoint").glob("round-*"))
+    assert (older.name, newer.name) == ("round-0000003", "round-0000004")
+    (newer / "state.safetensors").write_bytes(b"damaged")
+    resumed = _run_at(tmp_path, experiment, again, Watcher())
+    whole = on_flower(experiment, tmp_path / "whole", Options(out=str(tmp_path / "whole-run")))
+    assert_equal(resumed, whole)
+
+
 def _run_at(folder: Path, experiment: Experiment, options: Options, watcher: Watcher) -> Run:
     path = folder / "experiment.toml"
     path.write_text(experiment.to_toml())

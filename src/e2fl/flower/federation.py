@@ -99,7 +99,7 @@ class Flowered:
 
     def rewind(self, number: int) -> None:
         """Clients go on as they were after this round; each is told so with its next message."""
-        self.resumed = self.oldest = number
+        self.resumed = number  # not `oldest`: the checkpoint before this one stays usable until the next is saved
 
     def forget(self, before: int) -> None:
         """What clients kept before this round is not needed any more; each is told so with its next message."""
