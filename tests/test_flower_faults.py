@@ -334,6 +334,62 @@ def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, 
     assert [line["faults"] for line in run.history] == [{}, {}, {}]
 
 
+def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_path: Path) -> None:
+    """It is there before time is up, and takes longer to answer than is left."""
+    start = time.monotonic()
+    ready: dict[str, float] = {}
+
+    class Late(LocalGrid):
+        def is_last(self, node: int) -> bool:
+            return bool(self.contexts[node].node_config["partition-id"] == 7)
+
+        def get_node_ids(self) -> list[int]:
+            return [node for node in self.contexts if not self.is_last(node) or time.monotonic() - start > 1.6]
+
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            (name,) = message_ids
+            (sent,) = [message for message in self.sent if message.metadata.message_id == name]
+            slow = self.is_last(sent.metadata.dst_node_id) and sent.metadata.message_type.startswith("query")
+            due = ready.setdefault(name, time.monotonic() + (1.3 if slow else 0.0))
+            return super().pull_messages([name]) if time.monotonic() >= due else []
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    options = Options(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
+    run = run_on(grid, everybody(toy), options)
+    assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [(8, 8, {})] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+
+
+@pytest.mark.parametrize(
+    ("silences", "faults"), [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])]
+)
+def test_a_node_that_is_silent_when_it_comes_back_is_asked_once_more(
+    silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
+) -> None:
+    questions: list[Message] = []
+
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith("query"):
+            questions.append(message)
+            return [] if len(questions) <= silences else [honest]
+        return [honest]
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+
+    class Restart(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 1:
+                grid.contexts[9999] = grid.contexts.pop(1000)
+
+    # It misses training, and if it is silent again, the evaluation too; then it is refused, and not asked any more.
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK, watcher=Restart()).history] == faults
+    assert len(questions) == 2
+
+
 def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation(
     toy: Experiment, tmp_path: Path
 ) -> None:
