@@ -1,5 +1,7 @@
 """Runs on Flower: going on after a kill, data on nodes, options, the strategy, the commands; all in one process."""
 
+import os
+import socket
 import ssl
 import stat
 import subprocess
@@ -23,6 +25,7 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment, from_dict
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import PAYLOAD
+from e2fl.flower.export import export
 from e2fl.flower.keys import make_keys
 from e2fl.flower.options import Options, changes, from_run_config
 from e2fl.flower.server import run_on
@@ -316,6 +319,47 @@ def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
         assert "--insecure" not in script.read_text() or script.name == "simulate"
         assert "@name@" not in script.read_text()
     assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
+
+
+def test_register_gives_up_where_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "register", WAIT="1")
+    assert done.returncode == 1
+    assert "after 1 seconds; is it running? What it says is in superlink.log" in done.stderr
+
+
+def test_simulate_notices_that_its_server_is_gone(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "simulate", WAIT="30")
+    assert done.returncode == 1
+    assert done.stderr == "the server ended as soon as it was started; simulation.log says why\n"
+    assert (tmp_path / "app/simulation.log").read_text() == "no room\n"
+
+
+def test_simulate_does_not_take_anothers_server_for_its_own(toy: Experiment, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
+    assert done.returncode == 1
+    assert "choose another" in done.stderr
+
+
+def _script(experiment: Experiment, folder: Path, name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a shipped script where Flower's server ends at once."""
+    export(experiment, folder / "app")
+    commands = folder / "bin"
+    commands.mkdir()
+    for command, text in (("flower-superlink", "echo no room; exit 1"), ("flwr", "exit 1")):
+        (commands / command).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / command).chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = str(probe.getsockname()[1])
+    return subprocess.run(
+        [str(folder / "app/scripts" / name)],
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "HOST": "127.0.0.1", "PORT": free, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
