@@ -98,6 +98,8 @@ def test_validation_rows_come_from_training_rows_only(adult, real_data):
 def test_settings_that_cannot_be_met_are_refused(real_data):
     with pytest.raises(ConfigError, match="too few for 5 partitions"):
         Adult(dir=str(real_data), min_partition_size=10_000).client(0)
+    with pytest.raises(ConfigError, match=r"data\.clients must be at least 1, not 0"):
+        Adult(clients=0)
     with pytest.raises(ConfigError, match="partition is one of"):
         Adult(partition="random")
     with pytest.raises(ConfigError, match="partition_by is one of"):

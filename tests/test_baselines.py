@@ -69,6 +69,19 @@ def test_qffl_with_q_0_is_the_plain_mean():
     torch.testing.assert_close(qffl.params["layer"], mean.params["layer"])
 
 
+def test_fedavg_weighs_models_by_examples():
+    replies = {0: Update(params(1.0, 2.0), 1), 1: Update(params(3.0, 4.0), 3)}
+    before = Shared(params(0.0, 0.0))
+    assert values(FedAvg().aggregate(before, replies).params) == [2.5, 3.5]
+    assert values(FedAvg(weighted=False).aggregate(before, replies).params) == [2.0, 3.0]
+
+
+def test_afl_projects_whatever_the_size():
+    assert project(np.array([1e17, 0.5])).tolist() == [1, 0]
+    assert project(np.array([1e308, 1e308])).tolist() == [0.5, 0.5]
+    assert project(np.array([0.5, 0.7])) == pytest.approx([0.4, 0.6])
+
+
 def test_qffl_leaves_out_a_loss_that_is_no_number_and_bears_a_loss_of_0():
     before = Shared(params(1.0, 2.0))
     good, bad = Step(params(0.9, 1.8), 0.0, 0.1), Step(params(5.0, 5.0), math.nan, 0.1)

@@ -12,6 +12,7 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
 from e2fl.algorithms.ifca import IFCA
+from e2fl.algorithms.term import TERM
 from e2fl.grouping import GROUPINGS
 from e2fl.runner import Watcher, read_run, run_experiment
 from e2fl.settings import fields_of
@@ -145,6 +146,14 @@ class Remembering(FedAvg):
         return Shared({name: value + len(self.seen) for name, value in after.params.items()})
 
 
+@dataclass(frozen=True)
+class Trusting(TERM):
+    tilt: float = 10.0
+
+    def check(self, state, client, reply):
+        pass
+
+
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
@@ -152,6 +161,7 @@ class Remembering(FedAvg):
         (Overwriting(), "aggregate_changes_none_of_its_arguments"),
         (LastOneWins(), "the_order_of_replies_does_not_matter"),
         (Impatient(), "aggregate_bears_that_nobody_answers"),
+        (Trusting(), "absurd_numbers_are_borne"),
         (Dicing(), "equal_seeds_give_equal_runs"),
         (Remembering(), "resumed_equals_uninterrupted"),
     ],

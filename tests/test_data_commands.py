@@ -1,7 +1,9 @@
 """`e2fl data`: what it lists, checks and draws."""
 
+import bz2
 import io
 import json
+import tarfile
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.data import DATASETS, from_arrays
+from e2fl.data.commands import in_words
 from e2fl.data.facts import look_at
 from e2fl.data.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.picture import draw, png
@@ -49,6 +52,19 @@ def test_many_clients_are_not_all_opened():
     assert {client.group for client in facts.shown} == set(data.group_names)
     assert len(facts.samples) == 10
     assert facts.clients_per_group["G6"] == data.sizes[5]
+
+
+def test_sizes_are_those_of_all_clients_or_it_is_said_of_whom():
+    def given(count):
+        return np.zeros((count, 3)), np.arange(count) % 2, np.arange(count) % 2
+
+    sizes = dict.fromkeys((f"{number:03}" for number in range(100)), 10) | {"050": 1000}
+    said = in_words(look_at(from_arrays({name: given(size) for name, size in sizes.items()}), clients=5))
+    assert "training examples of a client: 8 to 800, median 8" in said
+    assert "0: 4 clients of 4 shown" in said
+    facts = look_at(FairMNISTRotate(source="bundled", clients=100), clients=20)
+    assert f"training examples of a client ({len(facts.shown)} of 100 clients): " in in_words(facts)
+    assert "G10: 1 clients\n" in in_words(facts)
 
 
 def test_a_picture_is_valid_svg_whatever_the_names():
@@ -93,11 +109,66 @@ def test_check_of_what_is_missing_says_where_to_put_it(tmp_path, monkeypatch, ca
     assert "no data set to fetch 'nonsense'" in capsys.readouterr().err
 
 
+def test_data_sets_made_of_the_files_of_others_can_be_fetched_and_checked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    asked = []
+    monkeypatch.setattr("e2fl.data.commands.download", lambda file, target, heard: asked.append(target) or "")
+    for name, folders in (("mnist_writers", ["mnist"] * 4 + ["qmnist"] * 2), ("fair_mnist_rotate", ["mnist"] * 4)):
+        asked.clear()
+        assert main(["data", "get", name]) == 0
+        assert [path.parent.name for path in asked] == folders
+        assert main(["data", "check", name]) == 2
+        said = capsys.readouterr().err
+        assert said.count("is missing") == len(folders)
+    assert main(["data", "get", "mnist_writer"]) == 2
+    assert "did you mean 'mnist_writers'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["get", "check", "show"])
+@pytest.mark.parametrize("name", ["os:getcwd", "collections:OrderedDict", "builtins:zip", "no_such_module:x", "os:sep"])
+def test_names_of_what_is_no_data_set_are_refused(tmp_path, monkeypatch, capsys, action, name):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert main(["data", action, name]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("e2fl: ")
+    assert not said.out
+    assert not list(tmp_path.iterdir())
+
+
 def test_real_files_are_as_published(real_data, monkeypatch, capsys):
     monkeypatch.setenv("E2FL_DATA", str(real_data))
-    for name in ("mnist", "qmnist", "adult", "femnist"):
+    for name in ("mnist", "qmnist", "mnist_writers", "adult", "femnist"):
         assert main(["data", "check", name]) == 0
-    assert capsys.readouterr().out.count("as published") == 8
+    assert capsys.readouterr().out.count("as published") == 14
+
+
+def test_a_damaged_archive_is_removed_so_that_it_can_be_fetched_anew(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    archive = tmp_path / "femnist" / "fed_emnist.tar.bz2"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:bz2") as tar:
+        for name in ("fed_emnist_train.h5", "fed_emnist_test.h5"):
+            info = tarfile.TarInfo(name)
+            info.size = 300_000
+            tar.addfile(info, io.BytesIO(np.random.default_rng(0).bytes(info.size)))
+    whole = archive.read_bytes()
+    for damaged in (b"nonsense", whole[: len(whole) // 3], whole[:-2000], bz2.compress(bytes(10_240))):
+        archive.write_bytes(damaged)
+        assert main(["data", "get", "femnist"]) == 2
+        assert "It has been removed: `e2fl data get femnist` fetches it anew" in capsys.readouterr().err
+        assert not archive.exists()
+        assert not list(archive.parent.glob(".*"))
+    for path in archive.parent.iterdir():
+        path.unlink()
+    archive.write_bytes(whole)
+    # Where the files cannot be written, the archive is not to blame.
+    (archive.parent / ".fed_emnist_train.h5.partial").mkdir()
+    assert main(["data", "get", "femnist"]) == 2
+    assert "cannot be unpacked" in capsys.readouterr().err
+    assert archive.exists()
+    (archive.parent / ".fed_emnist_train.h5.partial").rmdir()
+    assert main(["data", "get", "femnist"]) == 0
+    assert sorted(path.name for path in archive.parent.iterdir()) == ["fed_emnist_test.h5", "fed_emnist_train.h5"]
 
 
 def test_convert_from_the_command_line(tmp_path, capsys):

@@ -11,7 +11,7 @@ from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping import LowestLoss, One
 from e2fl.models import Model
-from e2fl.ranking import invert
+from e2fl.ranking import invert, vote_layers
 from e2fl.scores import NO_GROUP
 
 A, B, C = 0, 1, 2
@@ -75,11 +75,29 @@ def test_an_unseen_group_does_not_vote_unless_it_starts_with_a_vote():
     for absent, voters in (("carry_forward", 1), ("present_only", 1), ("init_vote", 3)):
         algorithm = E2FL(absent=absent)
         start = algorithm.start(MODEL, ROLL, 0)
-        assert len(algorithm.aggregate(start, ballot).groups) == voters
+        after = algorithm.aggregate(start, ballot)
+        assert list(after.groups) == [A]
+        votes = [after.groups[A], *[start.overall] * (voters - 1)]
+        assert order(after.overall) == order(vote_layers(votes))
     # With init_vote the two absent groups outvote the one ballot: both vote for the initial ranking.
     outvoted = E2FL(absent="init_vote")
     start = outvoted.start(MODEL, ROLL, 0)
     assert order(outvoted.aggregate(start, ballot).overall) != ORDERS[0]
+
+
+def test_clients_that_look_for_their_group_see_the_start_of_one_that_only_has_its_first_vote():
+    algorithm = E2FL(grouping=LowestLoss(groups=3), absent="init_vote")
+    start = algorithm.start(MODEL, Roll(dict.fromkeys(range(6))), 0)
+    masks = algorithm.broadcast(start, [0])[0].masks
+    assert len({mask["0.weight"].tobytes() for mask in masks}) == 3
+
+
+def test_who_declares_no_group_has_one_ballot_where_others_declare_theirs():
+    algorithm = E2FL()
+    start = algorithm.start(MODEL, Roll({0: 0, 1: 1, 2: None}, 2), 0)
+    algorithm.check(start, 2, Ballots((1,), (ranking(ORDERS[0]),)))
+    with pytest.raises(WireError, match="votes in 2 groups"):
+        algorithm.check(start, 2, Ballots((0, 1), (ranking(ORDERS[0]), ranking(ORDERS[3]))))
 
 
 def test_a_group_never_seen_is_served_the_global_ranking():
@@ -110,7 +128,7 @@ def test_a_client_with_several_groups_casts_a_ballot_for_each():
         (0, Ballots((A,), ()), "0 rankings for 1 groups"),
         (9, Ballots((NO_GROUP,), (ranking(ORDERS[0]),)), "votes in group -1"),
         (0, Ballots((NO_GROUP, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "its client is in one"),
-        (9, Ballots((NO_GROUP, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "votes in group -1"),
+        (9, Ballots((NO_GROUP, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "its client is in one"),
     ],
 )
 def test_ballots_a_client_may_not_cast_are_refused(client, reply, words):

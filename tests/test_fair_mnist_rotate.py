@@ -54,6 +54,21 @@ def test_a_group_deals_out_its_images_once(bundled):
     assert len(seen) - len(set(seen)) < 5
 
 
+@pytest.mark.parametrize("count", [10, 99, 100, 999])
+def test_fewer_bundled_test_images_still_show_every_digit(bundled, count):
+    test = FairMNISTRotate(source="bundled", samples_per_client=20, test_images=count).client(0).test
+    assert len(test) == count
+    digits = np.bincount(test.y, minlength=10)
+    assert digits.min() >= digits.max() - 1
+    assert {image.tobytes() for image in test.x} <= {image.tobytes() for image in bundled.client(0).test.x}
+
+
+def test_fewer_test_images_of_mnist_are_its_first(real_data):
+    data = FairMNISTRotate(dir=str(real_data), test_images=50)
+    assert np.array_equal(data.client(0).test.x[:, 0], data.digits.test_x[:50])
+    assert np.array_equal(data.client(0).test.y, data.digits.test_y[:50])
+
+
 def test_clients_of_a_group_share_one_test_set(bundled):
     assert bundled.client(2).test is bundled.client(3).test
     assert bundled.client(2).test is not bundled.client(20).test

@@ -161,11 +161,37 @@ def test_a_large_leaf_file_needs_little_memory(tmp_path):
         ('{"user_data": {"a": {"x": [[1]], "y": [0]}}}', "instead of 784 pixels"),
         ('{"user_data": {"a": {"y": [0]}}}', "lists of numbers"),
         ('{"user_data": {"a": ' + "[" * 20, "too deeply"),
+        ('{"user_data": {"a": {"x": 3, "y": [0]}}}', "writer 'a'.*list of images"),
+        ('{"user_data": {"a": {"x": [[], []], "y": [0, 1]}}}', "writer 'a'.*0 instead of 784 pixels"),
+        ('{"user_data": {"a": {"x": [1, 2], "y": [0, 1]}}}', "writer 'a'.*784 pixels"),
+        (
+            '{"user_data": {"a": {"x": [[1' + "0" * 5000 + ']], "y": [0]}}}',
+            r"all_data_0\.json is not a LEAF file.*digits",
+        ),
+        ('{"user_data": {"a": {"x": [[1' + "0" * 4000 + ']], "y": [0]}}}', "writer 'a'.*lists of numbers"),
+        ('{"user_data": {"a": {"x": [], "y": []}}}', "holds no images"),
+        ('{"user_data": {"a": {"x": [], "y": [1]}}}', "1 labels for 0 images"),
+        ('{"user_data": {}}', "holds no images"),
+        ("{}", r"all_data_0\.json is not a LEAF file: it has no user_data"),
     ],
 )
 def test_what_is_no_leaf_file_is_refused_with_the_place(tmp_path, text, reason):
     (tmp_path / "all_data_0.json").write_text(text)
     with pytest.raises(DataError, match=reason):
+        read(tmp_path)
+
+
+def test_a_writer_without_pixels_does_not_shift_the_images_of_others(tmp_path):
+    made = writers(3)
+    leaf_file(tmp_path / "all_data_1.json", made)
+    (tmp_path / "all_data_0.json").write_text('{"user_data": {"none": {"x": [], "y": []}}}')
+    images = read(tmp_path)
+    for name, (x, y) in made.items():
+        own = images.writer == images.names.index(name)
+        assert np.array_equal(images.x[own], np.rint(x.reshape(-1, 28, 28) * 255))
+        assert np.array_equal(images.y[own], y)
+    (tmp_path / "all_data_0.json").write_text('{"user_data": {"none": {"x": [[], []], "y": [0, 1]}}}')
+    with pytest.raises(DataError, match="writer 'none'"):
         read(tmp_path)
 
 
@@ -201,6 +227,46 @@ def test_hdf5_files_that_lead_elsewhere_are_refused(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"), "no shape of a writer's"),
+        (lambda file: file.create_dataset("examples/w/pixels", (10**9, 28, 28), "f8"), "no shape of a writer's"),
+        (lambda file: file.create_dataset("examples/w/label", (2_000_000_000,), "i8"), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", (2, 1, 1), "i8"), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", data=3), "for 2 images"),
+        (lambda file: file.create_dataset("examples/w/label", data=np.array([b"a", b"b"])), "does not hold numbers"),
+        (lambda file: file.create_dataset("examples/w/label", data="text"), "does not hold numbers"),
+        (lambda file: file.create_group("examples/w/pixels"), "does not hold numbers"),
+        (lambda file: file.create_dataset("examples/w", data=[1, 2]), "must be a group"),
+        (lambda file: file.create_dataset("examples", data=[1, 2]), "must be a group"),
+    ],
+)
+def test_hdf5_files_are_refused_before_a_wrong_part_is_read(tmp_path, damage, reason):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "some.h5"
+    good = {"examples/w/pixels": np.ones((2, 28, 28)), "examples/w/label": np.zeros(2, dtype=int)}
+    with h5py.File(path, "w") as file:
+        made = damage(file).name.lstrip("/")
+        for name, values in good.items():
+            if not name.startswith(made):
+                file[name] = values
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DataError, match=rf"some\.h5.*{reason}"):
+        read(path)
+
+
+@pytest.mark.parametrize("mark", [b"\x89HDF", b"HEAP", b"SNOD", b"TREE"])
+def test_a_damaged_hdf5_file_is_refused(tmp_path, mark):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "some.h5"
+    with h5py.File(path, "w") as file:
+        file["examples/w/pixels"], file["examples/w/label"] = np.ones((2, 28, 28)), np.zeros(2, dtype=int)
+    path.write_bytes(path.read_bytes().replace(mark, bytes(4)))
+    with pytest.raises(DataError, match=r"some\.h5 is not a whole HDF5 file"):
+        read(path)
+
+
 def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
     good = {
         "x": np.zeros((3, 28, 28), dtype=np.uint8),
@@ -215,10 +281,14 @@ def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
         ("writer", np.array([0, 1, 0])),
         ("split", np.array([0, 1])),
         ("writer_ids", np.array([7])),
+        ("writer_ids", np.array("a")),
     ):
         np.savez(tmp_path / f"{name}.npz", **{**good, name: bad})
         with pytest.raises(DataError, match=name if name != "writer_ids" else "texts"):
             read_npz(tmp_path / f"{name}.npz")
+    np.savez(tmp_path / "none.npz", **{name: values[:0] for name, values in good.items()})
+    with pytest.raises(DataError, match=r"none\.npz: x holds no images"):
+        Femnist(path=str(tmp_path / "none.npz")).roll  # noqa: B018
 
 
 def test_a_folder_without_femnist_says_what_to_put_there(tmp_path):

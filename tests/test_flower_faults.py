@@ -1,5 +1,7 @@
 """Flower with bad answers, strange nodes and too few of either; all in one process."""
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +19,8 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
-from e2fl.flower.options import Options
-from e2fl.flower.scoresheet import fill
+from e2fl.flower.options import Options, from_run_config
+from e2fl.flower.scoresheet import ScoreSheet, fill
 from e2fl.flower.server import run_on
 from e2fl.flower.strategy import AlgorithmStrategy
 from e2fl.runner import Watcher, run_experiment
@@ -98,28 +100,76 @@ def test_a_client_cannot_vote_twice(toy: Experiment, tmp_path: Path) -> None:
 
 
 def test_a_late_answer_is_not_taken_for_the_next_round(toy: Experiment, tmp_path: Path) -> None:
-    late: list[Message] = []
+    late: dict[str, list[Message]] = {}
 
     def delay(message: Message, honest: Message) -> list[Message]:
-        before = late[:]
-        late[:] = [honest]
-        return before
+        grid.replies.update(late)
+        late.clear()
+        late[message.metadata.message_id] = [honest]
+        return []
 
-    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", delay))
-    assert [line["faults"] for line in run.history] == [
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    trouble = misbehaving("train", delay)
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK).history] == [
         {"missing": 1},
         {"late": 1, "missing": 1},
         {"late": 1, "missing": 1},
     ]
 
 
-def test_an_answer_to_no_message_is_counted_and_ignored(toy: Experiment, tmp_path: Path) -> None:
-    def stranger(message: Message, honest: Message) -> list[Message]:
-        honest.metadata.__dict__["_reply_to_message_id"] = "of another run"
-        return [honest]
+def in_anothers_place(message: Message, honest: Message) -> list[Message]:
+    """Client 3 answers the message that was sent to client 4, which is the next."""
+    number = int(message.metadata.message_id.removeprefix("message-"))
+    reply = Message(content(honest, client=4), reply_to=message)
+    reply.metadata.__dict__["_reply_to_message_id"] = f"message-{number + 1}"
+    return [reply]
 
-    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", stranger))
-    assert run.history[0]["faults"] == {"missing": 1, "unasked": 1}
+
+def of_another_run(message: Message, honest: Message) -> list[Message]:
+    honest.metadata.__dict__["_reply_to_message_id"] = "of another run"
+    return [honest]
+
+
+@pytest.mark.parametrize("act", [in_anothers_place, of_another_run])
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_an_answer_counts_for_the_message_it_was_pulled_for_whatever_it_says(
+    act: Callable[[Message, Message], list[Message]], kind: str, toy: Experiment, tmp_path: Path
+) -> None:
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving(kind, act))
+    silent = on_flower(everybody(toy), tmp_path / "silent", QUICK, trouble=misbehaving(kind, lambda m, h: []))
+    assert [line["faults"] for line in run.history] == [{"impostor": 1}] * 3
+    assert run.clients == silent.clients
+    assert plain(run.state) == plain(silent.state)
+
+
+@pytest.mark.parametrize("act", [in_anothers_place, of_another_run])
+def test_neither_does_the_strategy_take_its_word(
+    act: Callable[[Message, Message], list[Message]], toy: Experiment, tmp_path: Path
+) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+
+    def states(act: Callable[[Message, Message], list[Message]]) -> tuple[dict[str, Any], object]:
+        trouble = misbehaving("train", act)
+        grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+        strategy = AlgorithmStrategy(everybody(toy), QUICK)
+        result = strategy.start(grid, timeout=0.05)
+        return dict(result.train_metrics_clientapp[1]), plain(strategy.state)
+
+    metrics, state = states(act)
+    assert metrics == {"asked": 8, "answered": 7, "faults-impostor": 1}
+    assert state == states(lambda m, h: [])[1]
+
+
+def test_a_second_answer_with_another_id_is_an_impostor_too(toy: Experiment, tmp_path: Path) -> None:
+    def twice(message: Message, honest: Message) -> list[Message]:
+        return [honest, *in_anothers_place(message, honest)]
+
+    run = on_flower(everybody(toy), tmp_path, QUICK, trouble=misbehaving("train", twice))
+    assert [line["faults"] for line in run.history] == [{"impostor": 1}] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
 
 
 def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(toy: Experiment, tmp_path: Path) -> None:
@@ -134,6 +184,53 @@ def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(toy: Experimen
     path.write_text(everybody(toy).to_toml())
     grid = Poisoned(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK).history] == [{"malformed": 1}] * 3
+
+
+class Unfinished(LocalGrid):
+    """Client 3 begins to upload its first answer, and does not get on with it until it is told to."""
+
+    def __init__(self, experiment: Experiment, folder: Path):
+        path = folder / "experiment.toml"
+        path.write_text(experiment.to_toml())
+        super().__init__(client_app(path), range(8), node_config={"memory": str(folder)})
+        self.stuck = ""
+        self.go_on = threading.Event()
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        (name,) = message_ids
+        (sent,) = [message for message in self.sent if message.metadata.message_id == name]
+        node = self.contexts[sent.metadata.dst_node_id]
+        if sent.metadata.message_type == "train" and node.node_config["partition-id"] == 3:
+            self.stuck = self.stuck or name
+        if name == self.stuck:
+            self.go_on.wait(30)
+        return super().pull_messages([name])
+
+
+def test_an_upload_without_end_holds_up_nobody(toy: Experiment, tmp_path: Path) -> None:
+    grid = Unfinished(everybody(toy), tmp_path)
+
+    class Release(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 2:
+                grid.go_on.set()
+
+    start = time.monotonic()
+    run = run_on(grid, everybody(toy), QUICK, watcher=Release())
+    assert time.monotonic() - start < 15
+    # Only what was being uploaded is missing; once it is there, it is late, and changes nothing.
+    assert [line["faults"] for line in run.history] == [{"missing": 1}, {}, {"late": 1}]
+    assert [line["answered"] for line in run.history] == [7, 8, 8]
+    silent = misbehaving("train", lambda m, h: [] if h.content[FACTS]["number"] == 1 else [h])
+    assert plain(run.state) == plain(on_flower(everybody(toy), tmp_path / "silent", QUICK, trouble=silent).state)
+
+
+def test_an_upload_without_end_does_not_hold_up_the_strategy(toy: Experiment, tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(Unfinished(everybody(toy), tmp_path), timeout=0.05)
+    assert time.monotonic() - start < 15
+    assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-missing": 1}
+    assert dict(result.train_metrics_clientapp[2]) == {"asked": 8, "answered": 8}
 
 
 def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
@@ -237,6 +334,62 @@ def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, 
     assert [line["faults"] for line in run.history] == [{}, {}, {}]
 
 
+def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_path: Path) -> None:
+    """It is there before time is up, and takes longer to answer than is left."""
+    start = time.monotonic()
+    ready: dict[str, float] = {}
+
+    class Late(LocalGrid):
+        def is_last(self, node: int) -> bool:
+            return bool(self.contexts[node].node_config["partition-id"] == 7)
+
+        def get_node_ids(self) -> list[int]:
+            return [node for node in self.contexts if not self.is_last(node) or time.monotonic() - start > 1.6]
+
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            (name,) = message_ids
+            (sent,) = [message for message in self.sent if message.metadata.message_id == name]
+            slow = self.is_last(sent.metadata.dst_node_id) and sent.metadata.message_type.startswith("query")
+            due = ready.setdefault(name, time.monotonic() + (1.3 if slow else 0.0))
+            return super().pull_messages([name]) if time.monotonic() >= due else []
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    options = Options(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
+    run = run_on(grid, everybody(toy), options)
+    assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [(8, 8, {})] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+
+
+@pytest.mark.parametrize(
+    ("silences", "faults"), [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])]
+)
+def test_a_node_that_is_silent_when_it_comes_back_is_asked_once_more(
+    silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
+) -> None:
+    questions: list[Message] = []
+
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith("query"):
+            questions.append(message)
+            return [] if len(questions) <= silences else [honest]
+        return [honest]
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+
+    class Restart(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 1:
+                grid.contexts[9999] = grid.contexts.pop(1000)
+
+    # It misses training, and if it is silent again, the evaluation too; then it is refused, and not asked any more.
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK, watcher=Restart()).history] == faults
+    assert len(questions) == 2
+
+
 def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation(
     toy: Experiment, tmp_path: Path
 ) -> None:
@@ -253,6 +406,37 @@ def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation
     assert len(run.clients) == 7
 
 
+LIES: list[tuple[str, dict[str, Any]]] = [
+    ("e2fl", {"group": -1}),
+    ("e2fl", {"group": 0}),  # client 3 is in group 1
+    ("e2fl", {"group": 2**31 - 1}),
+    ("ifca", {"group": -1}),
+    ("ifca", {"group": 2}),
+    ("ifca", {"passes": 1e308}),
+    ("fedavg", {"group": 0}),
+    ("fedavg", {"group": 2**31 - 1}),
+    ("local", {"group": 0}),
+]
+
+
+@pytest.mark.parametrize(("name", "lie"), LIES)
+def test_a_client_that_lies_about_its_group_or_its_work_is_left_out_of_the_evaluation(
+    name: str, lie: dict[str, Any], toy: Experiment, tmp_path: Path
+) -> None:
+    experiment = replace(toy.variant(name), rounds=1)
+    spec = experiment.build_model(experiment.build_data()).spec
+
+    def act(message: Message, honest: Message) -> list[Message]:
+        sheet = ScoreSheet.from_bytes(honest.content[PAYLOAD]["bytes"].numpy().tobytes(), spec)
+        number = int(honest.content[FACTS]["number"])
+        return [Message(homeward(replace(sheet, **lie).to_bytes(spec), 3, number), reply_to=message)]
+
+    options = replace(QUICK, out=str(tmp_path / "run"))
+    run = on_flower(experiment, tmp_path, options, trouble=misbehaving("evaluate", act))
+    assert run.history[-1]["faults"] == {"malformed": 1}
+    assert [row["client"] for row in run.clients] == ["0", "1", "2", "4", "5", "6", "7"]
+
+
 def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(everybody(toy).to_toml())
@@ -260,3 +444,29 @@ def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path)
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
     result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
     assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-malformed": 1}
+
+
+def test_the_strategy_counts_what_nobody_asked_for(toy: Experiment, tmp_path: Path) -> None:
+    def twice(message: Message, honest: Message) -> list[Message]:
+        return [honest, Message(RecordDict(dict(honest.content)), reply_to=message)]
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    trouble = misbehaving("train", twice)
+    nodes = [0, 1, 2, 3, 4, 5, 6, 7, 7]
+    grid = LocalGrid(client_app(path), nodes, node_config={"memory": str(tmp_path)}, trouble=trouble)
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid)
+    counts = {"asked": 8, "answered": 8, "faults-repeated": 1}
+    assert dict(result.train_metrics_clientapp[1]) == counts | {"faults-impostor": 1}  # the second node for client 7
+    assert dict(result.train_metrics_clientapp[2]) == counts
+
+
+def test_the_strategy_refuses_a_node_that_is_pinned_to_another_client(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
+    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
+    options = from_run_config({"pins": pins, "wait-seconds": 0.2, "poll-seconds": 0.01})
+    result = AlgorithmStrategy(everybody(toy), options).start(grid)
+    assert dict(result.train_metrics_clientapp[1]) == {"asked": 7, "answered": 7, "faults-impostor": 1}

@@ -233,7 +233,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
 
 def test_the_shipped_scripts_let_in_registered_nodes_only(machines: Machines, tmp_path: Path) -> None:
     export(experiment(1, clients=2), machines.app)
-    make_keys(machines.app / "keys", 2, ["127.0.0.1"])
+    make_keys(machines.app / "keys", 2, ["fl.example.org"])  # it is reached as 127.0.0.1 all the same
     make_keys(tmp_path / "strange", 3, ["127.0.0.1"])
     for name in ("node-2", "node-2.pub"):
         (tmp_path / "strange" / name).rename(machines.app / "keys" / name.replace("node-2", "stranger"))

@@ -1,5 +1,8 @@
 """Runs on Flower: going on after a kill, data on nodes, options, the strategy, the commands; all in one process."""
 
+import os
+import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment, from_dict
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import PAYLOAD
+from e2fl.flower.export import export
 from e2fl.flower.keys import make_keys
 from e2fl.flower.options import Options, changes, from_run_config
 from e2fl.flower.server import run_on
@@ -55,6 +59,28 @@ def test_a_server_that_was_killed_goes_on_to_the_same_result(name: str, toy: Exp
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {path.name for path in (tmp_path / "whole-run").iterdir()}
     assert (tmp_path / "run/clients.csv").read_bytes() == (tmp_path / "whole-run/clients.csv").read_bytes()
+
+
+def test_a_server_that_was_killed_twice_can_go_on_from_the_checkpoint_before(toy: Experiment, tmp_path: Path) -> None:
+    """Nodes keep what the older checkpoint needs, until a newer one than both is saved."""
+    experiment = replace(toy, rounds=8, evaluate_every=8, algorithm={"name": "ditto", "clients_per_round": 8})
+    options = Options(out=str(tmp_path / "run"))
+    again = replace(options, resume=True)
+
+    class Kill(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 5:
+                raise KilledError
+
+    for attempt in (options, again):  # the second time in its first round, before it saves
+        with pytest.raises(KilledError):
+            _run_at(tmp_path, experiment, attempt, Kill())
+    older, newer = sorted((tmp_path / "run/checkpoint").glob("round-*"))
+    assert (older.name, newer.name) == ("round-0000003", "round-0000004")
+    (newer / "state.safetensors").write_bytes(b"damaged")
+    resumed = _run_at(tmp_path, experiment, again, Watcher())
+    whole = on_flower(experiment, tmp_path / "whole", Options(out=str(tmp_path / "whole-run")))
+    assert_equal(resumed, whole)
 
 
 def _run_at(folder: Path, experiment: Experiment, options: Options, watcher: Watcher) -> Run:
@@ -224,11 +250,44 @@ def test_every_algorithm_is_a_strategy_with_the_same_result(name: str, toy: Expe
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     strategy = AlgorithmStrategy(experiment, QUICK)
     simulated = run_experiment(experiment)
-    result = strategy.start(grid, num_rounds=simulated.summary["rounds"] + 1 - strategy.algorithm.first_round)
+    result = strategy.start(grid)
     assert plain(strategy.state) == plain(simulated.state)
     last = result.evaluate_metrics_clientapp[max(result.evaluate_metrics_clientapp)]
     assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
     assert {name.split("/")[0] for name in result.arrays} == set(strategy.algorithm.models(strategy.state))
+
+
+LONGER = {
+    "a last round of its own": {"name": "e2fl", "clients_per_round": 4, "final_full_vote": True},
+    "trials before": {"name": "ifca", "clients_per_round": 2, "restarts": 2, "trial_rounds": 2},
+    "a turn for each": {"name": "local", "clients_per_round": 2},
+}
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_the_strategy_has_the_rounds_that_the_algorithm_has_use_for(name: str, toy: Experiment, tmp_path: Path) -> None:
+    experiment = replace(toy, rounds=2, evaluate_every=2, algorithm=LONGER[name])
+    path = tmp_path / "experiment.toml"
+    path.write_text(experiment.to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    strategy = AlgorithmStrategy(experiment, QUICK)
+    result = strategy.start(grid)
+    simulated = run_experiment(experiment)
+    assert simulated.summary["rounds"] > 2
+    assert plain(strategy.state) == plain(simulated.state)
+    assert list(result.evaluate_metrics_clientapp) == [line["round"] for line in simulated.history]
+    last = result.evaluate_metrics_clientapp[simulated.summary["rounds"]]
+    assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
+
+
+def test_the_strategy_ends_with_the_round_it_is_told_to_end_with(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(toy.to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    strategy = AlgorithmStrategy(toy, QUICK)
+    result = strategy.start(grid, num_rounds=3)
+    assert list(result.evaluate_metrics_clientapp) == [2, 3]
+    assert plain(strategy.state) == plain(run_experiment(replace(toy, rounds=3)).state)
 
 
 def test_the_strategy_fails_where_nothing_was_learnt(toy: Experiment, tmp_path: Path) -> None:
@@ -262,6 +321,47 @@ def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
     assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
 
 
+def test_register_gives_up_where_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "register", WAIT="1")
+    assert done.returncode == 1
+    assert "after 1 seconds; is it running? What it says is in superlink.log" in done.stderr
+
+
+def test_simulate_notices_that_its_server_is_gone(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "simulate", WAIT="30")
+    assert done.returncode == 1
+    assert done.stderr == "the server ended as soon as it was started; simulation.log says why\n"
+    assert (tmp_path / "app/simulation.log").read_text() == "no room\n"
+
+
+def test_simulate_does_not_take_anothers_server_for_its_own(toy: Experiment, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
+    assert done.returncode == 1
+    assert "choose another" in done.stderr
+
+
+def _script(experiment: Experiment, folder: Path, name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a shipped script where Flower's server ends at once."""
+    export(experiment, folder / "app")
+    commands = folder / "bin"
+    commands.mkdir()
+    for command, text in (("flower-superlink", "echo no room; exit 1"), ("flwr", "exit 1")):
+        (commands / command).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / command).chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = str(probe.getsockname()[1])
+    return subprocess.run(
+        [str(folder / "app/scripts" / name)],
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "HOST": "127.0.0.1", "PORT": free, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
     assert main(["flower", "keys", "--nodes", "2", "--host", "example.org", "--out", str(tmp_path / "keys")]) == 0
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "keys").iterdir()}
@@ -276,3 +376,33 @@ def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match="never overwritten"):
         make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
+def test_the_servers_certificate_is_good_for_its_hosts_and_on_the_server_itself(host: str, tmp_path: Path) -> None:
+    """With LISTEN=0.0.0.0 Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+    make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
+    _shake_hands(tmp_path / "keys", host)
+
+
+def test_the_servers_certificate_is_good_for_no_other_host(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["example.org"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _shake_hands(tmp_path / "keys", "example.net")
+
+
+def _shake_hands(keys: Path, host: str) -> None:
+    """Begin TLS as a node that knows the server as `host`."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(keys / "server.crt", keys / "server.key")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(up, down, server_side=True)
+    node = ssl.create_default_context(cafile=str(keys / "ca.crt")).wrap_bio(down, up, server_hostname=host)
+    unfinished = [node, server]
+    while unfinished:
+        for side in list(unfinished):
+            try:
+                side.do_handshake()
+                unfinished.remove(side)
+            except ssl.SSLWantReadError:
+                continue

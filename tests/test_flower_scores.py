@@ -17,7 +17,7 @@ from e2fl.errors import WireError
 from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
 from e2fl.flower.fairness import fairness
-from e2fl.flower.scoresheet import ScoreSheet, fill, read
+from e2fl.flower.scoresheet import ScoreSheet, agreeing, fill, offered, read
 from e2fl.models import Layer, ModelSpec
 from e2fl.scores import NO_GROUP, Score, Tally
 from tests.flower_grid import LocalGrid
@@ -58,6 +58,7 @@ def test_fairness_fits_flowers_own_strategies(toy: Experiment, tmp_path: Path) -
 
 SPEC = ModelSpec((Layer("fc", (3, 4)),))
 ROLL = Roll({0: None, 1: 1, 2: None}, 3)
+ANY = tuple(range(10))
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)
 
 
@@ -80,8 +81,8 @@ def scores(draw: st.DrawFn) -> Score:
 @given(scores())
 def test_scores_survive_the_wire(score: Score) -> None:
     sheet = ScoreSheet.from_bytes(fill(score).to_bytes(SPEC), SPEC)
-    assert read(sheet, 0, ROLL) == score
-    assert list(read(sheet, 0, ROLL).views) == list(score.views)
+    assert read(sheet, 0, ROLL, ANY) == score
+    assert list(read(sheet, 0, ROLL, ANY).views) == list(score.views)
 
 
 @given(scores(), st.data())
@@ -101,7 +102,7 @@ SHEETS = st.builds(
     groups=st.lists(st.integers(-1, 3) | NUMBER, max_size=3).map(tuple),
     counts=st.lists(st.integers(0, 9) | NUMBER, max_size=10).map(tuple),
     losses=st.lists(st.floats(), max_size=2).map(tuple),
-    group=NUMBER,
+    group=st.integers(-1, 5) | NUMBER,
     passes=st.floats(),
 )
 
@@ -110,7 +111,7 @@ SHEETS = st.builds(
 def test_a_sheet_made_by_a_stranger_is_a_possible_score_or_refused(sheet: ScoreSheet, client: int) -> None:
     sent = ScoreSheet.from_bytes(sheet.to_bytes(SPEC), SPEC)
     try:
-        score = read(sent, client, ROLL)
+        score = read(sent, client, ROLL, (0, 4))
     except WireError:
         return
     for view in score.views.values():
@@ -119,6 +120,7 @@ def test_a_sheet_made_by_a_stranger_is_a_possible_score_or_refused(sheet: ScoreS
             assert 0 <= tally.accuracy <= 100
             assert tally.n >= 1
     assert score.passes >= 0
+    assert score.group in (None, 0, 4)
 
 
 @given(scores(), st.data())
@@ -136,7 +138,49 @@ def test_a_sheet_with_one_field_changed_never_does_more_than_be_refused(score: S
         values[place] = data.draw(st.floats() if name == "losses" else NUMBER)
     changed = replace(sheet, **{name: tuple(values)})
     try:
-        found = read(ScoreSheet.from_bytes(changed.to_bytes(SPEC), SPEC), 0, ROLL)
+        found = read(ScoreSheet.from_bytes(changed.to_bytes(SPEC), SPEC), 0, ROLL, ANY)
     except WireError:
         return
     assert all(0 <= tally.accuracy <= 100 for view in found.views.values() for tally in view.values())
+
+
+# The group a client says it was served as.
+
+
+def sheet(group: int | None) -> ScoreSheet:
+    return fill(Score({"group": {NO_GROUP: Tally(2, 1)}}, group))
+
+
+@pytest.mark.parametrize("group", [3, 2**31 - 1])
+def test_a_client_is_served_as_a_group_that_it_was_offered(group: int) -> None:
+    assert read(sheet(2), 0, ROLL, (0, 2)).group == 2
+    with pytest.raises(WireError, match="claims to be served as group"):
+        read(sheet(1), 0, ROLL, (0, 2))
+    with pytest.raises(WireError, match="claims to be served as group"):
+        read(sheet(group), 0, ROLL)  # nothing to choose from: fewer than there are groups or clients
+
+
+def test_what_is_offered_is_named_or_counted(toy: Experiment) -> None:
+    counts = {}
+    for name in ("e2fl", "ifca", "fedavg", "local"):
+        experiment = toy.variant(name)
+        data, algorithm = experiment.build_data(), experiment.build_algorithm()
+        state = algorithm.start(experiment.build_model(data), data.roll, 0)
+        counts[name] = [offered(message) for message in algorithm.serve(state, [0, 1]).values()]
+    assert counts == {"e2fl": [(0,), (1,)], "ifca": [(0, 1), (0, 1)], "fedavg": [(), ()], "local": [(), ()]}
+
+
+def test_clients_with_the_same_choice_are_all_served_as_a_group_or_none_is() -> None:
+    def compared(groups: dict[int, int | None], offers: dict[int, tuple[int, ...]]) -> tuple[list[int], list[int]]:
+        scores = {client: Score({"group": {NO_GROUP: Tally(2, 1)}}, group) for client, group in groups.items()}
+        kept, faults = agreeing(scores, offers)
+        assert all(fault.startswith("malformed: ") for fault in faults.values())
+        return list(kept), list(faults)
+
+    one = dict.fromkeys(range(4), (0,))
+    assert compared({0: None, 1: 0, 2: 0, 3: 0}, one) == ([1, 2, 3], [0])
+    none: dict[int, tuple[int, ...]] = dict.fromkeys(range(4), ())
+    assert compared({0: 1, 1: None, 2: None, 3: None}, none) == ([1, 2, 3], [0])
+    # A client whose group is not known yet is given the models of all, and served as none.
+    assert compared({0: 0, 1: 0, 2: 0, 3: None}, one | {3: (0, 1)}) == ([0, 1, 2, 3], [])
+    assert compared({}, {}) == ([], [])

@@ -59,6 +59,14 @@ def test_a_federation_without_groups_is_called_noise():
     assert found.advice().startswith("Warning: these groups look like noise")
 
 
+def test_one_start_alone_is_not_taken_for_agreement():
+    once = experiment(groups=2)
+    once.algorithm["grouping"]["restarts"] = 1
+    found = survey(once, 2, 3)
+    assert found.best is not None
+    assert found.best.groups == 2
+
+
 def test_a_tie_goes_to_fewer_groups():
     rows = tuple(Row(groups, 0.9, 0.2, 0.0, 0.0, 8, 0.8) for groups in (3, 2))
     assert Survey(rows).best.groups == 2

@@ -207,7 +207,7 @@ def poisoned(data, *clients):
     return data
 
 
-@pytest.mark.parametrize("name", ["local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term"])
+@pytest.mark.parametrize("name", ["local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term", "frl", "e2fl"])
 def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
     experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
     listening = Listening()

@@ -256,6 +256,8 @@ def test_a_table_without_clients_is_dealt_out(tmp_path):
         table(path=path, label="y", partition={"name": "iid", "num_partitions": 5, "beta": 1})
     with pytest.raises(ConfigError, match="no partition 'idd'; did you mean 'iid'"):
         table(path=path, label="y", partition={"name": "idd"})
+    with pytest.raises(ConfigError, match="a str is no partitioner"):
+        table(path=path, label="y", partition={"name": "os:getcwd"})
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])

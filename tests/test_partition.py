@@ -61,6 +61,20 @@ def test_a_partition_that_cannot_be_drawn_says_so_and_ends():
         deal(Dirichlet(11, "label", alpha=1.0, min_partition_size=10), {"label": LABELS})
 
 
+@pytest.mark.parametrize("count", [0, -2])
+def test_fewer_partitions_than_one_are_refused(count):
+    for partitioner in (Iid(count), Dirichlet(count, "label", 1.0), ByGroup(count, "label")):
+        with pytest.raises(ConfigError, match=f"num_partitions must be at least 1, not {count}"):
+            deal(partitioner, {"label": LABELS})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan"), 1e308])
+def test_an_alpha_that_cannot_be_drawn_with_is_refused(alpha):
+    with pytest.raises(ConfigError, match="alpha must be above 0 and at most"):
+        deal(Dirichlet(3, "label", alpha), {"label": LABELS})
+
+
 def test_natural_ids_follow_the_order_of_their_values():
     parts = deal(NaturalId("writer"), {"writer": np.array(["b", "a", "b", "c"])})
     assert [rows.tolist() for rows in parts] == [[1], [0, 2], [3]]

@@ -164,6 +164,18 @@ def test_a_tree_of_some_clients_serves_all(monkeypatch):
     assert metrics.matched(list(found.assigned.values()), true) == 100
 
 
+def test_a_tree_looks_at_some_edges_of_a_large_layer(monkeypatch):
+    monkeypatch.setattr(rank_clustering, "EDGES", 700)
+    ballots, true = uneven_ballots([40, 60, 100])
+    table = RankClustering(groups=3).table(ballots, 0)
+    thin = table.thinned([5, 50, 150], 700, 0)
+    assert (len(thin), thin.views[0].width) == (3, 700)
+    exact = table.pairwise([5, 50, 150])[[5, 50, 150]]
+    np.testing.assert_allclose(thin.pairwise(range(3)), exact, rtol=0.1)
+    found = RankClustering(groups=3).cluster(ballots, 3, seed=0)
+    assert metrics.matched(list(found.assigned.values()), true) == 100
+
+
 def test_a_tree_worked_by_hand():
     # Pieces {0, 1}, {2, 3} and {4}: clients of the first two are 3 apart, of one piece 1, and client 4 is 9 from all.
     distances = np.array([[0, 1, 3, 3, 9], [1, 0, 3, 3, 9], [3, 3, 0, 1, 9], [3, 3, 1, 0, 9], [9, 9, 9, 9, 0]], float)

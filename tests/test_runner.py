@@ -18,6 +18,7 @@ from e2fl import checkpoint, runner, simulator
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
+from e2fl.history import Folder
 from e2fl.runner import Watcher, run_experiment
 
 FILES = ("history.jsonl", "clients.csv", "model.safetensors")
@@ -77,6 +78,23 @@ def test_threads_never_change_a_result(toy, tmp_path, name, monkeypatch):
         run_experiment(replace(toy.variant(name), threads=threads), out=tmp_path / f"{threads} {brief}")
         left.append(contents(tmp_path / f"{threads} {brief}"))
     assert left[0] == left[1] == left[2] == left[3]
+
+
+def test_two_processes_never_work_in_one_folder(toy, tmp_path):
+    folder = Folder(tmp_path / "run")
+    with folder.claimed(), pytest.raises(RunError, match="another process is at work"):
+        run_experiment(toy, out=tmp_path / "run")
+    run_experiment(toy, out=tmp_path / "run")
+    assert folder.finished()
+
+
+def test_a_default_number_of_clients_a_round_is_no_demand(toy):
+    few = from_dict(
+        toy.to_dict() | {"data": {"name": "e2fl.testing.toy:Toy", "clients": 4}, "algorithm": {"name": "afl"}}
+    )
+    assert run_experiment(few).summary["user"]["mean"] > 0
+    with pytest.raises(ConfigError, match="only 4 clients"):
+        run_experiment(replace(few, algorithm={"name": "afl", "clients_per_round": 5}))
 
 
 def test_a_folder_is_never_silently_replaced(toy, tmp_path):
@@ -291,3 +309,12 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch):
     run_experiment(toy, out=tmp_path / "parts", resume=True)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     assert os.listdir(tmp_path / "parts" / "checkpoint")
+
+
+def test_clients_that_say_different_things_all_have_their_row(tmp_path):
+    rows = [{"client": "0", "group": "", "n": 1, "accuracy": 1.0, "loss": 0.5}]
+    rows.append(rows[0] | {"client": "1", "served_as": 1})
+    folder = Folder(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    folder.write_clients(rows)
+    assert [row["served_as"] for row in folder.read_clients()] == [None, 1]

@@ -57,6 +57,16 @@ def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
     assert "boom" in done.faults[0]
 
 
+def test_clients_all_of_whom_fail_in_a_later_round_end_nothing(toy):
+    algorithm = Unruly(clients_per_round=4)
+    simulated, model = federation(toy, algorithm)
+    state = algorithm.start(model, simulated.roll, 0)
+    replies = simulated.train(2, algorithm.broadcast(state, [0]))
+    assert set(replies.faults) == {0}
+    alone = simulated.train(1, algorithm.broadcast(state, [0]))  # one bad client is no bad program
+    assert set(alone.faults) == {0}
+
+
 def test_faults_are_counted_by_kind_in_the_history(toy):
     run_ = run_experiment(
         from_dict(

@@ -1,10 +1,12 @@
 """Files from outside: damaged, lying, or hostile ones are refused before they cost memory or run anything."""
 
+import bz2
 import gzip
 import io
 import pickle
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -97,11 +99,54 @@ def _npz(path, header, body=b"", version=b"\x01\x00"):
         "{'descr': '<f4', 'shape': (1,)}",
         "__import__('os').system('true')",
         "((((((((((" * 500,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,) * 70}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 70})}}",
+        "{'descr': ('<f4', (1,)), 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<U999999999999', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': 'V4', 'fortran_order': False, 'shape': (1,)}",
+        "[1, 2]",
     ],
 )
 def test_npz_headers_that_lie_or_are_code_are_refused(tmp_path, header):
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz"):
         load_npz(_npz(tmp_path / "a.npz", header, bytes(4)), ("x",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("<f4", f"(0, {2**70})"), ("<f4", f"(0, {2**40}, {2**40})"), ("<U0", f"({10**13},)"), ("<U0", "(7000000000,)")],
+)
+def test_shapes_that_need_no_bytes_but_that_numpy_cannot_make_are_refused(tmp_path, kind, shape):
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}"
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz"):
+        load_npz(_npz(tmp_path / "a.npz", header), ("x",))
+
+
+def test_an_array_that_claims_more_bytes_than_its_file_has_is_refused(tmp_path):
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2000000, 5)}"
+    path = _npz(tmp_path / "a.npz", header, bytes(2000))
+    raw, size = bytearray(path.read_bytes()), struct.pack("<I", 10 + len(header) + 40_000_000)
+    central = raw.find(b"PK\x01\x02")
+    raw[central + 20 : central + 28] = raw[18:26] = size * 2
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"array 'x' of .*a\.npz has 40000000 bytes.*more than the file"):
+        load_npz(path, ("x",))
+
+
+def test_an_npz_is_read_or_refused_whatever_is_damaged(tmp_path):
+    path, rng = tmp_path / "a.npz", np.random.default_rng(0)
+    np.savez(path, x=np.arange(60), y=np.array(["a", "b"]))
+    good = path.read_bytes()
+    for _ in range(500):
+        raw = bytearray(good)
+        for place in rng.integers(0, len(raw), 8):
+            raw[place] = rng.integers(0, 256)
+        path.write_bytes(raw)
+        try:
+            load_npz(path, ("x", "y"))
+        except DataError as error:
+            assert "a.npz" in str(error)  # noqa: PT017  # some stay readable
 
 
 def test_an_array_that_is_missing_is_named(tmp_path):
@@ -158,3 +203,55 @@ def test_links_large_files_and_missing_files_of_an_archive_are_refused(tmp_path)
     with pytest.raises(DataError, match="cannot be unpacked"):
         extract(tmp_path / "c.tar", {"train.h5": tmp_path / "train.h5"}, limit=100)
     assert not (tmp_path / "train.h5").exists()
+
+
+def test_a_long_header_of_an_archive_takes_no_memory(tmp_path):
+    wanted = {"train.h5": tmp_path / "train.h5"}
+    for number, kind in enumerate((tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE)):
+        info = tarfile.TarInfo("long")
+        info.type, info.size = kind, 60_000_000
+        path = tmp_path / f"{number}.tar.gz"
+        with gzip.open(path, "wb", 1) as file:
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            for _ in range(60):
+                file.write(b"a" * 1_000_000)
+        tracemalloc.start()
+        with pytest.raises(DataError, match="headers have more than"):
+            extract(path, wanted, limit=100)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000
+
+
+def test_an_archive_of_too_many_files_is_refused(tmp_path):
+    header = tarfile.TarInfo("empty").tobuf()
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(header * 10_000))
+    with pytest.raises(DataError, match="headers have more than"):
+        extract(tmp_path / "a.tar.bz2", {"train.h5": tmp_path / "train.h5"}, limit=100)
+
+
+def test_long_names_and_large_files_of_an_archive_are_no_trouble(tmp_path):
+    body = np.random.default_rng(0).bytes(5_000_001)
+    for mode in ("w", "w:gz", "w:bz2"):
+        path = _tar(tmp_path / "a.tar", {"a/" * 300 + "other": body, "b/" * 300 + "train.h5": body, "c.h5": b"c"}, mode)
+        extract(path, {"train.h5": tmp_path / "train.h5", "c.h5": tmp_path / "c.h5"}, limit=10**7)
+        assert (tmp_path / "train.h5").read_bytes() == body
+        assert (tmp_path / "c.h5").read_bytes() == b"c"
+
+
+def test_an_archive_is_unpacked_or_refused_whatever_is_damaged(tmp_path):
+    good = bytearray(_tar(tmp_path / "a.tar", {"a/" * 80 + "train.h5": b"train", "test.h5": b"test"}, "w").read_bytes())
+    path, rng = tmp_path / "b.tar", np.random.default_rng(0)
+    for _ in range(300):
+        raw = good.copy()
+        for place in rng.integers(0, 3000, 3):
+            raw[place] = rng.integers(0, 256)
+        for start in range(0, 3072, 512):  # let the header count as whole, so that what it says is believed
+            raw[start + 148 : start + 156] = b"%06o\0 " % (
+                sum(raw[start : start + 512]) - sum(raw[start + 148 : start + 156]) + 256
+            )
+        path.write_bytes(raw)
+        try:
+            extract(path, {"train.h5": tmp_path / "train.h5"}, limit=100)
+        except DataError as error:
+            assert "b.tar" in str(error) or "train.h5" in str(error)  # noqa: PT017  # some stay readable

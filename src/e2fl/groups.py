@@ -31,6 +31,7 @@ from e2fl.tables import aligned
 STEADY = 0.3  # agreement between starts from which on groups are more than an accident of the start
 CLEAR = 0.01  # by how much a silhouette must exceed that of ballots without groups
 FIRM = 0.8  # agreement between starts that leaves little to chance
+STARTS = 3  # at least; one start alone agrees with itself
 JUDGES = 400  # clients that silhouettes are taken over, at most; drawn evenly
 
 
@@ -144,9 +145,12 @@ def survey(
     data = data or experiment.build_data()
     if last >= len(data.roll):
         raise ConfigError(f"--to is {last}, but there are only {len(data.roll)} clients; there must be fewer groups")
-    clustering = replace(_clustering(experiment), groups=last)
+    clustering = _clustering(experiment)
+    clustering = replace(clustering, groups=last, restarts=max(STARTS, clustering.restarts))
     tell(f"training {len(data.roll)} clients once")
     ballots = collect(experiment, clustering, data)
+    if last >= len(ballots):
+        raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
     table = clustering.table(ballots, experiment.seed)
     without = clustering.table(Shuffled(table, experiment.seed), experiment.seed)
     judges = np.sort(stream(experiment.seed, "judges").permutation(len(table))[:JUDGES])
@@ -158,9 +162,7 @@ def survey(
         tell(f"clustering into {groups} groups")
         attempts = list(clustering.attempts(table, groups, experiment.seed))
         kept = clustering.best(attempts)
-        chance = list(
-            replace(clustering, restarts=min(3, clustering.restarts)).attempts(without, groups, experiment.seed)
-        )
+        chance = list(replace(clustering, restarts=STARTS).attempts(without, groups, experiment.seed))
         accident = clustering.best(chance)
         rows.append(
             Row(

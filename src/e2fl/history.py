@@ -10,7 +10,8 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ from e2fl.models import Params, storable
 from e2fl.ranking import Mask
 from e2fl.rounds import Round, Traffic
 from e2fl.scores import NO_GROUP, Score, Tally, total
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Json = dict[str, Any]
 
@@ -213,6 +219,22 @@ class Folder:
     def memories(self) -> Path:
         return self.path / "checkpoint" / "clients"
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keep other processes out of this folder until the end, whatever that is; RunError where one is at work."""
+        if fcntl is None:
+            yield  # this system has no such locks
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise RunError(f"another process is at work in {self.path}; wait for it, or stop it first") from error
+        finally:
+            os.close(folder)
+
     def exists(self) -> bool:
         if not self.path.is_dir():
             return self.path.exists()
@@ -239,7 +261,7 @@ class Folder:
             file.write(json.dumps(finite(line)) + "\n")
 
     def write_clients(self, rows: list[Json]) -> None:
-        columns = list(COLUMNS) + [name for name in rows[0] if name not in COLUMNS]
+        columns = list(dict.fromkeys((*COLUMNS, *(name for row in rows for name in row))))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()

@@ -4,6 +4,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -133,7 +134,7 @@ def run_experiment(
 
 def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        if algorithm.clients_per_round > len(data.roll):
+        if "clients_per_round" in experiment.algorithm and algorithm.clients_per_round > len(data.roll):
             raise ConfigError(
                 f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
                 f"but there are only {len(data.roll)} clients"
@@ -171,6 +172,10 @@ class _Runner:
         self.traffic = Traffic()  # as it was after the last whole round
 
     def run(self, resume: bool) -> Run:
+        with self.folder.claimed() if self.folder is not None else nullcontext():
+            return self._run(resume)
+
+    def _run(self, resume: bool) -> Run:
         experiment = self.experiment
         if self.folder is not None and not resume:
             self.folder.write("config.toml", experiment.to_toml())

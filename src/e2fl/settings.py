@@ -50,10 +50,13 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
 
 def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
     """The settings something takes, and their types."""
-    hints = get_type_hints(make)
-    if dataclasses.is_dataclass(make):
-        return {field.name: hints[field.name] for field in dataclasses.fields(make) if field.init}
-    signature = inspect.signature(make)
+    try:
+        hints = get_type_hints(make)
+        if dataclasses.is_dataclass(make):
+            return {field.name: hints[field.name] for field in dataclasses.fields(make) if field.init}
+        signature = inspect.signature(make)
+    except (TypeError, ValueError, NameError) as error:  # built-in ones do not say, and types may be unknown
+        raise ConfigError(f"the settings of {getattr(make, '__name__', make)} cannot be told: {error}") from error
     return {
         name: hints.get(name, Any)
         for name, parameter in signature.parameters.items()

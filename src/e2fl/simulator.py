@@ -53,7 +53,6 @@ class Simulated:
         self.pace: dict[str, float] = {}  # by kind of work: seconds of computing an item took, when last measured
         self.roll: Roll = data.roll
         self.traffic = Traffic()
-        self.ever_answered = False
 
     def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
         """Every client in `inbox` trains; an answer that cannot be had is a fault of that client alone."""
@@ -91,9 +90,8 @@ class Simulated:
                 answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        self.ever_answered = self.ever_answered or len(errors) < len(inbox)
-        if errors and not self.ever_answered:
-            raise errors[min(errors)]  # nobody ever got through: that is no bad client but a bad program
+        if number == self.algorithm.first_round and 1 < len(inbox) == len(errors):
+            raise errors[min(errors)]  # nobody got through from the start: that is no bad client but a bad program
         return Replies(answers, faults)
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:

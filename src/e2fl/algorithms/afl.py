@@ -126,9 +126,10 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
     """The nearest point whose entries are not negative and add up to 1."""
-    falling = np.sort(point)[::-1]
+    low = point - point.max()  # the same amount off every entry moves nothing, and nothing is lost beside huge ones
+    falling = np.sort(low)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
-    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry always exceeds its own excess
-    nearest: NDArray[np.float64] = np.maximum(point - excess[kept], 0)
+    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry is 0, its own excess -1
+    nearest: NDArray[np.float64] = np.maximum(low - excess[kept], 0)
     nearest /= nearest.sum()
     return nearest

@@ -70,13 +70,9 @@ class Rankings:
     count: int  # of groups
     keep: float
     seed: int
-    origin: Ranking = field(default_factory=dict)  # what clients start from to be clustered, where they are
+    origin: Ranking = field(default_factory=dict)  # what all began with, where clustering or absent groups need it
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # what clustering found
     facts: dict[str, float] = field(default_factory=dict)  # figures about it
-
-    def shown(self, group: GroupId) -> Ranking:
-        """What a group looks like from outside."""
-        return self.groups.get(group, self.starts.get(group, self.overall))
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         self.grouping.reads(model.spec)  # a layer that is not there is a mistake to be told now
         return Rankings(
             overall=overall,
-            groups=dict.fromkeys(range(count), overall) if self.absent == "init_vote" else {},
+            groups={},
             starts={
                 group: model.random_ranking(seed, "start of a group", group)
                 for group in (range(count) if self.grouping.infers else ())
@@ -120,8 +116,13 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             count=count,
             keep=model.keep,
             seed=seed,
-            origin=overall if self.grouping.clusters else {},
+            origin=overall if self.grouping.clusters or self.absent == "init_vote" else {},
         )
+
+    def _shown(self, state: Rankings, group: GroupId) -> Ranking:
+        """What a group looks like from outside."""
+        unseen = state.origin if self.absent == "init_vote" else state.overall
+        return state.groups.get(group, state.starts.get(group, unseen))
 
     def rounds(self, asked: int, roll: Roll) -> int:
         return asked + 1 if self.final_full_vote else asked
@@ -148,7 +149,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Invitation]:
         masks: tuple[Mask, ...] = ()
         if self.grouping.infers:
-            masks = tuple(mask_layers(state.shown(group), state.keep) for group in range(state.count))
+            masks = tuple(mask_layers(self._shown(state, group), state.keep) for group in range(state.count))
         late = [client for client in clients if self._is_late(state, client)]
         # Whoever missed the clustering starts where everybody else did, or its ballot would not compare.
         again = everybody_gets(Invitation(state.origin, ()), late) if late else {}
@@ -177,9 +178,9 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             raise WireError(f"a reply has {len(reply.rankings)} rankings for {len(reply.groups)} groups")
         if len(set(reply.groups)) != len(reply.groups):
             raise WireError("a reply votes twice in one group")
-        # Only groups that lie inside a client give it more than one vote.
+        # Only groups that lie inside clients give one more than one vote; where some declare theirs, they do not.
         alone = self.grouping.infers or self.grouping.clusters or client in state.assigned
-        if alone and len(reply.groups) > 1:
+        if (alone or state.assigned) and len(reply.groups) > 1:
             raise WireError(f"a reply votes in {len(reply.groups)} groups; its client is in one")
         for group in reply.groups:
             if group == NO_GROUP and alone and not self.grouping.infers:
@@ -202,7 +203,8 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         elected = elect(state.assigned | said, replies)
         groups = state.groups | elected
         # One vote a group, however many clients it has: this is what makes a small group count.
-        voting = elected if self.absent == "present_only" else groups
+        initial = dict.fromkeys(range(state.count), state.origin) if self.absent == "init_vote" else {}
+        voting = elected if self.absent == "present_only" else initial | groups
         overall = vote_layers(voting[group] for group in sorted(voting))
         return replace(state, overall=overall, groups=groups, assigned=state.assigned | said)
 
@@ -224,7 +226,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         overall = mask_layers(state.overall, state.keep)
-        masks = {group: mask_layers(state.shown(group), state.keep) for group in range(state.count)}
+        masks = {group: mask_layers(self._shown(state, group), state.keep) for group in range(state.count)}
         everything = Masks(tuple(masks), tuple(masks.values()), overall)
         own = {group: Masks((group,), (mask,), overall) for group, mask in masks.items()}
         if self.grouping.infers:

@@ -162,17 +162,20 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             for name, gradient in reply.params.items():
                 # Divided by all clients of the round, not by those of the group: as in the paper.
                 stepped[name] -= (reply.learning_rate / everybody) * gradient.double()
-        return {name: value.to(torch.float32) for name, value in stepped.items()}
+        after = {name: value.to(torch.float32) for name, value in stepped.items()}
+        return after if all(value.isfinite().all() for value in after.values()) else model
 
     def _next_trial(self, state: Groups) -> Groups:
         """The same, or, when a trial is over, the next start; after the last, the best of all."""
         if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
             return state
         best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
+        nobody = (0,) * len(state.chosen)
         if state.waiting:
-            nobody = (0,) * len(state.chosen)
             return Groups(state.waiting[0], state.waiting[1:], best, 0, nobody, nobody)
-        return replace(state, current=best, best=None)
+        if best is state.current:
+            return replace(state, best=None)
+        return replace(state, current=best, best=None, chosen=nobody, ever=nobody)  # who chose was of another trial
 
     def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
         return everybody_gets(Choice(state.current.models), clients)

@@ -52,6 +52,7 @@ class TERM(Algorithm[Shared, Weights, Graded, Weights]):
 
     def check(self, state: Shared, client: ClientId, reply: Graded) -> None:
         refuse_no_loss(reply.loss)
+        refuse_no_loss(abs(self.tilt) * reply.loss)
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Graded]) -> Shared:
         kept = [reply for reply in replies.values() if math.isfinite(reply.loss)]

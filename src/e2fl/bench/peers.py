@@ -5,10 +5,12 @@ Each peer is set up as its documentation recommends for the cores there are: one
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,7 @@ from e2fl.learning import Settings
 Results = tuple[list[Figure], list[Goal]]
 PEERS = {"Flower": "flower_peer.py", "pfl": "pfl_peer.py"}
 NEEDED = {"Flower": ("flwr", "ray"), "pfl": ("pfl",)}
+PATIENCE = 1800  # seconds
 PYTHON = "E2FL_PEER_PYTHON"  # another interpreter that has the peers, where they do not go with what is installed here
 
 
@@ -110,15 +113,26 @@ def _run(peer: str, task: Task) -> list[float] | str:
             json.dumps(asdict(task) | {"scale": clients[0].scale, "shift": clients[0].shift})
         )
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_DEDUP_LOGS": "0"}
-        try:
-            shown = subprocess.run(
-                [python, str(script), folder], capture_output=True, text=True, timeout=1800, env=environment
+        errors = Path(folder) / "errors.txt"
+        with errors.open("w") as file:
+            process = subprocess.Popen(
+                [python, str(script), folder], stdout=file, stderr=file, env=environment, start_new_session=True
             )
-        except subprocess.TimeoutExpired:
-            return "not measured: it took more than half an hour"
+            try:
+                process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                return f"not measured: it took more than {PATIENCE // 60} minutes"
+            finally:
+                _end(process.pid)
         result = Path(folder) / "seconds.json"
         if not result.exists():
-            last = (shown.stderr.strip() or "no message").splitlines()[-1]
+            last = (errors.read_text(errors="replace").strip() or "no message").splitlines()[-1]
             return f"not measured: it failed with: {last[:200]}"
         found: list[float] = json.loads(result.read_text())
         return found[1:]
+
+
+def _end(group: int) -> None:
+    """End whatever a peer left running."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

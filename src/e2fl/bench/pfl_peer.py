@@ -26,6 +26,11 @@ def start_workers() -> None:
         )
         for rank in range(TASK["cores"])
     ]
+    while any(worker.poll() is None for worker in workers):
+        if any(worker.poll() for worker in workers):
+            for worker in workers:
+                worker.kill()  # they wait for each other
+        time.sleep(0.2)
     sys.exit(max(worker.wait() for worker in workers))
 
 

@@ -52,6 +52,8 @@ class Adult(FederatedData):
         ):
             if value not in choices:
                 raise ConfigError(f"data.{name} is one of {', '.join(choices)}; not '{value}'")
+        if self.clients < 1:
+            raise ConfigError(f"data.clients must be at least 1, not {self.clients}")
         if not 0 < self.test_share < 1 or not 0 <= self.validation_share < 1:
             raise ConfigError("data.test_share must lie between 0 and 1, data.validation_share be 0 or below 1")
 

@@ -8,19 +8,21 @@ from typing import Any
 from tqdm import tqdm
 
 from e2fl.data import DATASETS
-from e2fl.data.catalogue import SOURCES, File, Source, contents
+from e2fl.data.catalogue import MNIST, QMNIST, SOURCES, File, Source, contents
 from e2fl.data.compact import convert
 from e2fl.data.download import download
 from e2fl.data.facts import DataFacts, look_at
+from e2fl.data.federated import FederatedData
 from e2fl.data.femnist import NPZ, read_npz
 from e2fl.data.mnist import bundled
 from e2fl.data.picture import draw
 from e2fl.data.places import data_directory
-from e2fl.data.unpacking import extract
+from e2fl.data.unpacking import BadArchiveError, extract
 from e2fl.errors import ConfigError, DataError
-from e2fl.settings import construct, look_up
+from e2fl.settings import construct, did_you_mean, look_up
 
 MIB = 2**20
+MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets with files of others
 MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
 
 
@@ -46,9 +48,8 @@ def listing() -> str:
 
 def get(name: str) -> str:
     """Download the files of a data set that are not here, or say where to put them."""
-    source = _source(name)
     said = []
-    for file in source.files:
+    for source, file in _files(name):
         wanted = file.members or (file.name,)
         if all(source.locate(member) for member in wanted):
             said.append(f"{', '.join(wanted)}: here already")
@@ -60,17 +61,25 @@ def get(name: str) -> str:
             if file.sha256 is None:
                 said.append(f"{file.name}: SHA-256 {digest}; nobody published one to compare it with")
         if file.members:
-            extract(target, {member: target.parent / member for member in file.members}, limit=MEMBER_LIMIT)
-            target.unlink()
+            _unpack(target, file.members, source.name)
         said.append(f"{', '.join(wanted)}: in {target.parent}")
     return "\n".join(said)
 
 
+def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
+    """Take these files out of an archive that is not needed afterwards, nor if it is damaged."""
+    try:
+        extract(archive, {member: archive.parent / member for member in members}, limit=MEMBER_LIMIT)
+    except BadArchiveError as error:
+        archive.unlink()
+        raise DataError(f"{error}. It has been removed: `e2fl data get {name}` fetches it anew") from error
+    archive.unlink()
+
+
 def check(name: str) -> str:
     """Compare every file of a data set with what was published."""
-    source = _source(name)
     said, missing = [], []
-    for file in source.files:
+    for source, file in _files(name):
         for wanted in file.members or (file.name,):
             path = source.locate(wanted)
             if path is None:
@@ -96,7 +105,10 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
     target = out or Path(f"{name}.svg")
     if target.suffix != ".svg":
         raise ConfigError(f"the picture is an .svg file, which every browser shows; not {target}")
-    facts = look_at(construct(kind, settings, f"data '{name}'"))
+    data = construct(kind, settings, f"data '{name}'")
+    if not isinstance(data, FederatedData):
+        raise ConfigError(f"'{name}' is not a data set")
+    facts = look_at(data)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(draw(facts), encoding="utf-8")
     return f"{in_words(facts)}\n\npicture: {target}"
@@ -109,10 +121,12 @@ def in_words(facts: DataFacts) -> str:
     ]
     if facts.unseen_clients:
         lines.append(f"{facts.unseen_clients} more clients are kept out of training")
-    for group, count in facts.clients_per_group.items():
-        lines.append(f"  {group}: {count} clients")
-    sizes = sorted(sum(client.labels) for client in facts.shown)
-    lines.append(f"training examples of a client: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
+    some = f" of {len(facts.shown)} shown" if facts.inside and len(facts.shown) < facts.clients else ""
+    lines += [f"  {group}: {count} clients{some}" for group, count in facts.clients_per_group.items()]
+    if facts.sizes:
+        sizes = sorted(facts.sizes)
+        some = f" ({len(sizes)} of {facts.clients} clients)" if len(sizes) < facts.clients else ""
+        lines.append(f"training examples of a client{some}: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
     return "\n".join(lines)
 
 
@@ -125,11 +139,11 @@ def convert_femnist(source: Path, target: Path) -> str:
     return f"{images} images written to {target}"
 
 
-def _source(name: str) -> Source:
-    if name == "fair_mnist_rotate":
-        name = "mnist"
-    found: Source = look_up(name, SOURCES, "data set to fetch")
-    return found
+def _files(name: str) -> list[tuple[Source, File]]:
+    """The files a data set is made of, and to whom they belong."""
+    if name not in SOURCES and name not in MADE_OF:
+        raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES | MADE_OF)}")
+    return [(source, file) for source in MADE_OF.get(name) or (SOURCES[name],) for file in source.files]
 
 
 def _state(source: Source, file: File) -> str:

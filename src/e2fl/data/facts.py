@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.data.dealt import DealtData
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
 
 EVERYBODY = "all clients"  # what the one group is called where there are none
@@ -40,6 +41,12 @@ class DataFacts:
     ]  # images of each group as grey bytes; none where inputs are no images
     label_mix: Mapping[str, tuple[int, ...]]  # examples of each class, by group, of the clients below
     shown: tuple[ClientFacts, ...]  # clients, evenly picked where there are many
+    sizes: tuple[int, ...]  # training examples of every client; of those shown where the others had to be opened
+
+    @property
+    def inside(self) -> bool:
+        """Whether groups lie inside clients; then `clients_per_group` counts the clients shown."""
+        return any(client.groups for client in self.shown)
 
 
 def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataFacts:
@@ -62,7 +69,13 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
         samples=_samples(data, opened, samples) if _is_image(data.shape) else {},
         label_mix={group: tuple(mix[group].tolist()) for group in _in_order(data, mix)},
         shown=shown,
+        sizes=_sizes(data) or tuple(len(client.train) for client in opened.values()),
     )
+
+
+def _sizes(data: FederatedData) -> tuple[int, ...]:
+    """Training examples of every client, if that is known without opening them."""
+    return tuple(len(share.train) for share in data.dealt.shares) if isinstance(data, DealtData) else ()
 
 
 def _picked(data: FederatedData, limit: int) -> list[ClientId]:

@@ -33,7 +33,7 @@ class FairMNISTRotate(FederatedData):
     angle_step: float = 36.0  # degrees between groups, counter-clockwise; the first stands upright
     angles: tuple[float, ...] | None = None  # one for each group, instead of a step
     samples_per_client: int | None = None  # default: what the largest group allows
-    test_images: int | None = None  # default: all
+    test_images: int | None = None  # default: all; fewer are the first of MNIST, or evenly spaced where bundled
 
     name = "fair_mnist_rotate"
     classes = 10
@@ -116,11 +116,20 @@ class FairMNISTRotate(FederatedData):
 
     def _test(self, group: GroupId) -> Examples:
         if group not in self._tests:
-            count = self.test_images or len(self.digits.test_y)
-            images = rotated(self.digits.test_x[:count], self.turns[group])
+            rows = self._tested
+            images = rotated(self.digits.test_x[rows], self.turns[group])
             # Two threads may both come here first; whoever is second takes the first one's, so that it stays shared.
-            self._tests.setdefault(group, Examples(images, self.digits.test_y[:count], None, SCALE, SHIFT))
+            self._tests.setdefault(group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT))
         return self._tests[group]
+
+    @property
+    def _tested(self) -> slice | NDArray[np.int64]:
+        """Which test images are used: the first of MNIST; of the bundled ones, which lie by digit, some of each."""
+        whole = len(self.digits.test_y)
+        count = self.test_images or whole
+        if self.source == "bundled" and count < whole:
+            return np.arange(count) * whole // count
+        return slice(count)
 
     def _deal(self, group: GroupId) -> NDArray[np.int64]:
         if group not in self._deals:

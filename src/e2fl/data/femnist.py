@@ -137,6 +137,8 @@ def read(path: Path) -> Images:
     parts = list(read_parts(path))
     names = {name: number for number, name in enumerate(dict.fromkeys(part.writer for part in parts))}
     counts = [len(part.y) for part in parts]
+    if not sum(counts):
+        raise DataError(f"{path} holds no images")
     return Images(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -150,12 +152,14 @@ def read_npz(path: Path) -> Images:
     """Images from an .npz with x, y, writer, split and writer_ids."""
     arrays = load_npz(path, ("x", "y", "writer", "split", "writer_ids"))
     x, y, writer, split, ids = (arrays[name] for name in ("x", "y", "writer", "split", "writer_ids"))
-    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U":
-        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids texts")
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U" or ids.ndim != 1:
+        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids a list of texts")
+    if not len(x):
+        raise DataError(f"{path}: x holds no images")
     for name, values, limit in (("y", y, CLASSES), ("writer", writer, len(ids)), ("split", split, 3)):
         if values.shape != (len(x),) or values.dtype.kind not in "iu":
             raise DataError(f"{path}: {name} must hold a whole number for each of {len(x)} images")
-        if len(values) and (values.min() < 0 or values.max() >= limit):
+        if values.min() < 0 or values.max() >= limit:
             raise DataError(f"{path}: {name} must be 0 to {limit - 1}, but is {values.min()} to {values.max()}")
     return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), ids.tolist())
 
@@ -204,9 +208,10 @@ def _json_parts(path: Path) -> Iterator[Part]:
         try:
             x = np.array(data["x"], dtype=np.float64)
             y = np.array(data["y"], dtype=np.float64)
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise DataError(f"{where}: x must be lists of numbers, y a list of labels ({error})") from error
-        yield Part(name, _pixels(x, where), _labels(y, len(x), where), split)
+        images = _pixels(x, where)
+        yield Part(name, images, _labels(y, len(images), where), split)
 
 
 def _h5_parts(path: Path, split: int) -> Iterator[Part]:
@@ -216,15 +221,14 @@ def _h5_parts(path: Path, split: int) -> Iterator[Part]:
         raise DataError("HDF5 files need the package h5py: pip install 'e2fl[hdf5]'") from error
     try:
         with h5py.File(path, "r") as file:
-            for name in _plain(h5py, file, "examples", path):
-                examples = file["examples"]
+            examples = _plain(h5py, file, "examples", path)
+            for name in _group(h5py, examples, path):
                 where = f"{path}, writer '{name}'"
-                _plain(h5py, examples, name, path)
-                pixels, labels = (_plain(h5py, examples[name], part, path) for part in ("pixels", "label"))
-                if len(pixels.shape) != 3 or len(pixels) > LARGEST_WRITER or len(labels.shape) not in (1, 2):
-                    raise DataError(f"{where}: {pixels.shape} is no shape of a writer's images")
-                yield Part(name, _pixels(pixels[()], where), _labels(labels[()].reshape(-1), len(pixels), where), split)
-    except OSError as error:
+                parts = _group(h5py, _plain(h5py, examples, name, path), path)
+                pixels, labels = (_plain(h5py, parts, part, path) for part in ("pixels", "label"))
+                count = _count(h5py, pixels, labels, where)
+                yield Part(name, _pixels(pixels[()], where), _labels(labels[()].reshape(-1), count, where), split)
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:  # h5py's ways to say that it is damaged
         raise DataError(f"{path} is not a whole HDF5 file: {error}") from error
 
 
@@ -240,6 +244,24 @@ def _plain(h5py: Any, group: Any, name: str, path: Path) -> Any:
     return found
 
 
+def _group(h5py: Any, found: Any, path: Path) -> Any:
+    if not isinstance(found, h5py.Group):
+        raise DataError(f"{path}: '{found.name}' must be a group, but is a {type(found).__name__.lower()}")
+    return found
+
+
+def _count(h5py: Any, pixels: Any, labels: Any, where: str) -> int:
+    """How many images these are; told from shapes and types, before anything is read."""
+    for found in (pixels, labels):
+        if not isinstance(found, h5py.Dataset) or found.shape is None or found.dtype.kind not in "fiub":
+            raise DataError(f"{where}: '{found.name}' does not hold numbers")
+    if pixels.shape[1:] != (SIDE, SIDE) or len(pixels) > LARGEST_WRITER:
+        raise DataError(f"{where}: {pixels.shape} is no shape of a writer's images")
+    if labels.ndim not in (1, 2) or labels.size != len(pixels):
+        raise DataError(f"{where}: labels of shape {labels.shape} for {len(pixels)} images")
+    return len(pixels)
+
+
 def _npz_parts(images: Images) -> Iterator[Part]:
     for owner in owners(images.writer, images.split, dict(enumerate(images.names))):
         for split, rows in owner.rows.items():
@@ -249,7 +271,9 @@ def _npz_parts(images: Images) -> Iterator[Part]:
 
 def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
     """Grey values 0 to 1 as bytes."""
-    if x.size == 0:
+    if not x.ndim:
+        raise DataError(f"{where}: x must be a list of images, not a single value")
+    if not len(x):
         return np.zeros((0, SIDE, SIDE), dtype=np.uint8)
     if x.ndim < 2 or x[0].size != SIDE * SIDE:
         raise DataError(f"{where}: an image has {x[0].size} instead of {SIDE * SIDE} pixels")

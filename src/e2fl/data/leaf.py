@@ -24,9 +24,11 @@ def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and data of each client in a file, as they come."""
     with path.open(encoding="utf-8") as file:
         text = _Text(file, path)
+        found = False
         try:
             for key in text.keys():  # noqa: SIM118  # not a dictionary: it walks through the file
                 if key == "user_data":
+                    found = True
                     for name in text.keys():  # noqa: SIM118
                         data = text.value()
                         if not isinstance(data, dict):
@@ -34,8 +36,10 @@ def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         yield name, data
                 else:
                     text.value()
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or a number with thousands of digits
             raise text.error(str(error)) from error
+        if not found:
+            raise text.error("it has no user_data")
 
 
 class _Text:

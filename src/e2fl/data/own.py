@@ -281,8 +281,6 @@ def from_partitioner(
         if known["group"].shape != labels.shape:
             raise DataError(f"there are groups of shape {known['group'].shape} for labels of shape {labels.shape}")
     parts = deal(partitioner, {**known, **(columns or {})})
-    if not parts:
-        raise DataError(f"{type(partitioner).__name__} dealt nothing out: it has no partitions")
     width = len(str(len(parts) - 1))
     rows = np.concatenate(parts)
     table = checked(

@@ -19,6 +19,7 @@ from e2fl.randomness import stream
 Rows = NDArray[np.int64]
 
 ATTEMPTS = 100  # draws of a Dirichlet partition before it is given up
+LARGEST_ALPHA = 1e9  # clients are all alike long before; sums of far larger numbers are not finite
 ROW = "row"  # the column by which we know rows again after others have dealt them out
 
 
@@ -87,13 +88,15 @@ class Partitioner(Protocol):
 
 def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
     """The rows of each partition. `columns` are what a partitioner may go by, such as the label."""
+    if not callable(getattr(partitioner, "load_partition", None)):
+        raise ConfigError(f"a {type(partitioner).__name__} is no partitioner: it has no load_partition")
     table = Columns(columns)
     partitioner.dataset = Columns({**table.columns, ROW: np.arange(len(table))})
-    parts = [
-        np.asarray(partitioner.load_partition(number)[ROW], dtype=np.int64)
-        for number in range(partitioner.num_partitions)
-    ]
-    every = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    count = partitioner.num_partitions
+    if count < 1:
+        raise ConfigError(f"num_partitions must be at least 1, not {count}")
+    parts = [np.asarray(partitioner.load_partition(number)[ROW], dtype=np.int64) for number in range(count)]
+    every = np.concatenate(parts)
     if len(np.unique(every)) != len(every):
         raise DataError(f"{type(partitioner).__name__} dealt some rows to more than one client")
     for number, rows in enumerate(parts):
@@ -151,8 +154,8 @@ class Dirichlet(OwnPartitioner):
     seed: int = 0
 
     def divide(self) -> list[Rows]:
-        if not self.alpha > 0:
-            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
+        if not 0 < self.alpha <= LARGEST_ALPHA:
+            raise ConfigError(f"alpha must be above 0 and at most {LARGEST_ALPHA:g}, not {self.alpha}")
         values = np.asarray(self.dataset[self.partition_by])
         _enough(self.num_partitions, len(values), self.min_partition_size)
         for attempt in range(ATTEMPTS):

@@ -75,7 +75,7 @@ def _samples(parts: list[str], facts: DataFacts, y: int) -> int:
 
 
 def _bars(parts: list[str], facts: DataFacts, y: int) -> int:
-    parts.append(_text(MARGIN, y, "Clients per group", size=14))
+    parts.append(_text(MARGIN, y, f"Clients per group{_few(facts) if facts.inside else ''}", size=14))
     y += 10
     most = max(facts.clients_per_group.values(), default=1)
     for group, count in facts.clients_per_group.items():
@@ -87,10 +87,14 @@ def _bars(parts: list[str], facts: DataFacts, y: int) -> int:
     return y + 28
 
 
+def _few(facts: DataFacts) -> str:
+    return "" if len(facts.shown) == facts.clients else f" ({len(facts.shown)} of {facts.clients})"
+
+
 def _mixes(parts: list[str], facts: DataFacts, y: int) -> int:
-    few = "" if len(facts.shown) == facts.clients else f" ({len(facts.shown)} of {facts.clients})"
+    few = _few(facts)
     groups = list(facts.clients_per_group)
-    if any(client.groups for client in facts.shown):
+    if facts.inside:
         rows = [(client.name, [client.groups.get(group, 0) for group in groups]) for client in facts.shown]
         y = _stacks(parts, f"Groups inside each client{few}", rows, groups, y)
     rows = [

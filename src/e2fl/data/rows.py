@@ -53,7 +53,7 @@ def checked(
 ) -> Table:
     """Anybody's arrays as a table, or a `DataError` that names the row. classes: y holds places in them."""
     if not x.ndim:
-        raise DataError(f"{where}: x must have one entry for each row, not shape ()")
+        raise DataError(f"{where}: x must have an entry for each row, but is a single value")
     for name, values in (("y", y), ("client", client), ("group", group), ("split", split)):
         if values is not None and values.shape != (len(x),):
             raise DataError(f"{where}: {name} must have one entry for each of {len(x)} rows, not shape {values.shape}")

@@ -5,6 +5,7 @@ A file may be damaged, may unpack to more than it should, or may ask to be writt
 """
 
 import ast
+import bz2
 import gzip
 import io
 import lzma
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from e2fl.errors import DataError
 
 MIB = 2**20
 NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
+MOST_SIDES = 32  # of an array
+TAR_HEADERS = 4 * MIB  # bytes of all headers of a .tar together; ours have a few thousand
 BLOCK = MIB
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
@@ -78,7 +81,7 @@ def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ())
             if sum(entry.file_size for entry in entries.values()) > NPZ_LIMIT:
                 raise DataError(f"{path} would unpack to more than {NPZ_LIMIT // MIB} MiB")
             return {name: _member(path, archive, entry) for name, entry in entries.items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, struct.error) as error:
         raise DataError(f"{path} is not a whole .npz file: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -94,6 +97,8 @@ def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDA
         order: Literal["F", "C"] = "F" if fortran else "C"
         if entry.compress_type == zipfile.ZIP_STORED and size >= MIB:
             start = _data_offset(path, entry) + head
+            if start + size > path.stat().st_size:
+                raise DataError(f"{what} has {size} bytes by its header, which is more than the file has")
             return np.memmap(path, kind, "r", start, shape, order)
         array = np.empty(math.prod(shape), dtype=kind)
         view = array.view(np.uint8).data if size else memoryview(b"")
@@ -122,12 +127,15 @@ def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
     try:
         header = ast.literal_eval(file.read(length).decode("latin-1"))
         shape, fortran, kind = tuple(header["shape"]), bool(header["fortran_order"]), np.dtype(header["descr"])
-    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError) as error:
         raise DataError(f"{what} has a header that cannot be read") from error
     if kind.hasobject:
         raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
-    if kind.fields is not None or not all(isinstance(side, int) and side >= 0 for side in shape):
+    if kind.kind not in "biufcmMSU" or not kind.itemsize or not all(type(side) is int and side >= 0 for side in shape):
         raise DataError(f"{what} is not an array of plain numbers or texts")
+    # Sides of 0 do not count: numpy cannot make an array of (0, 2**70) either.
+    if len(shape) > MOST_SIDES or math.prod(max(1, side) for side in shape) * kind.itemsize > NPZ_LIMIT:
+        raise DataError(f"{what} has the impossible shape {str(shape)[:100]}")
     return shape, fortran, kind, 8 + size + length
 
 
@@ -142,6 +150,10 @@ def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
     return int(entry.header_offset + 30 + name + extra)
 
 
+class BadArchiveError(DataError):
+    """An archive that will not give what is wanted, however often it is unpacked."""
+
+
 def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
     """Take named files, and nothing else, out of a .tar archive; each is put in place whole or not at all.
 
@@ -149,32 +161,78 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
     """
     left = dict(members)
     try:
-        with tarfile.open(archive, "r|*") as tar:
+        with archive.open("rb") as packed, _unpacked(packed) as plain:
+            stream = _Forward(plain)
+            tar = tarfile.TarFile(fileobj=cast(IO[bytes], stream))
             for member in tar:
                 name = member.name.replace("\\", "/").rsplit("/", 1)[-1]
                 if name not in left or not member.isfile():
                     continue
                 if member.size > limit:
-                    raise DataError(f"{name} in {archive} has {member.size} bytes; {limit} is the limit")
+                    raise BadArchiveError(f"{name} in {archive} has {member.size} bytes; {limit} is the limit")
                 source = tar.extractfile(member)
                 assert source is not None
                 target = left.pop(name)
+                headers_left, stream.left = stream.left, member.size
                 _copy(source, target, member.size)
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{archive} cannot be unpacked: {error}") from error
+                stream.left = headers_left
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
+        # What the system cannot read or write has a number; what is wrong inside the file has none.
+        kind = DataError if isinstance(error, OSError) and error.errno is not None else BadArchiveError
+        raise kind(f"{archive} cannot be unpacked: {error}") from error
     if left:
-        raise DataError(f"{archive} does not hold {', '.join(left)}")
+        raise BadArchiveError(f"{archive} does not hold {', '.join(left)}")
+
+
+def _unpacked(packed: IO[bytes]) -> IO[bytes]:
+    """What a .gz or .bz2 file holds, or else the file itself."""
+    magic = packed.read(3)
+    packed.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
+    return cast(IO[bytes], bz2.BZ2File(packed)) if magic == b"BZh" else packed
+
+
+class _Forward:
+    """A file that is only read on, and only so much of it; what is skipped does not count.
+
+    A .tar header may have any length, and is read at once: without a bound it could take all memory.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self.file, self.at = file, 0
+        self.left = TAR_HEADERS  # bytes that may still be read
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, to: int) -> int:
+        if to < self.at:
+            raise tarfile.ReadError("it leads back to what has been read")
+        while self.at < to and (part := self.file.read(min(BLOCK, to - self.at))):
+            self.at += len(part)
+        return self.at
+
+    def read(self, size: int) -> bytes:
+        if size > self.left:
+            raise tarfile.ReadError(f"its headers have more than {TAR_HEADERS} bytes")
+        part = self.file.read(size)
+        self.at += len(part)
+        self.left -= len(part)
+        return part
 
 
 def _copy(source: IO[bytes], target: Path, size: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     done = 0
-    with partial.open("wb") as file:
-        while part := source.read(BLOCK):
-            file.write(part)
-            done += len(part)
-    if done != size:
-        partial.unlink()
-        raise DataError(f"{target.name} is cut short inside its archive")
-    partial.replace(target)
+    try:
+        with partial.open("wb") as file:
+            while part := source.read(BLOCK):
+                file.write(part)
+                done += len(part)
+        if done != size:
+            raise BadArchiveError(f"{target.name} is cut short inside its archive")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

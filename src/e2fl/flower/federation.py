@@ -17,7 +17,7 @@ from e2fl.flower.envelope import Errand, ImpostorError, answered, outward, paylo
 from e2fl.flower.options import Options
 from e2fl.flower.post import Arrivals, Post
 from e2fl.flower.roster import Roster
-from e2fl.flower.scoresheet import ScoreSheet, agreeing, read
+from e2fl.flower.scoresheet import ScoreSheet, agreeing, offered, read
 from e2fl.models import ModelSpec
 from e2fl.rounds import Replies, Traffic
 from e2fl.scores import Score
@@ -86,14 +86,8 @@ class Flowered:
         """Every client in `inbox` that can be reached tries what it is given."""
         sent, raws, faults = self._exchange(MessageType.EVALUATE, number, inbox, self.options.evaluate_seconds)
         self.traffic.served += sum(sent.values())
-        scores: dict[ClientId, Score] = {}
-        for client, raw in raws.items():
-            try:
-                scores[client] = read(ScoreSheet.from_bytes(raw, self.spec), client, self.roll)
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
-        kept, odd = agreeing(scores)
-        faults |= dict.fromkeys(odd, "malformed: the score shows other views than most")
+        kept, odd = scores_in(raws, inbox, self.spec, self.roll)
+        faults |= odd
         self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
         return kept
 
@@ -105,7 +99,7 @@ class Flowered:
 
     def rewind(self, number: int) -> None:
         """Clients go on as they were after this round; each is told so with its next message."""
-        self.resumed = self.oldest = number
+        self.resumed = number  # not `oldest`: the checkpoint before this one stays usable until the next is saved
 
     def forget(self, before: int) -> None:
         """What clients kept before this round is not needed any more; each is told so with its next message."""
@@ -167,6 +161,22 @@ def opened(
             except WireError as error:
                 faults[client] = f"malformed: {error}"
     return raws, faults
+
+
+def scores_in(
+    raws: Mapping[ClientId, bytes], inbox: Mapping[ClientId, Message], spec: ModelSpec, roll: Roll
+) -> tuple[dict[ClientId, Score], dict[ClientId, str]]:
+    """The scores of clients that were given what is in `inbox`, and what is wrong with the others."""
+    offers = {client: offered(inbox[client]) for client in raws}
+    scores: dict[ClientId, Score] = {}
+    faults: dict[ClientId, str] = {}
+    for client, raw in raws.items():
+        try:
+            scores[client] = read(ScoreSheet.from_bytes(raw, spec), client, roll, offers[client])
+        except WireError as error:
+            faults[client] = f"malformed: {error}"
+    kept, odd = agreeing(scores, offers)
+    return kept, faults | odd
 
 
 def enough(

@@ -21,13 +21,14 @@ except ImportError as error:
 
 VALID = datetime.timedelta(days=365)
 PEM = serialization.Encoding.PEM
+OWN = ("127.0.0.1", "::1", "localhost")  # by which Flower's server reaches itself, whatever others call it
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[Path]:
     """Write ca.crt, server.crt, server.key and, for each node, node-N and node-N.pub.
 
-    hosts: the names and addresses nodes reach the server by. The authority's own key is not kept: for another host or
-    after a year, make new ones.
+    hosts: the names and addresses nodes reach the server by; the certificate is good on the server itself as well. The
+    authority's own key is not kept: for another host or after a year, make new ones.
     """
     if nodes < 1 or not hosts:
         raise ConfigError("keys are for at least one node and one host")
@@ -39,7 +40,7 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[Path]:
     name = _name("e2fl certificate authority")
     root = _certificate(name, name, authority, authority, None)
     server = ec.generate_private_key(ec.SECP384R1())
-    issued = _certificate(_name(hosts[0]), name, server, authority, hosts)
+    issued = _certificate(_name(hosts[0]), name, server, authority, list(dict.fromkeys((*hosts, *OWN))))
     made = [
         _write(folder / "ca.crt", root.public_bytes(PEM), secret=False),
         _write(folder / "server.crt", issued.public_bytes(PEM), secret=False),

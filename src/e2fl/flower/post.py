@@ -1,9 +1,11 @@
 """Sending to nodes and collecting what comes back in time.
 
-Answers are matched by the id of the message they answer, never by who says to have sent them: Flower itself answers for
-a node that is gone. Flower's own waiting looks every three seconds; this looks as often as it is told to.
+An answer belongs to the message it was pulled for: Flower lets nobody answer but the node it was sent to, and answers
+itself for a node that is gone. What an answer says of itself is only its sender's word. Flower's own waiting looks
+every three seconds; this looks as often as it is told to.
 """
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +17,10 @@ from flwr.serverapp import Grid
 
 LOST = (3, 4, 5, 8)  # Flower's codes for a message, an answer, a node or a process that is gone
 EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
+TURN = 0.2  # seconds for one pull before others get their turn beside it
+GRACE = 1.0  # seconds after a deadline, for pulls that have begun
+
+IMPOSTOR = "impostor: an answer that says it answers another message"
 
 NodeId = int
 
@@ -28,11 +34,60 @@ class Arrivals:
     others: list[tuple[NodeId | None, str]] = field(default_factory=list)  # what nobody asked for, or not any more
 
 
+class Puller:
+    """Pulls answers in threads. Flower's pull waits until an answer is uploaded, which its sender may draw out."""
+
+    def __init__(self, grid: Grid):
+        self.grid = grid
+        self.begun: dict[str, _Pull] = {}  # not known yet what comes of it
+
+    def pull(self, name: str, until: float) -> list[Message]:
+        """What has come by now in answer to one message; a pull that takes longer is looked at again next time."""
+        pull = self.begun.get(name)
+        if pull is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            pull = self.begun[name] = _Pull(self.grid, name)
+            pull.start()
+            pull.join(min(TURN, left))
+        if pull.is_alive():
+            return []
+        del self.begun[name]
+        if pull.error is not None:
+            raise pull.error
+        return pull.found
+
+    def rest(self, waiting: Iterable[str], deadline: float, seconds: float) -> bool:
+        """Sleep before the next look for what is waited for; False when it is too late for one."""
+        end = deadline + GRACE if any(name in self.begun for name in waiting) else deadline
+        left = end - time.monotonic()
+        time.sleep(max(0.0, min(seconds, left)))
+        return left > 0
+
+
+class _Pull(threading.Thread):
+    """One pull, of answers to one message; a run that ends does not wait for it."""
+
+    def __init__(self, grid: Grid, name: str):
+        super().__init__(daemon=True)
+        self.grid, self.message = grid, name
+        self.found: list[Message] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.found = list(self.grid.pull_messages([self.message]))
+        except Exception as error:
+            self.error = error
+
+
 class Post:
     """The post office of a server app."""
 
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
+        self.puller = Puller(grid)
         self.poll_seconds = poll_seconds
         self.overdue: dict[str, tuple[NodeId, float]] = {}  # not answered in time: the node, and when Flower drops it
         self.settled: dict[str, NodeId] = {}  # of the sending at hand
@@ -46,13 +101,13 @@ class Post:
         deadline, expiry = time.monotonic() + seconds, time.monotonic() + keep - EXPIRY_MARGIN
         waiting = self._send(kind, letters, keep, about, arrivals)
         self.settled = {}
+        deadline = max(deadline, time.monotonic())
         while waiting:
             for name in [*waiting, *self._still_overdue()]:
-                for reply in self._pull(name, waiting, arrivals):
-                    self.take(reply, waiting, arrivals)
-            if not waiting or time.monotonic() >= deadline:
+                for reply in self._pull(name, deadline + GRACE, waiting, arrivals):
+                    self.take(name, reply, waiting, arrivals)
+            if not waiting or not self.puller.rest(waiting, deadline, self.poll_seconds):
                 break
-            time.sleep(min(self.poll_seconds, max(0.0, deadline - time.monotonic())))
         for name, node in waiting.items():
             arrivals.faults[node] = f"missing: no answer within {seconds:g} seconds"
             self.overdue[name] = (node, expiry)
@@ -74,17 +129,19 @@ class Post:
 
     def _still_overdue(self) -> list[str]:
         now = time.monotonic()
-        self.overdue = {name: kept for name, kept in self.overdue.items() if kept[1] > now}
+        for name in [name for name, (_, expiry) in self.overdue.items() if expiry <= now]:
+            del self.overdue[name]
+            self.puller.begun.pop(name, None)
         return list(self.overdue)
 
-    def _pull(self, name: str, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
+    def _pull(self, name: str, until: float, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
         """Answers to one message. Each is pulled by itself: one that cannot be read takes no other with it."""
         try:
-            return list(self.grid.pull_messages([name]))
+            return self.puller.pull(name, until)
         except httpx.TransportError:
             raise  # the network is gone, and with it everybody: no client is to blame
         except Exception as error:
-            reason = f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
+            reason = unreadable(error)
             if name in waiting:
                 node = self.settled[name] = waiting.pop(name)
                 arrivals.faults[node] = reason
@@ -92,24 +149,33 @@ class Post:
                 arrivals.others.append((self.overdue.pop(name)[0], reason))
             return []
 
-    def take(self, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
-        """Put an answer where it belongs; `waiting` names the messages that have none yet, and their nodes."""
-        name = reply.metadata.reply_to_message_id
+    def take(self, name: str, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
+        """Put the answer to this message where it belongs; `waiting` has those without any yet, and their nodes."""
+        honest = reply.metadata.reply_to_message_id == name
         if name in waiting:
             node = self.settled[name] = waiting.pop(name)
-            if reply.has_error():
+            if not honest:
+                arrivals.faults[node] = IMPOSTOR
+            elif reply.has_error():
                 kind = "lost" if reply.error.code in LOST else "failed"
                 arrivals.faults[node] = f"{kind}: {reply.error.reason or f'code {reply.error.code}'}"
             else:
                 arrivals.answers[node] = reply.content
         elif name in self.settled:
-            arrivals.others.append((self.settled[name], "repeated: a second answer to one message; the first counts"))
+            repeated = "repeated: a second answer to one message; the first counts"
+            arrivals.others.append((self.settled[name], repeated if honest else IMPOSTOR))
         elif name in self.overdue:
             node, _ = self.overdue.pop(name)
+            self.settled[name] = node
             if not reply.has_error():  # an error would only say once more what is known
-                arrivals.others.append((node, "late: an answer came after its round was over"))
+                late = "late: an answer came after its round was over"
+                arrivals.others.append((node, late if honest else IMPOSTOR))
         else:
             arrivals.others.append((None, "unasked: an answer to no message of this run"))
+
+
+def unreadable(error: Exception) -> str:
+    return f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
 
 
 class Prompt(Grid):
@@ -118,26 +184,32 @@ class Prompt(Grid):
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
         self.poll_seconds = poll_seconds
+        self.refused: dict[str, str] = {}  # of the last sending: messages whose answer is not handed on, and why
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send, then wait until everybody has answered or time is up."""
-        waiting = {name for name in self.grid.push_messages(messages) if name}
-        deadline = None if timeout is None else time.monotonic() + timeout
-        replies: list[Message] = []
+        """Send, then wait until everybody has answered or time is up. Whatever comes back answers what it says."""
+        self.refused = {}
+        waiting = dict.fromkeys(name for name in self.grid.push_messages(messages) if name)
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        puller, replies = Puller(self.grid), list[Message]()
         while waiting:
             for name in list(waiting):
                 try:
-                    found = list(self.grid.pull_messages([name]))
+                    found = puller.pull(name, deadline + GRACE)
                 except httpx.TransportError:
                     raise
-                except Exception:  # an answer that cannot be read is as good as none, and must not take others along
-                    waiting.discard(name)
+                except Exception as error:
+                    self.refused[name] = unreadable(error)
+                    waiting.pop(name)
                     continue
-                replies += found
-                waiting -= {reply.metadata.reply_to_message_id for reply in found}
-            if not waiting or (deadline is not None and time.monotonic() >= deadline):
+                if any(reply.metadata.reply_to_message_id != name for reply in found):
+                    self.refused[name] = IMPOSTOR
+                else:
+                    replies += found
+                if found:
+                    waiting.pop(name)
+            if not waiting or not puller.rest(waiting, deadline, self.poll_seconds):
                 break
-            time.sleep(self.poll_seconds)
         return replies
 
     @property

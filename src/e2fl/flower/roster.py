@@ -16,7 +16,7 @@ from e2fl.flower.post import NodeId, Post
 
 
 class Roster:
-    """Asks nodes who they are, once each, and keeps track of who can be reached."""
+    """Asks nodes who they are, and keeps track of who can be reached."""
 
     def __init__(self, post: Post, options: Options, *, known: Roll, fingerprint: str = ""):
         """known: the clients and groups there may be; any other node is refused."""
@@ -27,6 +27,7 @@ class Roster:
         self.claims: dict[NodeId, Claim | None] = {}  # None: it did not say anything that makes sense
         self.nodes: dict[ClientId, NodeId] = {}
         self.notices: list[str] = []
+        self.silent: set[NodeId] = set()  # nodes that did not answer in time, once
         self.disputed: set[NodeId] = set()
 
     def gather(self, expected: int) -> Roll:
@@ -46,6 +47,9 @@ class Roster:
             if len(self.nodes) >= expected or time.monotonic() >= deadline:
                 break
             time.sleep(self.options.poll_seconds)
+        if len(self.nodes) < expected and self.silent - self.claims.keys():
+            # Whoever came just before time was up had less of it than others to answer.
+            self._look(max(1.0, min(self.options.round_seconds, self.options.wait_seconds)))
         if len(self.nodes) < self.options.least_clients:
             said = f"; {self.notices[-1]}" if self.notices else ""
             raise RunError(
@@ -58,6 +62,7 @@ class Roster:
         listed = set(self.post.grid.get_node_ids())
         self.claims = {node: claim for node, claim in self.claims.items() if node in listed}
         self.disputed &= listed
+        self.silent &= listed
         question = RecordDict({FACTS: ConfigRecord({"fingerprint": self.fingerprint})})
         new = sorted(listed - self.claims.keys())
         pinned = self.options.pinned
@@ -73,9 +78,11 @@ class Roster:
             else:
                 self.claims[node] = claim
         for node, fault in found.faults.items():
-            # A node that is lost may come back, and is asked again. One that fails would fail for ever, and one that
-            # is silent would hold up every round.
-            if not fault.startswith("lost"):
+            # A node that is lost may come back, and is asked again. One that is silent is asked again once: it would
+            # hold up every round. One that fails would fail for ever.
+            if fault.startswith("missing") and node not in self.silent:
+                self.silent.add(node)
+            elif not fault.startswith("lost"):
                 self._refuse(node, fault)
         self._settle()
 

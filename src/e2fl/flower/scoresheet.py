@@ -1,9 +1,9 @@
 """Scores as bytes. They come from clients, so everything in them is checked before it is believed."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
+from typing import TypeVar
 
 from e2fl.data.federated import ClientId, GroupId, Roll
 from e2fl.errors import WireError
@@ -13,6 +13,9 @@ from e2fl.wire import Message
 COUNTS = 5  # whole numbers in a tally; its sixth is the summed loss
 MOST_VIEWS = 16
 LONGEST_NAME = 64
+MOST_PASSES = 1e9  # means of these must not overflow
+
+Shape = TypeVar("Shape")
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,25 @@ def fill(score: Score) -> ScoreSheet:
     )
 
 
-def read(sheet: ScoreSheet, client: ClientId, roll: Roll) -> Score:
-    """The score on a sheet that this client may send, or `WireError`."""
+def offered(message: Message) -> tuple[GroupId, ...]:
+    """The groups a client may be served as by what it is given: those named there, or one for each of many models."""
+    named = getattr(message, "groups", None)
+    if isinstance(named, tuple):
+        return named
+    return tuple(range(max((len(value) for value in vars(message).values() if isinstance(value, tuple)), default=0)))
+
+
+def read(sheet: ScoreSheet, client: ClientId, roll: Roll, offer: tuple[GroupId, ...] = ()) -> Score:
+    """The score on a sheet that this client may send, or `WireError`. offer: the groups it could choose from."""
     names, groups = _names(sheet.names), sheet.groups
     _check_groups(groups, client, roll)
     cells = len(names) * len(groups)
     if len(sheet.losses) != cells or len(sheet.counts) != COUNTS * cells:
         raise WireError(f"a score has {len(sheet.losses)} losses and {len(sheet.counts)} counts for {cells} tallies")
-    if not (math.isfinite(sheet.passes) and sheet.passes >= 0):
+    if not 0 <= sheet.passes <= MOST_PASSES:
         raise WireError(f"a score claims {sheet.passes} passes over its data")
-    if sheet.group < NO_GROUP:
+    # Where there is no choice of models, an algorithm may still have groups of its own; hardly more than clients.
+    if sheet.group != NO_GROUP and sheet.group not in (offer or range(max(roll.groups, len(roll)))):
         raise WireError(f"a score claims to be served as group {sheet.group}")
     tallies = [_tally(sheet.counts[COUNTS * cell : COUNTS * (cell + 1)], sheet.losses[cell]) for cell in range(cells)]
     views = {
@@ -61,14 +73,34 @@ def read(sheet: ScoreSheet, client: ClientId, roll: Roll) -> Score:
     return Score(views, None if sheet.group == NO_GROUP else sheet.group, sheet.passes)
 
 
-def agreeing(scores: Mapping[ClientId, Score]) -> tuple[dict[ClientId, Score], list[ClientId]]:
-    """The scores that show what most clients show, and who shows something else: these cannot be compared."""
-    shapes = Counter(tuple(score.views) for score in scores.values())
-    if not shapes:
-        return {}, []
-    usual = max(shapes, key=lambda shape: shapes[shape])  # the first of equals
-    kept = {client: score for client, score in scores.items() if tuple(score.views) == usual}
-    return kept, [client for client in scores if client not in kept]
+def agreeing(
+    scores: Mapping[ClientId, Score], offers: Mapping[ClientId, tuple[GroupId, ...]]
+) -> tuple[dict[ClientId, Score], dict[ClientId, str]]:
+    """The scores that can be compared, and what is wrong with the others.
+
+    They show the same views as most; and of the clients that had a choice of so many groups, all are served as one, or
+    none is.
+    """
+    faults: dict[ClientId, str] = {}
+    usual = _usual(tuple(score.views) for score in scores.values())
+    for client, score in scores.items():
+        if tuple(score.views) != usual:
+            faults[client] = "malformed: the score shows other views than most"
+    kinds: dict[int, list[ClientId]] = {}
+    for client in scores.keys() - faults.keys():
+        kinds.setdefault(len(offers[client]), []).append(client)
+    for alike in kinds.values():
+        grouped = {client: scores[client].group is not None for client in sorted(alike)}
+        usually = _usual(grouped.values())
+        for client in [client for client, has in grouped.items() if has != usually]:
+            faults[client] = f"malformed: served as {'no' if usually else 'a'} group, unlike most"
+    return {client: score for client, score in scores.items() if client not in faults}, dict(sorted(faults.items()))
+
+
+def _usual(values: Iterable[Shape]) -> Shape | None:
+    """What there is most of; the first of equals."""
+    counted = Counter(values)
+    return max(counted, key=lambda value: counted[value]) if counted else None
 
 
 def _names(raw: Iterable[int]) -> list[str]:

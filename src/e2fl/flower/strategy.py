@@ -23,11 +23,10 @@ from e2fl.errors import RunError, WireError
 from e2fl.experiment import Experiment
 from e2fl.flower.envelope import Errand, outward
 from e2fl.flower.fairness import summarised
-from e2fl.flower.federation import encode_once, enough, opened
+from e2fl.flower.federation import encode_once, enough, opened, scores_in
 from e2fl.flower.options import Options
 from e2fl.flower.post import Arrivals, NodeId, Post, Prompt
 from e2fl.flower.roster import Roster
-from e2fl.flower.scoresheet import ScoreSheet, agreeing, read
 from e2fl.randomness import stream
 from e2fl.rounds import Replies, admit
 from e2fl.scores import Score, total
@@ -37,7 +36,7 @@ class AlgorithmStrategy(Strategy):
     """The server half of the experiment's algorithm. Its state stays here; Flower is handed the models to look at.
 
     A round of Flower's is a round of the algorithm. Where that begins with a round of preparation, Flower's first round
-    is that one. `state`, `scores` and `faults` are of the last round, and free to be read.
+    is that one. `state`, `scores`, `faults` and `notices` are of the last round, and free to be read.
     """
 
     def __init__(self, experiment: Experiment, options: Options | None = None):
@@ -47,12 +46,16 @@ class AlgorithmStrategy(Strategy):
         self.algorithm = experiment.build_algorithm()
         self.model = experiment.build_model(self.data)
         self.name, self.life = uuid.uuid4().hex, uuid.uuid4().hex
+        self.prompt: Prompt | None = None
         self.roster: Roster | None = None
         self.roll = Roll({})
+        self.last: int | None = None  # the round that ends the run, where somebody said so
         self.state: Any = None
         self.scores: Mapping[ClientId, Score] = {}
         self.faults: Mapping[ClientId, str] = {}
+        self.notices: list[str] = []  # what went wrong beside answers: strange nodes, and what nobody asked for
         self.ever_answered = False
+        self.given: Mapping[ClientId, wire.Message] = {}
         self.sent: list[tuple[ClientId, NodeId, Message]] = []
         self.absent: list[ClientId] = []
 
@@ -67,10 +70,14 @@ class AlgorithmStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run; rounds and deadlines are those of the experiment and the options unless said otherwise."""
+        self.prompt = Prompt(grid, self.options.poll_seconds)
+        self._present(self.prompt)  # how many rounds an algorithm has use for depends on who is there
+        before = self.algorithm.first_round - 1
+        self.last = None if num_rounds is None else before + num_rounds
         result = super().start(
-            Prompt(grid, self.options.poll_seconds),
+            self.prompt,
             ArrayRecord() if initial_arrays is None else initial_arrays,
-            self.experiment.rounds + 1 - self.algorithm.first_round if num_rounds is None else num_rounds,
+            self._last() - before,
             self.options.round_seconds if timeout is None else timeout,
             train_config,
             evaluate_config,
@@ -87,7 +94,9 @@ class AlgorithmStrategy(Strategy):
         """What the clients drawn for this round train from."""
         roster = self._present(grid)
         number = self._number(server_round)
-        asked = self.algorithm.select(self.state, self.roll, number, stream(self.experiment.seed, "select", number))
+        asked = self.algorithm.finale(self.state, self.roll) if number == self._last() else None
+        if asked is None:
+            asked = self.algorithm.select(self.state, self.roll, number, stream(self.experiment.seed, "select", number))
         return self._letters(MessageType.TRAIN, number, self.algorithm.broadcast(self.state, asked), roster)
 
     def aggregate_train(
@@ -107,41 +116,34 @@ class AlgorithmStrategy(Strategy):
         admitted, self.faults = admit(self.algorithm, self.state, Replies(counted, few | faults))
         self.state = self.algorithm.aggregate(self.state, admitted)
         self.ever_answered = self.ever_answered or bool(admitted)
-        facts = MetricRecord(
-            {"asked": len(self.sent) + len(self.absent), "answered": len(admitted), **_kinds(self.faults)}
-        )
+        counts = {"asked": len(self.sent) + len(self.absent), "answered": len(admitted)}
+        facts = MetricRecord({**counts, **_kinds((*self.faults.values(), *self.notices))})
         return (self.models() if admitted else None), facts
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """What every client is given to use, in the rounds that are evaluated."""
-        number, last = self._number(server_round), self.algorithm.rounds(self.experiment.rounds, self.roll)
+        number = self._number(server_round)
         due = self.algorithm.improves and number > 0 and number % self.experiment.evaluate_every == 0
-        if not due and number != last:
+        if not due and number != self._last():
             self.sent = []
             return []
-        return self._letters(
-            MessageType.EVALUATE, number, self.algorithm.serve(self.state, self.roll.ids), self._present(grid)
-        )
+        roster = self._present(grid)
+        self.given = self.algorithm.serve(self.state, self.roll.ids)
+        return self._letters(MessageType.EVALUATE, number, self.given, roster)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """How evenly clients are served, under the names that `fairness` explains."""
         if not self.sent:
             return None
         raws, faults = self._open(replies, self._number(server_round))
-        scores: dict[ClientId, Score] = {}
-        for client, raw in raws.items():
-            try:
-                scores[client] = read(ScoreSheet.from_bytes(raw, self.model.spec), client, self.roll)
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
-        self.scores, odd = agreeing(scores)
-        self.faults = faults | dict.fromkeys(odd, "malformed: the score shows other views than most")
+        self.scores, odd = scores_in(raws, self.given, self.model.spec, self.roll)
+        self.faults = faults | odd
         own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
         accuracies = [total(parts.values()).accuracy for parts in own.values()]
         found = summarised(accuracies, [self.roll.declared[client] for client in own], unmeasured=len(self.faults))
-        return MetricRecord({**found, **_kinds(self.faults)})
+        return MetricRecord({**found, **_kinds((*self.faults.values(), *self.notices))})
 
     def summary(self) -> None:
         """Say what will run."""
@@ -160,6 +162,9 @@ class AlgorithmStrategy(Strategy):
 
     def _number(self, server_round: int) -> int:
         return server_round + self.algorithm.first_round - 1
+
+    def _last(self) -> int:
+        return self.algorithm.rounds(self.experiment.rounds, self.roll) if self.last is None else self.last
 
     def _present(self, grid: Grid) -> Roster:
         """Who is there; the first time, the roll is called and the state made."""
@@ -194,13 +199,19 @@ class AlgorithmStrategy(Strategy):
         # Flower gives a message its id when it is sent, which was after it was handed over.
         waiting = {message.metadata.message_id: node for _, node, message in self.sent}
         arrivals, self.roster.post.settled = Arrivals(), {}
+        for name, reason in (self.prompt.refused if self.prompt is not None else {}).items():
+            if name in waiting:
+                node = self.roster.post.settled[name] = waiting.pop(name)
+                arrivals.faults[node] = reason
         for reply in replies:
-            self.roster.post.take(reply, waiting, arrivals)
+            self.roster.post.take(reply.metadata.reply_to_message_id, reply, waiting, arrivals)
         arrivals.faults |= dict.fromkeys(waiting.values(), "missing: no answer in time")
         raws, faults = opened(arrivals, {client: node for client, node, _ in self.sent}, number)
+        self.notices = self.roster.notices + [notice for _, notice in arrivals.others]
+        self.roster.notices = []
         return raws, faults | dict.fromkeys(self.absent, "missing: no node is there for this client")
 
 
-def _kinds(faults: Mapping[ClientId, str]) -> dict[str, int]:
-    kinds = Counter(fault.split(":", 1)[0] for fault in faults.values())
+def _kinds(faults: Iterable[str]) -> dict[str, int]:
+    kinds = Counter(fault.split(":", 1)[0] for fault in faults)
     return {f"faults-{kind}": count for kind, count in sorted(kinds.items())}

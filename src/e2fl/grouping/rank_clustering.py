@@ -34,6 +34,7 @@ from e2fl.ranking import Ranking
 STARTS = ("tree", "random", "spread")
 ALL = "all"
 TREE = 2000  # clients that a tree is made of, at most; the others join the group they are nearest to
+EDGES = 20_000  # of each layer that a tree looks at, at most: it looks at all pairs of clients
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,11 @@ def spread(table: Table, count: int, first: int) -> list[int]:
 
 
 def from_tree(table: Table, count: int, seed: int) -> Centroids:
-    """The votes of the groups that a tree divides the clients into."""
+    """The votes of the groups that a tree divides the clients into; of many clients and edges it looks at some."""
     places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
     assigned = np.full(len(table), -1)
-    assigned[places] = divide(table.pairwise(places.tolist())[places], count)
+    few = table.thinned(places.tolist(), EDGES, seed)
+    assigned[places] = divide(few.pairwise(range(len(few))), count)
     return table.vote(assigned, table.take(range(count)))
 
 

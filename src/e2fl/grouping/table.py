@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from e2fl import compiled
 from e2fl.data.federated import ClientId
-from e2fl.models import ModelSpec
+from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking, Ranks
 
@@ -97,6 +97,23 @@ class Rows:
         return np.frombuffer(raw, dtype=np.int32)
 
 
+class _Taken(Mapping[ClientId, Ranking]):
+    """Some rows of a table, numbered anew, read when they are asked for."""
+
+    def __init__(self, table: "Table", places: Sequence[int]):
+        self.table, self.places = table, places
+
+    def __getitem__(self, number: ClientId) -> Ranking:
+        place = self.places[number]
+        return {layer: rows.read(place, place + 1)[0] for layer, rows in self.table.rows.items()}
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(range(len(self.places)))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 class Table:
     """Rankings of many clients, as far as clustering looks at them."""
 
@@ -165,6 +182,13 @@ class Table:
         at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
         parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
         return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
+
+    def thinned(self, places: Sequence[int], edges: int, seed: int) -> "Table":
+        """A table of these clients only, and of at most so many edges of each layer."""
+        whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
+        looks = views(whole, edges, seed, normalise=False)
+        scaled = [replace(look, scale=look.scale * view.scale) for look, view in zip(looks, self.views, strict=True)]
+        return Table(_Taken(self, places), scaled)
 
     def _sampling_error(self, probes: Sequence[Ranking]) -> float:
         """By what fraction distances on the sample of edges are off, root mean square over pairs of clients."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, log_softmax
 
 from e2fl.data.federated import Examples
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, DataError
 from e2fl.learning.general import Batch, General
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import stream
@@ -84,6 +84,8 @@ class Learner:
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
         )
+        if not all(np.isfinite(score).all() for score in scores.values()):
+            raise DataError("training ended in scores that are no finite numbers; look at this client's data")
         return {name: rank_of(score) for name, score in scores.items()}
 
     def fit(

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from e2fl import checkpoint
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.checkpoint import Checkpoint
 from e2fl.data.federated import FederatedData
+from e2fl.errors import WireError
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast import engine_for
 from e2fl.memory import Memories
@@ -26,6 +28,8 @@ from e2fl.rounds import Round, run
 from e2fl.simulator import Simulated
 from e2fl.testing.toy import Toy
 from e2fl.wire import Message
+
+ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2**31 - 1, -(2**31), -1, 0)}
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,29 @@ def aggregate_bears_that_nobody_answers(problem: Problem) -> None:
         assert set(algorithm.broadcast(state, roll.ids)) == set(roll.ids), "nobody answered, and nothing is sent"
 
 
+def absurd_numbers_are_borne(problem: Problem) -> None:
+    """Whatever number one client sends, its reply is refused, or there is still something fit to send to all."""
+    algorithm, roll, spec = problem.algorithm, problem.data.roll, problem.model().spec
+    for moment in moments(problem):
+        client = min(moment.replies)
+        honest: Any = moment.replies[client]
+        values = {part.name: getattr(honest, part.name) for part in dataclasses.fields(honest)}
+        for name, value in values.items():
+            for number in ABSURD.get(type(value), ()):
+                forged = dataclasses.replace(honest, **{name: number})
+                try:
+                    algorithm.check(moment.state, client, forged)
+                except WireError:
+                    continue
+                state = algorithm.aggregate(moment.state, {**moment.replies, client: forged})
+                sent = (*algorithm.broadcast(state, roll.ids).values(), *algorithm.serve(state, roll.ids).values())
+                for message in {id(message): message for message in sent}.values():
+                    try:
+                        type(message).from_bytes(message.to_bytes(spec), spec)
+                    except WireError as error:
+                        raise AssertionError(f"after a reply with {name} = {number}: {error}") from error
+
+
 def a_toy_task_is_learnt(problem: Problem) -> None:
     """After some rounds clients are right far more often than by chance."""
     *_, last = problem.run(problem.federation(), problem.rounds)
@@ -206,6 +233,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
         the_order_of_replies_does_not_matter,
         aggregate_changes_none_of_its_arguments,
         aggregate_bears_that_nobody_answers,
+        absurd_numbers_are_borne,
         a_toy_task_is_learnt,
         resumed_equals_uninterrupted,
         states_survive_a_checkpoint,
