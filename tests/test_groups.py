@@ -86,6 +86,6 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
     assert "stability" in shown.out
     assert "2 *" in shown.out
     assert "Use 2 groups" in shown.out
-    assert "in the declared group" in shown.out
+    assert "as declared" in shown.out
     assert main(["groups", str(config), "--to", "99"]) == 2
     assert "fewer groups" in capsys.readouterr().err

@@ -87,7 +87,7 @@ class Survey:
         head = ["", "stability", "", "silhouette", "", "", ""]
         names = ["groups", "found", "by chance", "found", "by chance", "smallest group", "cost"]
         if self.rows[0].agreement:
-            head += ["in the declared group, %", "", "mean of starts, %", ""]
+            head += ["as declared, %", "", "mean start, %", ""]
             names += ["matched", "purity", "matched", "purity"]
         return aligned([names, *(self._cells(row) for row in self.rows)], head)
 
