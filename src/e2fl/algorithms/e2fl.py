@@ -200,13 +200,14 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         if late:
             return self._admit(state, late, replies)
         said = self._said(state, replies)
-        elected = elect(state.assigned | said, replies)
+        assigned = state.assigned | said if said else state.assigned  # not copied in vain: it may name very many
+        elected = elect(assigned, replies)
         groups = state.groups | elected
         # One vote a group, however many clients it has: this is what makes a small group count.
         initial = dict.fromkeys(range(state.count), state.origin) if self.absent == "init_vote" else {}
         voting = elected if self.absent == "present_only" else initial | groups
         overall = vote_layers(voting[group] for group in sorted(voting))
-        return replace(state, overall=overall, groups=groups, assigned=state.assigned | said)
+        return replace(state, overall=overall, groups=groups, assigned=assigned)
 
     def _admit(self, state: Rankings, late: Sequence[ClientId], replies: Mapping[ClientId, Ballots]) -> Rankings:
         """Find the groups of clients that were not clustered; they vote from the next time on."""
