@@ -45,7 +45,11 @@ class Counter(threading.Thread):
             for key, _ in events.select():
                 if key.data is None:
                     near, _ = self.door.accept()
-                    far = socket.create_connection(("127.0.0.1", self.target))
+                    try:
+                        far = socket.create_connection(("127.0.0.1", self.target))
+                    except OSError:  # the server is gone; nodes go on knocking until they are ended
+                        near.close()
+                        continue
                     events.register(near, selectors.EVENT_READ, (far, True))
                     events.register(far, selectors.EVENT_READ, (near, False))
                     continue
