@@ -228,10 +228,11 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         folder = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(f"another process is at work in {self.path}; wait for it, or stop it first") from error
             yield
-        except BlockingIOError as error:
-            raise RunError(f"another process is at work in {self.path}; wait for it, or stop it first") from error
         finally:
             os.close(folder)
 
