@@ -1,7 +1,6 @@
-"""Flower with bad answers, strange nodes and too few of either; all in one process."""
+"""Flower with bad answers, or too few of them; all in one process."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,10 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from e2fl.data import Client
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import RunError
 from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
 from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
-from e2fl.flower.options import Options, from_run_config
 from e2fl.flower.scoresheet import ScoreSheet, fill
 from e2fl.flower.server import run_on
 from e2fl.flower.strategy import AlgorithmStrategy
@@ -195,6 +192,7 @@ class Unfinished(LocalGrid):
         super().__init__(client_app(path), range(8), node_config={"memory": str(folder)})
         self.stuck = ""
         self.go_on = threading.Event()
+        self.held_up = False
 
     def pull_messages(self, message_ids: Any) -> list[Message]:
         (name,) = message_ids
@@ -203,7 +201,7 @@ class Unfinished(LocalGrid):
         if sent.metadata.message_type == "train" and node.node_config["partition-id"] == 3:
             self.stuck = self.stuck or name
         if name == self.stuck:
-            self.go_on.wait(30)
+            self.held_up = not self.go_on.wait(30)
         return super().pull_messages([name])
 
 
@@ -215,9 +213,8 @@ def test_an_upload_without_end_holds_up_nobody(toy: Experiment, tmp_path: Path) 
             if number == 2:
                 grid.go_on.set()
 
-    start = time.monotonic()
     run = run_on(grid, everybody(toy), QUICK, watcher=Release())
-    assert time.monotonic() - start < 15
+    assert not grid.held_up
     # Only what was being uploaded is missing; once it is there, it is late, and changes nothing.
     assert [line["faults"] for line in run.history] == [{"missing": 1}, {}, {"late": 1}]
     assert [line["answered"] for line in run.history] == [7, 8, 8]
@@ -226,50 +223,12 @@ def test_an_upload_without_end_holds_up_nobody(toy: Experiment, tmp_path: Path) 
 
 
 def test_an_upload_without_end_does_not_hold_up_the_strategy(toy: Experiment, tmp_path: Path) -> None:
-    start = time.monotonic()
-    result = AlgorithmStrategy(everybody(toy), QUICK).start(Unfinished(everybody(toy), tmp_path), timeout=0.05)
-    assert time.monotonic() - start < 15
+    grid = Unfinished(everybody(toy), tmp_path)
+    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
+    grid.go_on.set()
+    assert not grid.held_up
     assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-missing": 1}
     assert dict(result.train_metrics_clientapp[2]) == {"asked": 8, "answered": 8}
-
-
-def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), [0, 1, 2, 3, 3], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, everybody(toy), QUICK)
-    assert run.history[0]["faults"] == {"impostor": 1}
-    assert run.history[0]["asked"] == 4
-
-
-def test_a_node_pinned_to_one_client_cannot_be_another(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(4), node_config={"memory": str(tmp_path)})
-    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
-    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
-    run = run_on(grid, everybody(toy), replace(QUICK, pins=pins))
-    assert run.history[0]["faults"] == {"impostor": 1}
-    assert [row["client"] for row in run.clients] == ["0", "1", "2"]
-    with pytest.raises(ConfigError, match="pins are NODE=CLIENT"):
-        Options(pins="7")
-
-
-def test_nodes_that_are_no_client_of_the_data_are_refused(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    data = toy.build_data()
-
-    def load_client(context: Any) -> Client:
-        partition = int(context.node_config["partition-id"])
-        known = data.client(partition % 8)
-        group = 7 if partition == 1 else 1 if partition == 2 else known.group  # 7: none such; client 2 is in group 0
-        return replace(known, id=partition, group=group)
-
-    grid = LocalGrid(client_app(path, load_client), [0, 1, 2, 3, 88], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, everybody(toy), QUICK)
-    assert run.history[0]["faults"] == {"malformed": 3}
-    assert [row["client"] for row in run.clients] == ["0", "3"]
 
 
 def test_fewer_answers_than_a_round_needs_change_nothing(toy: Experiment, tmp_path: Path) -> None:
@@ -295,14 +254,6 @@ def test_nobody_in_a_group_does_not_end_a_run(toy: Experiment, tmp_path: Path) -
     assert sorted(run.state.groups) == [0]
 
 
-def test_too_few_nodes_are_said_at_once(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(toy.to_toml())
-    grid = LocalGrid(client_app(path), [0, 1], node_config={"memory": str(tmp_path)})
-    with pytest.raises(RunError, match=r"2 clients were there after 0\.2 seconds, and least-clients is 3"):
-        run_on(grid, toy, replace(QUICK, wait_seconds=0.2, least_clients=3))
-
-
 def test_a_run_in_which_nobody_ever_answers_fails(toy: Experiment, tmp_path: Path) -> None:
     def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
         return [Message(Error(2, "boom"), reply_to=message)] if message.metadata.message_type == "train" else [honest]
@@ -317,77 +268,6 @@ def test_a_run_in_which_nobody_can_say_how_it_fares_fails(toy: Experiment, tmp_p
 
     with pytest.raises(RunError, match="no client could say how it fares"):
         on_flower(toy, tmp_path, QUICK, trouble=trouble)
-
-
-def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
-
-    class Restart(Watcher):
-        def advance(self, number: int, measured: Any) -> None:
-            if number == 1:
-                grid.contexts[9999] = grid.contexts.pop(1000)
-
-    run = run_on(grid, everybody(toy), QUICK, watcher=Restart())
-    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
-    assert [line["faults"] for line in run.history] == [{}, {}, {}]
-
-
-def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_path: Path) -> None:
-    """It is there before time is up, and takes longer to answer than is left."""
-    start = time.monotonic()
-    ready: dict[str, float] = {}
-
-    class Late(LocalGrid):
-        def is_last(self, node: int) -> bool:
-            return bool(self.contexts[node].node_config["partition-id"] == 7)
-
-        def get_node_ids(self) -> list[int]:
-            return [node for node in self.contexts if not self.is_last(node) or time.monotonic() - start > 1.6]
-
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            (name,) = message_ids
-            (sent,) = [message for message in self.sent if message.metadata.message_id == name]
-            slow = self.is_last(sent.metadata.dst_node_id) and sent.metadata.message_type.startswith("query")
-            due = ready.setdefault(name, time.monotonic() + (1.3 if slow else 0.0))
-            return super().pull_messages([name]) if time.monotonic() >= due else []
-
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
-    options = Options(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
-    run = run_on(grid, everybody(toy), options)
-    assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [(8, 8, {})] * 3
-    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
-
-
-@pytest.mark.parametrize(
-    ("silences", "faults"), [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])]
-)
-def test_a_node_that_is_silent_when_it_comes_back_is_asked_once_more(
-    silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
-) -> None:
-    questions: list[Message] = []
-
-    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
-        if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith("query"):
-            questions.append(message)
-            return [] if len(questions) <= silences else [honest]
-        return [honest]
-
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
-
-    class Restart(Watcher):
-        def advance(self, number: int, measured: Any) -> None:
-            if number == 1:
-                grid.contexts[9999] = grid.contexts.pop(1000)
-
-    # It misses training, and if it is silent again, the evaluation too; then it is refused, and not asked any more.
-    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK, watcher=Restart()).history] == faults
-    assert len(questions) == 2
 
 
 def test_a_client_that_shows_other_views_than_most_does_not_spoil_the_evaluation(
@@ -435,38 +315,3 @@ def test_a_client_that_lies_about_its_group_or_its_work_is_left_out_of_the_evalu
     run = on_flower(experiment, tmp_path, options, trouble=misbehaving("evaluate", act))
     assert run.history[-1]["faults"] == {"malformed": 1}
     assert [row["client"] for row in run.clients] == ["0", "1", "2", "4", "5", "6", "7"]
-
-
-def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    trouble = misbehaving("train", FAULTS["a flipped bit"][1])
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
-    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
-    assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-malformed": 1}
-
-
-def test_the_strategy_counts_what_nobody_asked_for(toy: Experiment, tmp_path: Path) -> None:
-    def twice(message: Message, honest: Message) -> list[Message]:
-        return [honest, Message(RecordDict(dict(honest.content)), reply_to=message)]
-
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    trouble = misbehaving("train", twice)
-    nodes = [0, 1, 2, 3, 4, 5, 6, 7, 7]
-    grid = LocalGrid(client_app(path), nodes, node_config={"memory": str(tmp_path)}, trouble=trouble)
-    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid)
-    counts = {"asked": 8, "answered": 8, "faults-repeated": 1}
-    assert dict(result.train_metrics_clientapp[1]) == counts | {"faults-impostor": 1}  # the second node for client 7
-    assert dict(result.train_metrics_clientapp[2]) == counts
-
-
-def test_the_strategy_refuses_a_node_that_is_pinned_to_another_client(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
-    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
-    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
-    options = from_run_config({"pins": pins, "wait-seconds": 0.2, "poll-seconds": 0.01})
-    result = AlgorithmStrategy(everybody(toy), options).start(grid)
-    assert dict(result.train_metrics_clientapp[1]) == {"asked": 7, "answered": 7, "faults-impostor": 1}

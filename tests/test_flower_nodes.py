@@ -1,0 +1,140 @@
+"""Nodes of a Flower federation that are strange, late, back again, or too few; all in one process."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+
+from flwr.app import Message
+
+from e2fl.data import Client
+from e2fl.errors import ConfigError, RunError
+from e2fl.experiment import Experiment
+from e2fl.flower.client import client_app
+from e2fl.flower.options import Options
+from e2fl.flower.server import run_on
+from e2fl.runner import Watcher, run_experiment
+from tests.flower_grid import QUICK, LocalGrid, everybody
+from tests.test_runtimes_agree import plain
+
+
+def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), [0, 1, 2, 3, 3], node_config={"memory": str(tmp_path)})
+    run = run_on(grid, everybody(toy), QUICK)
+    assert run.history[0]["faults"] == {"impostor": 1}
+    assert run.history[0]["asked"] == 4
+
+
+def test_a_node_pinned_to_one_client_cannot_be_another(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(4), node_config={"memory": str(tmp_path)})
+    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
+    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
+    run = run_on(grid, everybody(toy), replace(QUICK, pins=pins))
+    assert run.history[0]["faults"] == {"impostor": 1}
+    assert [row["client"] for row in run.clients] == ["0", "1", "2"]
+    with pytest.raises(ConfigError, match="pins are NODE=CLIENT"):
+        Options(pins="7")
+
+
+def test_nodes_that_are_no_client_of_the_data_are_refused(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    data = toy.build_data()
+
+    def load_client(context: Any) -> Client:
+        partition = int(context.node_config["partition-id"])
+        known = data.client(partition % 8)
+        group = 7 if partition == 1 else 1 if partition == 2 else known.group  # 7: none such; client 2 is in group 0
+        return replace(known, id=partition, group=group)
+
+    grid = LocalGrid(client_app(path, load_client), [0, 1, 2, 3, 88], node_config={"memory": str(tmp_path)})
+    run = run_on(grid, everybody(toy), QUICK)
+    assert run.history[0]["faults"] == {"malformed": 3}
+    assert [row["client"] for row in run.clients] == ["0", "3"]
+
+
+def test_too_few_nodes_are_said_at_once(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(toy.to_toml())
+    grid = LocalGrid(client_app(path), [0, 1], node_config={"memory": str(tmp_path)})
+    with pytest.raises(RunError, match=r"2 clients were there after 0\.2 seconds, and least-clients is 3"):
+        run_on(grid, toy, replace(QUICK, wait_seconds=0.2, least_clients=3))
+
+
+def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+
+    class Restart(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 1:
+                grid.contexts[9999] = grid.contexts.pop(1000)
+
+    run = run_on(grid, everybody(toy), QUICK, watcher=Restart())
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+    assert [line["faults"] for line in run.history] == [{}, {}, {}]
+
+
+def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_path: Path) -> None:
+    """It is there before time is up, and takes longer to answer than is left."""
+    start = time.monotonic()
+    ready: dict[str, float] = {}
+
+    class Late(LocalGrid):
+        def is_last(self, node: int) -> bool:
+            return bool(self.contexts[node].node_config["partition-id"] == 7)
+
+        def get_node_ids(self) -> list[int]:
+            return [node for node in self.contexts if not self.is_last(node) or time.monotonic() - start > 1.6]
+
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            (name,) = message_ids
+            (sent,) = [message for message in self.sent if message.metadata.message_id == name]
+            slow = self.is_last(sent.metadata.dst_node_id) and sent.metadata.message_type.startswith("query")
+            due = ready.setdefault(name, time.monotonic() + (1.3 if slow else 0.0))
+            return super().pull_messages([name]) if time.monotonic() >= due else []
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    options = Options(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
+    run = run_on(grid, everybody(toy), options)
+    assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [(8, 8, {})] * 3
+    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+
+
+@pytest.mark.parametrize(
+    ("silences", "faults"), [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])]
+)
+def test_a_node_that_is_silent_when_it_comes_back_is_asked_once_more(
+    silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
+) -> None:
+    questions: list[Message] = []
+
+    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+        if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith("query"):
+            questions.append(message)
+            return [] if len(questions) <= silences else [honest]
+        return [honest]
+
+    path = tmp_path / "experiment.toml"
+    path.write_text(everybody(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+
+    class Restart(Watcher):
+        def advance(self, number: int, measured: Any) -> None:
+            if number == 1:
+                grid.contexts[9999] = grid.contexts.pop(1000)
+
+    # It misses training, and if it is silent again, the evaluation too; then it is refused, and not asked any more.
+    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK, watcher=Restart()).history] == faults
+    assert len(questions) == 2

@@ -1,0 +1,122 @@
+"""What `e2fl flower` writes for a federation: the app, its scripts, its keys."""
+
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+
+
+from e2fl.cli import main
+from e2fl.errors import ConfigError
+from e2fl.experiment import Experiment
+from e2fl.flower.export import export
+from e2fl.flower.keys import make_keys
+
+
+def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
+    from flwr.common.config import validate_config
+
+    assert main(["flower", "export", "three_nodes", "--set", "rounds=2", "--out", str(tmp_path / "app")]) == 0
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert validate_config(config, check_module=True, project_dir=tmp_path / "app") == (True, [], [])
+    assert config["tool"]["flwr"]["app"]["config"]["out"] == "runs/three-nodes"
+    assert "rounds = 2" in (tmp_path / "app/federation/experiment.toml").read_text()
+    for script in (tmp_path / "app/scripts").iterdir():
+        subprocess.run(["bash", "-n", str(script)], check=True)
+        assert "--insecure" not in script.read_text() or script.name == "simulate"
+        assert "@name@" not in script.read_text()
+    assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
+
+
+def test_register_gives_up_where_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "register", WAIT="1")
+    assert done.returncode == 1
+    assert "after 1 seconds; is it running? What it says is in superlink.log" in done.stderr
+
+
+def test_simulate_notices_that_its_server_is_gone(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "simulate", WAIT="30")
+    assert done.returncode == 1
+    assert done.stderr == "the server ended as soon as it was started; simulation.log says why\n"
+    assert (tmp_path / "app/simulation.log").read_text() == "no room\n"
+
+
+def test_simulate_does_not_take_anothers_server_for_its_own(toy: Experiment, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
+    assert done.returncode == 1
+    assert "choose another" in done.stderr
+
+
+def _script(experiment: Experiment, folder: Path, name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a shipped script where Flower's server ends at once."""
+    export(experiment, folder / "app")
+    commands = folder / "bin"
+    commands.mkdir()
+    for command, text in (("flower-superlink", "echo no room; exit 1"), ("flwr", "exit 1")):
+        (commands / command).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / command).chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = str(probe.getsockname()[1])
+    return subprocess.run(
+        [str(folder / "app/scripts" / name)],
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "HOST": "127.0.0.1", "PORT": free, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
+    assert main(["flower", "keys", "--nodes", "2", "--host", "example.org", "--out", str(tmp_path / "keys")]) == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "keys").iterdir()}
+    assert modes == {
+        "ca.crt": 0o644,
+        "server.crt": 0o644,
+        "server.key": 0o600,
+        "node-0": 0o600,
+        "node-0.pub": 0o644,
+        "node-1": 0o600,
+        "node-1.pub": 0o644,
+    }
+    with pytest.raises(ConfigError, match="never overwritten"):
+        make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
+def test_the_servers_certificate_is_good_for_its_hosts_and_on_the_server_itself(host: str, tmp_path: Path) -> None:
+    """With LISTEN=0.0.0.0 Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+    make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
+    _shake_hands(tmp_path / "keys", host)
+
+
+def test_the_servers_certificate_is_good_for_no_other_host(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["example.org"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _shake_hands(tmp_path / "keys", "example.net")
+
+
+def _shake_hands(keys: Path, host: str) -> None:
+    """Begin TLS as a node that knows the server as `host`."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(keys / "server.crt", keys / "server.key")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(up, down, server_side=True)
+    node = ssl.create_default_context(cafile=str(keys / "ca.crt")).wrap_bio(down, up, server_hostname=host)
+    unfinished = [node, server]
+    while unfinished:
+        for side in list(unfinished):
+            try:
+                side.do_handshake()
+                unfinished.remove(side)
+            except ssl.SSLWantReadError:
+                continue
