@@ -87,5 +87,8 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
     assert "2 *" in shown.out
     assert "Use 2 groups" in shown.out
     assert "as declared" in shown.out
+    steps = [line.split(" s  ")[1] for line in shown.err.splitlines()]
+    assert steps[0] == "training 24 clients once"
+    assert steps[-2:] == ["clustering into 3 groups", "done"]
     assert main(["groups", str(config), "--to", "99"]) == 2
     assert "fewer groups" in capsys.readouterr().err

@@ -271,9 +271,10 @@ def _written(words: str, out: Path, export_to: Path | None) -> int:
 def _groups(options: argparse.Namespace) -> int:
     from e2fl.experiment import load
     from e2fl.groups import survey
+    from e2fl.progress import timed_steps
 
     experiment = load(options.config, options.changes)
-    found = survey(experiment, options.first, options.last, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    found = survey(experiment, options.first, options.last, tell=timed_steps())
     print(found.table())
     print(f"\n{found.advice()}")
     return 0

@@ -151,6 +151,7 @@ def survey(
     ballots = collect(experiment, clustering, data)
     if last >= len(ballots):
         raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
+    tell(f"comparing {len(ballots)} ballots")
     table = clustering.table(ballots, experiment.seed)
     without = clustering.table(Shuffled(table, experiment.seed), experiment.seed)
     judges = np.sort(stream(experiment.seed, "judges").permutation(len(table))[:JUDGES])
@@ -176,6 +177,7 @@ def survey(
                 _agreement(kept, attempts, declared),
             )
         )
+    tell("done")
     return Survey(tuple(rows))
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn, TextIO
 
 from tqdm import tqdm
@@ -73,6 +74,12 @@ class Progress(Watcher):
             self.bar.write(text, file=self.stream)
         else:
             print(text, file=self.stream, flush=True)
+
+
+def timed_steps() -> Callable[[str], None]:
+    """For work that has steps but no rounds: lines that say what begins, and how many seconds after the start."""
+    start = time.monotonic()
+    return lambda text: print(f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def _figures(measured: Json) -> str:
