@@ -168,16 +168,40 @@ def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
     for loss, value in [(0.9, 1), (0.5, 2), (0.8, 3), (0.2, 4), (0.1, 5), (0.7, 6)]:  # judged: 0.5, 0.2, 0.7
         reply = Chosen({"0.weight": torch.full((1, 2), float(value))}, 0, 1, loss, 0.1)
         state = algorithm.aggregate(state, {0: reply})
-    assert state.current.models[0]["0.weight"].tolist() == [[4, 4]]
-    assert not state.waiting
+    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
+        assert message[0].models[0]["0.weight"].tolist() == [[4, 4]]
+    assert algorithm.models(state)["group0"]["0.weight"].tolist() == [[4, 4]]
     state = algorithm.aggregate(state, {0: reply})  # trials are over: nothing is swapped any more
-    assert state.current.models[0]["0.weight"].tolist() == [[6, 6]]
+    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
+        assert message[0].models[0]["0.weight"].tolist() == [[6, 6]]
+
+
+def test_ifca_shows_the_start_that_was_tried_and_trains_the_next():
+    algorithm = IFCA(groups=2, restarts=2, trial_rounds=1)
+    state = algorithm.start(two_weights(), Roll(dict.fromkeys(range(3))), 0)
+    (following,) = state.waiting
+    tried = Chosen({"0.weight": torch.full((1, 2), 7.0)}, 1, 1, 0.5, 0.1)
+    state = algorithm.aggregate(state, {2: tried})
+    assert algorithm.serve(state, [0])[0].models[1]["0.weight"].tolist() == [[7, 7]]
+    assert algorithm.notes(state)["chosen"] == [0, 1]
+    assert algorithm.found(state) == {2: 1}
+    assert algorithm.broadcast(state, [0])[0].models == following.models
 
 
 def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
     result = run_experiment(toy("ifca", oracle_groups=True, rounds=4))
-    assert result.summary["inference"]["matched"] == 100.0
-    assert result.summary["inference"]["passes_per_client"] == 0.0
+    found = result.summary["inference"]
+    assert (found["matched"], found["passes_per_client"], found["passes"], found["bytes"]) == (100.0, 0.0, 0.0, 0)
+    one = run_experiment(toy("fedavg", rounds=4)).summary["bytes"]["down_per_client_round"]
+    assert result.summary["bytes"]["down_per_client_round"] == pytest.approx(one, abs=64)  # one model, not one a group
+
+
+def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
+    algorithm = IFCA(oracle_groups=True)
+    state = algorithm.start(two_weights(), Roll({0: 0, 1: 1}, 2), 0)
+    assert [message.groups for message in algorithm.broadcast(state, [0, 1]).values()] == [(0,), (1,)]
+    with pytest.raises(WireError, match="its client is in group 1"):
+        algorithm.check(state, 1, Chosen(params(1, 1), 0, 1, 0.5, 0.1))
 
 
 def test_ifca_needs_to_know_how_many_groups_there_are():

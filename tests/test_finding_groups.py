@@ -33,22 +33,73 @@ def golden():
     return masks, Client(0, examples, examples), learner
 
 
+def entropy(shares, x, masks, learner):
+    """Of a mixture of masks, by the definition: the mean over the examples of -sum p log p."""
+    weights = learner.supernet.weights["0.weight"].double()
+    mixed = sum(
+        share * torch.from_numpy(mask["0.weight"]).reshape(3, 4) for share, mask in zip(shares, masks, strict=True)
+    )
+    p = torch.softmax(torch.from_numpy(x).double() @ (weights * mixed).T, dim=1)
+    return -(p * p.log()).sum(dim=1).mean()
+
+
+def slopes(shares, x, masks, learner):
+    """How entropy changes with every share, also with those that are 0."""
+    shares = torch.tensor(shares, dtype=torch.float64, requires_grad=True)
+    entropy(shares, x, masks, learner).backward()
+    return shares.grad.numpy()
+
+
+def test_entropies_of_the_worked_example():
+    masks, client, learner = golden()
+    x = client.train.x
+    assert float(entropy([0.25] * 4, x, masks, learner)) == pytest.approx(0.819237, abs=1e-6)
+    alone = [float(entropy(shares, x, masks, learner)) for shares in np.eye(4)]
+    assert alone == pytest.approx([0.688657, 0.772798, 0.902565, 0.736392], abs=1e-6)
+
+
 def test_gradient_of_the_entropy_of_an_even_mixture():
     masks, client, learner = golden()
     gradient = learner.entropy_gradient(masks, client.train)
     assert gradient == pytest.approx([-0.514428, -0.389307, -0.304820, -0.350359], abs=1e-5)
+    assert gradient == pytest.approx(slopes([0.25] * 4, client.train.x, masks, learner), abs=1e-6)
 
 
 def test_gradient_of_the_two_masks_that_survive():
     masks, client, learner = golden()
     gradient = learner.entropy_gradient(masks[:2], client.train)
-    assert gradient == pytest.approx([-0.531020, -0.435750], abs=1e-5)
+    whole = slopes([0.5, 0.5, 0, 0], client.train.x, masks, learner)
+    assert whole == pytest.approx([-0.531020, -0.435750, -0.325556, -0.311660], abs=1e-6)
+    assert gradient == pytest.approx(whole[:2], abs=1e-6)
 
 
 def test_both_rules_take_the_mask_of_lowest_entropy_not_of_highest():
     masks, client, learner = golden()
     assert OneShot(groups=4).find(masks, client, learner) == 0
     assert Binary(groups=4).find(masks, client, learner) == 0
+    assert literal_listing(masks, client.train.x, learner) == 2  # of the highest
+
+
+def literal_listing(masks, x, learner):
+    """The paper's listing as printed: whatever is not above the median of the gradient is dropped."""
+    shares = np.full(len(masks), 1 / len(masks))
+    while np.count_nonzero(shares) > 1:
+        gradient = slopes(shares.tolist(), x, masks, learner)
+        shares[gradient <= np.median(gradient)] = 0
+        shares /= shares.sum()
+    return int(shares.argmax())
+
+
+def test_binary_mixes_anew_those_that_are_left():
+    """Here the two that survive change places once the other two are gone."""
+    masks, client, learner = golden()
+    x = np.array([[4, -5, 1, -1], [-1, -0.5, -4, -0.5]], dtype=np.float32)
+    client = dataclasses.replace(client, train=dataclasses.replace(client.train, x=x))
+    all_four = slopes([0.25] * 4, x, masks, learner)
+    assert np.argsort(all_four)[:2].tolist() == [1, 2]
+    assert np.argmin(slopes([0, 0.5, 0.5, 0], x, masks, learner)) == 2
+    assert OneShot(groups=4).find(masks, client, learner) == 1
+    assert Binary(groups=4).find(masks, client, learner) == 2
 
 
 def test_entropy_looks_at_no_label():
@@ -118,28 +169,33 @@ def test_more_groups_than_clients_is_a_mistake(kind):
         kind(groups=0).count(Roll(dict.fromkeys(range(3))))
 
 
-def two_styles(grouping, *, seed=0, rounds=12, **settings):
+def styles(grouping, groups, **settings):
+    """A toy problem in which clients of different groups see the classes in different styles."""
     return from_dict(
         {
-            "seed": seed,
-            "rounds": rounds,
+            "rounds": 12,
             "evaluate_every": 4,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 12, "groups": 2, "examples": 60, "styles": True},
+            "data": {
+                "name": "e2fl.testing.toy:Toy",
+                "clients": 4 * groups,
+                "groups": groups,
+                "examples": 60,
+                "styles": True,
+            },
             "model": {"name": "mlp", "hidden": [48]},
             "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
             "algorithm": {
                 "name": "e2fl",
-                "clients_per_round": 8,
-                "grouping": {"name": grouping, "groups": 2} | settings,
+                "clients_per_round": 3 * groups,
+                "grouping": {"name": grouping, "groups": groups} | settings,
             },
         }
     )
 
 
+@pytest.mark.parametrize("groups", [2, 4])  # with two groups, Binary and OneShot are the same
 @pytest.mark.parametrize("grouping", ["rank_clustering", "lowest_loss", "binary", "one_shot"])
-def test_the_two_styles_of_a_toy_problem_are_found(grouping):
+def test_the_styles_of_a_toy_problem_are_found(grouping, groups):
     settings = {} if grouping == "rank_clustering" else {"warm": True}
-    result = run_experiment(two_styles(grouping, **settings))
-    found = result.summary["inference"]
-    print(grouping, found, result.summary["user"])
+    found = run_experiment(styles(grouping, groups, **settings)).summary["inference"]
     assert found["matched"] == 100.0

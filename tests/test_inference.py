@@ -14,7 +14,7 @@ from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
 from e2fl.grouping import LowestLoss, RankClustering
-from e2fl.history import inference
+from e2fl.inference import of_evaluation
 from e2fl.ranking import rank_of
 from e2fl.rounds import Traffic
 from e2fl.runner import Watcher, run_experiment
@@ -67,16 +67,16 @@ def test_groupings_of_different_clients_do_not_compare():
 
 def test_change_is_counted_over_those_that_were_there_before():
     assert metrics.changed({0: 1, 1: 1, 2: 0, 3: 0}, {0: 1, 1: 0, 2: 1}) == pytest.approx(200 / 3)
-    assert metrics.changed({0: 1}, {}) == 0
+    assert metrics.changed({0: 1}, {}) is None
 
 
 def test_groups_without_truth_are_measured_as_far_as_can_be():
     data = Toy(inside=True)
     scores = {client: Score({}, client % 2, 3.0) for client in data.roll.ids}
-    found = inference(scores, data, Traffic(finding=7), {})
+    found = of_evaluation(scores, data.roll, Traffic(finding=7), {})
     assert found["matched"] is None
     assert (found["passes_per_client"], found["bytes"], found["found"]) == (3.0, 7, {"0": 4, "1": 4})
-    assert inference({0: Score({})}, data, Traffic(), {}) is None
+    assert of_evaluation({0: Score({})}, data.roll, Traffic(), {}) is None
 
 
 def toy(grouping, rounds=4, data=None, **algorithm):
@@ -96,13 +96,62 @@ def test_every_evaluated_round_says_how_well_groups_are_found(tmp_path):
     run = run_experiment(toy({"name": "lowest_loss", "groups": 3}), out=tmp_path / "run")
     lines = [json.loads(text) for text in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert [set(line["inference"]) for line in lines] == 2 * [
-        {"matched", "purity", "adjusted_rand", "changed", "passes_per_client", "bytes", "found"}
+        {"matched", "purity", "adjusted_rand", "changed", "passes_per_client", "passes", "bytes", "found", "rounds"}
     ]
     assert lines[-1]["inference"]["passes_per_client"] == 3
     spec = run.experiment.build_model(Toy()).spec
     masks = 3 * sum((layer.edges + 7) // 8 for layer in spec.layers)
     assert lines[-1]["inference"]["bytes"] == 4 * 4 * masks  # four rounds of four clients
-    assert run.summary["inference"] == lines[-1]["inference"]
+    assert lines[-1]["inference"]["passes"] == 4 * 4 * 3
+    assert [line["inference"]["changed"] is None for line in lines] == [True, False]
+    assert run.summary["inference"] == {key: lines[-1]["inference"][key] for key in run.summary["inference"]}
+    assert set(run.summary["inference"]) == set(lines[-1]["inference"]) - {"rounds"}
+
+
+GROUPINGS = [
+    {"name": "rank_clustering", "groups": 2},
+    {"name": "lowest_loss", "groups": 2},
+    {"name": "one_shot", "groups": 2},
+    {"name": "binary", "groups": 4},
+]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS, ids=lambda grouping: grouping["name"])
+def test_every_round_of_training_says_how_well_groups_are_found(grouping):
+    run = run_experiment(toy(grouping, rounds=5))
+    rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
+    first = 0 if grouping["name"] == "rank_clustering" else 1
+    assert [entry["round"] for entry in rounds] == list(range(first, 6))
+    assert [len(line["inference"]["rounds"]) for line in run.history] == [3 - first, 2, 1]
+    passes = {"rank_clustering": 0, "lowest_loss": 2, "one_shot": 1, "binary": 2}[grouping["name"]]
+    assert [entry["passes"] for entry in rounds] == [4 * passes] * len(rounds)
+    last = run.history[-1]["inference"]
+    assert (sum(e["passes"] for e in rounds), sum(e["bytes"] for e in rounds)) == (last["passes"], last["bytes"])
+    heard = [entry["clients"] for entry in rounds]
+    assert heard == sorted(heard)
+    assert all(0 < entry["matched"] <= entry["purity"] <= 100 for entry in rounds)
+    assert rounds[0]["changed"] is None
+    assert any(entry["changed"] is not None for entry in rounds)
+
+
+def test_ifca_says_so_too():
+    experiment = replace(toy({"name": "known"}), algorithm={"name": "ifca", "clients_per_round": 4})
+    run = run_experiment(experiment)
+    assert [len(line["inference"]["rounds"]) for line in run.history] == [2, 2]
+    assert run.summary["inference"]["passes"] == 4 * 4 * 2
+
+
+def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
+    """Its mask is a random start: good for telling groups apart, not for predicting."""
+    algorithm = E2FL(grouping=LowestLoss(groups=3))
+    experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
+    model = experiment.build_model(data)
+    learner, state = experiment.build_learner(model), algorithm.start(model, data.roll, 0)
+    for voted in ({}, dict.fromkeys((0, 1, 2), model.random_ranking(0, "a vote"))):
+        message = algorithm.serve(replace(state, groups=voted), [0])[0]
+        uses = algorithm.use(message, data.client(0), learner)
+        assert (uses.views["group"].model is uses.views["global"].model) == (not voted)
+        assert uses.group is not None
 
 
 def test_known_groups_are_found_for_nothing():

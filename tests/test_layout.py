@@ -19,7 +19,7 @@ FLOORS = [
     {"grouping", "memory", "checkpoint"},
     {"algorithms"},
     {"rounds", "scoring", "spool"},
-    {"simulator", "history"},
+    {"simulator", "inference", "history"},
     {"experiment", "testing", "tables"},
     {"runner", "listing", "newcomers", "groups"},
     {"comparison", "progress", "report", "tracking", "bench"},

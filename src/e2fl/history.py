@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from e2fl import metrics
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import RunError
+from e2fl.inference import found_groups, of_evaluation
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
 from e2fl.rounds import Round, Traffic
@@ -88,37 +89,6 @@ def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: Fed
     return result
 
 
-def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
-    """The group each client was served as, where it was served as one."""
-    return {client: score.group for client, score in scores.items() if score.group is not None}
-
-
-def inference(
-    scores: Mapping[ClientId, Score], data: FederatedData, traffic: Traffic, before: Mapping[ClientId, GroupId]
-) -> Json | None:
-    """How good the groups are that were found, and what finding them cost; None where there are no groups.
-
-    before: the groups of the evaluation before. Against the true groups: `matched` and `purity` are percent,
-    `adjusted_rand` is 1 at best; all three are None where true groups are not declared.
-    """
-    found = found_groups(scores)
-    if not found:
-        return None
-    declared = {client: data.roll.declared.get(client) for client in found}
-    both = [(group, declared[client]) for client, group in found.items() if declared[client] is not None]
-    pair = tuple(zip(*both, strict=True)) if both else None
-    sizes = Counter(found.values())
-    return {
-        "matched": metrics.matched(*pair) if pair else None,
-        "purity": metrics.purity(*pair) if pair else None,
-        "adjusted_rand": metrics.adjusted_rand(*pair) if pair else None,
-        "changed": metrics.changed(found, before),
-        "passes_per_client": float(np.mean([scores[client].passes for client in found])),
-        "bytes": traffic.finding,
-        "found": {str(group): sizes[group] for group in sorted(sizes)},
-    }
-
-
 def line(
     round_: Round,
     data: FederatedData,
@@ -126,13 +96,17 @@ def line(
     notes: Mapping[str, Any],
     faults: Mapping[str, int],
     before: Mapping[ClientId, GroupId] | None = None,
+    finding: Sequence[Json] = (),
 ) -> Json:
     """One line of history.jsonl.
 
-    faults: how many there were of each kind since the line before; before: the groups found at the evaluation before.
+    faults: how many there were of each kind since the line before; before: the groups found at the evaluation before;
+    finding: how groups were found in each round since the line before.
     """
     assert round_.scores is not None
-    inferred = inference(round_.scores, data, traffic, before or {})
+    inferred = of_evaluation(round_.scores, data.roll, traffic, before or {})
+    if inferred is not None and finding:
+        inferred["rounds"] = list(finding)
     return {
         "round": round_.number,
         **measure(round_.scores, data),

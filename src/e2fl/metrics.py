@@ -218,10 +218,10 @@ def adjusted_rand(one: Labels, other: Labels) -> float:
     return 1.0 if best == expected else float((both - expected) / (best - expected))
 
 
-def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float:
-    """Percent of those that were in a group before and are in another now; 0 where nobody was in one before."""
+def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float | None:
+    """Percent of those that were in a group before and are in another now; None where nobody was in one before."""
     both = [client for client in now if client in before]
-    return 100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else 0.0
+    return 100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else None
 
 
 def _contingency(one: Labels, other: Labels) -> NDArray[np.int64]:

@@ -15,13 +15,14 @@ from e2fl.wire import Message
 
 @dataclass
 class Traffic:
-    """Bytes really encoded, since the run began; training and serving apart."""
+    """Bytes really encoded, since the run began; training and serving apart. And what finding groups took."""
 
     up: int = 0
     down: int = 0
     served: int = 0
     finding: int = 0  # of those up and down, the bytes that were sent only to find out who is in which group
     exchanges: int = 0  # how often a client was sent something to train from
+    passes: float = 0.0  # over their training data that clients spent to find out, beside training
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from e2fl.checkpoint import Checkpoint
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
-from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
+from e2fl.history import Folder, Json, byte_summary, client_rows, line, measure_unseen
+from e2fl.inference import found_groups, of_round
 from e2fl.memory import Memories
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Traffic, run
@@ -152,6 +153,16 @@ def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> 
     return federate
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What a runner knows after a round, beside the state; a round that is interrupted leaves it as it was."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # the groups of the last evaluation
+    faults: Counter[str] = field(default_factory=Counter)  # by kind, since the last line of history
+    finding: tuple[Json, ...] = ()  # how groups were found, in each round since the last line of history
+
+
 class _Runner:
     def __init__(
         self,
@@ -165,11 +176,9 @@ class _Runner:
         self.algorithm = experiment.build_algorithm()
         self.model = experiment.build_model(data)
         self.federation = federate(self.algorithm, self.model, folder)
-        self.faults: Counter[str] = Counter()  # by kind, since the last line of history
         self.history: list[Json] = []
-        self.found: dict[ClientId, GroupId] = {}  # the groups of the last evaluation
         self.seconds = 0.0
-        self.traffic = Traffic()  # as it was after the last whole round
+        self.kept = _Kept()
 
     def run(self, resume: bool) -> Run:
         with self.folder.claimed() if self.folder is not None else nullcontext():
@@ -196,12 +205,7 @@ class _Runner:
                 resume=resumed,
             ):
                 self.seconds = time.monotonic() - started
-                before, self.traffic = self.traffic, replace(self.federation.traffic)
-                try:
-                    self._record(done)
-                except BaseException:
-                    self.traffic = before
-                    raise
+                self.kept = self._record(done, latest)
                 latest = done  # only now: whoever is interrupted before has this round to live again
                 # Never after the last round: a run killed before its summary must have a round left to live again.
                 if latest.number < last and time.monotonic() - saved >= experiment.checkpoint_seconds:
@@ -219,23 +223,39 @@ class _Runner:
             raise RunError(f"after round {latest.number}, the last, no client could say how it fares")
         return self._finish(latest)
 
-    def _record(self, done: Round) -> None:
+    def _record(self, done: Round, before: Round | None) -> _Kept:
+        """Write down what a round came to. before: the round before it, if this process knows of one."""
         measured = None
+        kept = self._keep(done, before)
         notices = self.federation.notices()
         for client, fault in done.faults.items():
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
         for notice in notices:
             self.watcher.warn(f"round {done.number}: {notice}")
-        self.faults.update(fault.split(":", 1)[0] for fault in (*done.faults.values(), *notices))
+        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *notices))
+        kept = replace(kept, faults=faults)
         if done.scores is not None:
             notes = self.algorithm.notes(done.state)
-            measured = line(done, self.data, self.traffic, notes, self.faults, self.found)
-            self.found = found_groups(done.scores)
-            self.faults.clear()
+            measured = line(done, self.data, kept.traffic, notes, faults, kept.found, kept.finding)
+            kept = _Kept(kept.traffic, found_groups(done.scores))
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
         self.watcher.advance(done.number, measured)
+        return kept
+
+    def _keep(self, done: Round, before: Round | None) -> _Kept:
+        """What is kept after this round, but for its faults."""
+        traffic = replace(self.federation.traffic)
+        found = self.algorithm.found(done.state)
+        if not found:
+            return replace(self.kept, traffic=traffic)
+        spent = Traffic(
+            finding=traffic.finding - self.kept.traffic.finding, passes=traffic.passes - self.kept.traffic.passes
+        )
+        known = {} if before is None else self.algorithm.found(before.state)
+        finding = of_round(done, found, known, self.data.roll, spent)
+        return replace(self.kept, traffic=traffic, finding=(*self.kept.finding, finding))
 
     def _save(self, done: Round) -> None:
         if self.folder is None:
@@ -243,10 +263,11 @@ class _Runner:
         extra = {
             "experiment": self.experiment.fingerprint(),
             "ever_answered": done.ever_answered,
-            "traffic": asdict(self.traffic),
+            "traffic": asdict(self.kept.traffic),
             "seconds": self.seconds,
-            "found": list(self.found.items()),
-            "faults": dict(self.faults),
+            "found": list(self.kept.found.items()),
+            "faults": dict(self.kept.faults),
+            "finding": list(self.kept.finding),
         }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
         # The checkpoint before this one stays usable, and so must what clients kept then.
@@ -269,11 +290,14 @@ class _Runner:
         self.federation.rewind(number)
         if found is None:
             return None
-        self.traffic = Traffic(**found.extra["traffic"])
-        self.federation.traffic = replace(self.traffic)
+        self.kept = _Kept(
+            Traffic(**found.extra["traffic"]),
+            {int(client): int(group) for client, group in found.extra["found"]},
+            Counter(found.extra["faults"]),
+            tuple(found.extra["finding"]),
+        )
+        self.federation.traffic = replace(self.kept.traffic)
         self.seconds = float(found.extra["seconds"])
-        self.found = {int(client): int(group) for client, group in found.extra["found"]}
-        self.faults = Counter(found.extra.get("faults", {}))
         return Round(found.number, found.state, bool(found.extra["ever_answered"]))
 
     def _finish(self, done: Round) -> Run:
@@ -284,6 +308,8 @@ class _Runner:
             for key in ("user", "group", "groups", "views", "protected", "inference", "notes")
             if key in last
         }
+        if "inference" in measured:
+            measured["inference"] = {key: value for key, value in measured["inference"].items() if key != "rounds"}
         summary: Json = {
             "algorithm": self.experiment.algorithm["name"],
             "label": self.experiment.label,
@@ -292,7 +318,7 @@ class _Runner:
             "seed": self.experiment.seed,
             "version": __version__,
             **measured,
-            "bytes": byte_summary(self.traffic),
+            "bytes": byte_summary(self.kept.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
             "inputs": {"shape": list(self.data.shape), "classes": self.data.classes, "groups": self.data.roll.groups},

@@ -67,23 +67,25 @@ class Simulated:
         )
         errors: dict[ClientId, Exception] = {}
 
-        def work(number_of: ClientId) -> bytes | None:
+        def work(number_of: ClientId) -> tuple[bytes, float] | None:
             try:
                 client = self._client(number_of, number)
                 learner = replace(self.learner, number=number, client=number_of, passes=[])
                 answer: Message = self.algorithm.train(delivered[number_of], client, learner)
                 self.memories.store(number_of, number, client.memory)
-                return answer.to_bytes(spec)
+                return answer.to_bytes(spec), sum(learner.passes)
             except Exception as error:  # whatever a client does, the others go on
                 errors[number_of] = error
                 return None
 
         answers: Spool[Message] = Spool(self.algorithm.up, spec)
         faults: dict[ClientId, str] = {}
-        for client, raw in self._each("train", work, sorted(inbox)):
-            if raw is None:
+        for client, done in self._each("train", work, sorted(inbox)):
+            if done is None:
                 faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
                 continue
+            raw, passes = done
+            self.traffic.passes += passes
             self.traffic.up += len(raw)
             self.traffic.finding += len(raw) if prepares else 0
             try:

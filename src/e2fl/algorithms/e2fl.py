@@ -51,9 +51,13 @@ class Ballots(Message):
 
 @dataclass(frozen=True)
 class Masks(Message):
-    """Subnetworks to use: of the groups that may concern the client, and of everybody."""
+    """Subnetworks to use: of the groups that may concern the client, and of everybody.
+
+    A mask of a group that never voted is only there to be compared with the others, where clients look for their group.
+    """
 
     groups: tuple[int, ...]
+    voted: tuple[int, ...]  # those of these groups that have voted
     masks: tuple[Mask, ...]
     overall: Mask
 
@@ -228,8 +232,11 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         overall = mask_layers(state.overall, state.keep)
         masks = {group: mask_layers(self._shown(state, group), state.keep) for group in range(state.count)}
-        everything = Masks(tuple(masks), tuple(masks.values()), overall)
-        own = {group: Masks((group,), (mask,), overall) for group, mask in masks.items()}
+        everything = Masks(tuple(masks), tuple(sorted(state.groups)), tuple(masks.values()), overall)
+        own = {
+            group: Masks((group,), (group,) if group in state.groups else (), (mask,), overall)
+            for group, mask in masks.items()
+        }
         if self.grouping.infers:
             return everybody_gets(everything, clients)
         return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
@@ -239,7 +246,8 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         masks = dict(zip(message.groups, message.masks, strict=True))
         if self.grouping.infers:
             own = self.grouping.find(message.masks, client, learner)
-            return Uses({"group": Use(masks[own]), "global": overall}, own)
+            # Nobody has taught the start of a group that never voted: its clients use everybody's model meanwhile.
+            return Uses({"group": Use(masks[own]) if own in message.voted else overall, "global": overall}, own)
         if len(masks) == 1:
             ((own, mask),) = masks.items()
             return Uses({"group": Use(mask), "global": overall}, own)
@@ -257,6 +265,9 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             invitation = self.broadcast(state, [client.id])[client.id]
             state = self.aggregate(state, {client.id: self.train(invitation, client, replace(learner, number=0))})
         return super().welcome(state, client, learner)
+
+    def found(self, state: Rankings) -> Mapping[ClientId, GroupId]:
+        return state.assigned if self.grouping.infers or self.grouping.clusters else {}
 
     def models(self, state: Rankings) -> Mapping[str, Mask]:
         masks = {f"group{group}": mask_layers(ranking, state.keep) for group, ranking in sorted(state.groups.items())}

@@ -3,13 +3,13 @@
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1, with model averaging
 (the paper's option II, the default here) or gradient averaging (option I). The groups' models start from different
 random weights. Departures: a restart is judged after `trial_rounds` rounds, by the mean training loss of that round's
-clients, and the best one goes on; `oracle_groups` gives each client the group it declares instead of the one it would
-choose, which is federated averaging within every group.
+clients, and the best one goes on; `oracle_groups` sends each client only the model of the group it declares, which is
+federated averaging within every group.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -28,8 +28,9 @@ AVERAGING = ("model", "gradient")
 
 @dataclass(frozen=True)
 class Choice(Message):
-    """The models of all groups."""
+    """The models of all groups, or, with `oracle_groups`, that of the client's own."""
 
+    groups: tuple[int, ...]
     models: tuple[Params, ...]
 
     def finding_bytes(self, model: ModelSpec) -> int:
@@ -65,6 +66,7 @@ class Groups:
     rounds: int  # since the current start was taken up
     chosen: tuple[int, ...]  # clients that chose each group, in the last round
     ever: tuple[int, ...]  # and since the current start was taken up
+    assigned: dict[ClientId, GroupId] = field(default_factory=dict)  # what each declares, or else chose last
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
             for start in range(self.restarts)
         )
-        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count)
+        declared = {client: group for client, group in roll.declared.items() if group is not None}
+        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, declared if self.oracle_groups else {})
 
     def rounds(self, asked: int, roll: Roll) -> int:
         """As many as asked for with the start that is kept, and the trials of the others."""
@@ -108,49 +111,65 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return asked + (self.restarts - 1) * self.trial_rounds
 
     def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return everybody_gets(Choice(state.current.models), clients)
+        return self._offer(self._up_next(state), clients)
+
+    def _offer(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+        models = state.current.models
+        everything = Choice(tuple(range(len(models))), models)
+        if not self.oracle_groups:
+            return everybody_gets(everything, clients)
+        own = {group: Choice((group,), (model,)) for group, model in enumerate(models)}
+        return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
 
     def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
-        group, loss = self._choose(message, client, learner)
-        model, n, rate = message.models[group], len(client.train), learner.rate
+        if self.oracle_groups:
+            group, model = self._declared(message, client)
+            loss = learner.loss(model, client.train)
+        else:
+            group, loss = lowest_loss(message.models, client, learner)
+            model = message.models[group]
+        n, rate = len(client.train), learner.rate
         if self.averaging == "gradient":
             return Chosen(learner.gradient(model, client.train), group, n, loss, rate)
         return Chosen(learner.fit(model, client.train), group, n, loss, rate)
 
-    def _choose(self, message: Choice, client: Client, learner: Learner) -> tuple[GroupId, float]:
-        if not self.oracle_groups:
-            return lowest_loss(message.models, client, learner)
-        if client.group is None:
-            raise DataError(f"client {client.id} declares no group; algorithm.oracle_groups needs one")
-        return client.group, learner.loss(message.models[client.group], client.train)
+    def _declared(self, message: Choice, client: Client) -> tuple[GroupId, Params]:
+        """The group a client declares, and its model."""
+        if client.group is None or client.group not in message.groups:
+            raise DataError(f"client {client.id} declares no group that it was sent; algorithm.oracle_groups needs one")
+        return client.group, message.models[message.groups.index(client.group)]
 
     def check(self, state: Groups, client: ClientId, reply: Chosen) -> None:
         refuse_no_examples(reply.examples)
         refuse_no_loss(reply.loss)
         if not 0 <= reply.group < len(state.current.models):
             raise WireError(f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}")
+        if self.oracle_groups and reply.group != state.assigned.get(client, reply.group):
+            raise WireError(f"a reply chose group {reply.group}; its client is in group {state.assigned[client]}")
         if not (math.isfinite(reply.learning_rate) and reply.learning_rate > 0):
             raise WireError(f"a reply asks for a step of the size {reply.learning_rate}")
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
         if not replies:
             return state
+        state = self._up_next(state)
         by_group: dict[GroupId, list[Chosen]] = {}
-        for reply in replies.values():
+        chosen: dict[ClientId, GroupId] = {}
+        for client, reply in replies.items():
             by_group.setdefault(reply.group, []).append(reply)
+            chosen[client] = reply.group
         models = list(state.current.models)
-        for group, chosen in by_group.items():  # a group nobody chose stays as it is
-            models[group] = self._merged(models[group], chosen, len(replies))
+        for group, members in by_group.items():  # a group nobody chose stays as it is
+            models[group] = self._merged(models[group], members, len(replies))
         loss = sum(reply.loss for reply in replies.values()) / len(replies)
         counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
-        return self._next_trial(
-            replace(
-                state,
-                current=Trial(tuple(models), loss),
-                rounds=state.rounds + 1,
-                chosen=counts,
-                ever=tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
-            )
+        return replace(
+            state,
+            current=Trial(tuple(models), loss),
+            rounds=state.rounds + 1,
+            chosen=counts,
+            ever=tuple(before + now for before, now in zip(state.ever, counts, strict=True)),
+            assigned=state.assigned if self.oracle_groups else state.assigned | chosen,
         )
 
     def _merged(self, model: Params, chosen: Sequence[Chosen], everybody: int) -> Params:
@@ -165,29 +184,38 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         after = {name: value.to(torch.float32) for name, value in stepped.items()}
         return after if all(value.isfinite().all() for value in after.values()) else model
 
-    def _next_trial(self, state: Groups) -> Groups:
-        """The same, or, when a trial is over, the next start; after the last, the best of all."""
+    def _up_next(self, state: Groups) -> Groups:
+        """What the next round begins with: the same, or, when a trial is over, the next start; after all, the best."""
         if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
             return state
         best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
-        nobody = (0,) * len(state.chosen)
-        if state.waiting:
-            return Groups(state.waiting[0], state.waiting[1:], best, 0, nobody, nobody)
-        if best is state.current:
+        if not state.waiting and best is state.current:
             return replace(state, best=None)
-        return replace(state, current=best, best=None, chosen=nobody, ever=nobody)  # who chose was of another trial
+        nobody = (0,) * len(state.chosen)  # who chose what was of another trial
+        other = replace(state, chosen=nobody, ever=nobody, assigned=state.assigned if self.oracle_groups else {})
+        if state.waiting:
+            return replace(other, current=state.waiting[0], waiting=state.waiting[1:], best=best, rounds=0)
+        return replace(other, current=best, best=None)
+
+    def _in_use(self, state: Groups) -> Groups:
+        """While starts are tried, the one that just was; after that, the best."""
+        return state if state.waiting else self._up_next(state)
 
     def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return everybody_gets(Choice(state.current.models), clients)
+        return self._offer(self._in_use(state), clients)
 
     def use(self, message: Choice, client: Client, learner: Learner) -> Uses:
         if self.oracle_groups and client.group is not None:
-            return Uses({"group": Use(message.models[client.group])}, client.group)
+            group, model = self._declared(message, client)
+            return Uses({"group": Use(model)}, group)
         group, _ = lowest_loss(message.models, client, learner)
         return Uses({"group": Use(message.models[group])}, group)
 
+    def found(self, state: Groups) -> Mapping[ClientId, GroupId]:
+        return {} if self.oracle_groups else self._in_use(state).assigned
+
     def models(self, state: Groups) -> Mapping[str, Params]:
-        return {f"group{group}": model for group, model in enumerate(state.current.models)}
+        return {f"group{group}": model for group, model in enumerate(self._in_use(state).current.models)}
 
     def notes(self, state: Groups) -> Mapping[str, Any]:
         return {

@@ -15,6 +15,7 @@ from e2fl.scores import NO_GROUP
 
 ROLL = "query.roll"
 FACTS, PAYLOAD, BYTES = "e2fl", "payload", "bytes"
+MOST_PASSES = 1e9
 
 
 class ImpostorError(WireError):
@@ -40,6 +41,14 @@ class Claim:
     group: GroupId | None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a client sent home."""
+
+    raw: bytes
+    passes: float  # over its training data, spent to find its group while it trained
+
+
 def payload(raw: bytes) -> ArrayRecord:
     """Bytes as a record; one record may be sent to many, and is then uploaded once."""
     return ArrayRecord({BYTES: Array(np.frombuffer(raw, dtype=np.uint8))})
@@ -55,19 +64,29 @@ def received(content: RecordDict) -> tuple[Errand, bytes]:
     return Errand(**facts), _bytes(content)
 
 
-def homeward(raw: bytes, client: ClientId, number: int) -> RecordDict:
-    facts = ConfigRecord({"client": int(client), "number": int(number)})
+def homeward(raw: bytes, client: ClientId, number: int, passes: float = 0.0) -> RecordDict:
+    facts = ConfigRecord({"client": int(client), "number": int(number), "passes": float(passes)})
     return RecordDict({PAYLOAD: payload(raw), FACTS: facts})
 
 
-def answered(content: RecordDict, client: ClientId, number: int) -> bytes:
-    """The bytes of an answer to what this client was sent in this round, or `WireError`."""
+def answered(content: RecordDict, client: ClientId, number: int) -> Answer:
+    """An answer to what this client was sent in this round, or `WireError`."""
     said = _whole(content, "client")
     if said != client:
         raise ImpostorError(f"client {client} answers as client {said}")
     if _whole(content, "number") != number:
         raise WireError(f"an answer is for round {_whole(content, 'number')}, not for round {number}")
-    return _bytes(content)
+    passes = content.config_records[FACTS].get("passes")
+    if not isinstance(passes, float):
+        raise WireError("an answer does not say its passes")
+    refuse_passes(passes)
+    return Answer(_bytes(content), passes)
+
+
+def refuse_passes(passes: float) -> None:
+    """A client may say that it looked at its data any number of times, as long as sums of them stay numbers."""
+    if not 0 <= passes <= MOST_PASSES:
+        raise WireError(f"an answer claims {passes} passes over its data")
 
 
 def presenting(claim: Claim) -> RecordDict:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.data.federated import Client, ClientId, Roll
 from e2fl.errors import RunError, WireError
-from e2fl.flower.envelope import Errand, ImpostorError, answered, outward, payload
+from e2fl.flower.envelope import Answer, Errand, ImpostorError, answered, outward, payload
 from e2fl.flower.options import Options
 from e2fl.flower.post import Arrivals, Post
 from e2fl.flower.roster import Roster
@@ -63,10 +63,11 @@ class Flowered:
 
     def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
         """Every client in `inbox` that can be reached trains; whoever does not answer well is a fault, and no more."""
-        sent, raws, faults = self._exchange(MessageType.TRAIN, number, inbox, self.options.round_seconds)
+        sent, came, faults = self._exchange(MessageType.TRAIN, number, inbox, self.options.round_seconds)
         self.traffic.down += sum(sent.values())
         self.traffic.exchanges += len(sent)
-        up = sum(len(raw) for raw in raws.values())
+        self.traffic.passes += sum(answer.passes for answer in came.values())
+        up = sum(len(answer.raw) for answer in came.values())
         self.traffic.up += up
         if number < 1:  # a round of preparation
             self.traffic.finding += up + sum(sent.values())
@@ -74,9 +75,9 @@ class Flowered:
             self.traffic.finding += sum(inbox[client].finding_bytes(self.spec) for client in sent)
         spec = self.algorithm.reply_spec(number, self.spec)
         answers: dict[ClientId, Message] = {}
-        for client, raw in raws.items():
+        for client, answer in came.items():
             try:
-                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+                answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         counted, few = enough(answers, self.roll, self.options)
@@ -84,9 +85,9 @@ class Flowered:
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
         """Every client in `inbox` that can be reached tries what it is given."""
-        sent, raws, faults = self._exchange(MessageType.EVALUATE, number, inbox, self.options.evaluate_seconds)
+        sent, came, faults = self._exchange(MessageType.EVALUATE, number, inbox, self.options.evaluate_seconds)
         self.traffic.served += sum(sent.values())
-        kept, odd = scores_in(raws, inbox, self.spec, self.roll)
+        kept, odd = scores_in(came, inbox, self.spec, self.roll)
         faults |= odd
         self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
         return kept
@@ -113,7 +114,7 @@ class Flowered:
 
     def _exchange(
         self, kind: str, number: int, inbox: Mapping[ClientId, Message], seconds: float
-    ) -> tuple[dict[ClientId, int], dict[ClientId, bytes], dict[ClientId, str]]:
+    ) -> tuple[dict[ClientId, int], dict[ClientId, Answer], dict[ClientId, str]]:
         """Who was sent how many bytes, what came back in rising order of client, and what went wrong."""
         self.roster.update()
         errand = Errand(number, self.name, self.life, self.resumed, self.oldest)
@@ -121,11 +122,11 @@ class Flowered:
         encoded = encode_once({client: inbox[client] for client in reached}, self.spec)
         letters = {node: outward(encoded[client][0], errand) for client, node in reached.items()}
         arrivals = self.post.exchange(kind, letters, seconds=seconds, about=str(number))
-        raws, faults = opened(arrivals, reached, number)
+        came, faults = opened(arrivals, reached, number)
         self._overhear(arrivals)
         absent = sorted(inbox.keys() - reached.keys())
         faults |= dict.fromkeys(absent, "missing: no node is there for this client")
-        return {client: size for client, (_, size) in encoded.items()}, raws, faults
+        return {client: size for client, (_, size) in encoded.items()}, came, faults
 
     def _overhear(self, arrivals: Arrivals) -> None:
         clients = {node: client for client, node in self.roster.nodes.items()}
@@ -146,33 +147,33 @@ def encode_once(inbox: Mapping[ClientId, Message], spec: ModelSpec) -> dict[Clie
 
 def opened(
     arrivals: Arrivals, reached: Mapping[ClientId, int], number: int
-) -> tuple[dict[ClientId, bytes], dict[ClientId, str]]:
-    """The bytes of every answer, by the client whose node was asked, and what is wrong with the others."""
-    raws: dict[ClientId, bytes] = {}
+) -> tuple[dict[ClientId, Answer], dict[ClientId, str]]:
+    """Every answer, by the client whose node was asked, and what is wrong with the others."""
+    came: dict[ClientId, Answer] = {}
     faults: dict[ClientId, str] = {}
     for client, node in sorted(reached.items()):
         if node in arrivals.faults:
             faults[client] = arrivals.faults[node]
         elif node in arrivals.answers:
             try:
-                raws[client] = answered(arrivals.answers[node], client, number)
+                came[client] = answered(arrivals.answers[node], client, number)
             except ImpostorError as error:
                 faults[client] = f"impostor: {error}"
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-    return raws, faults
+    return came, faults
 
 
 def scores_in(
-    raws: Mapping[ClientId, bytes], inbox: Mapping[ClientId, Message], spec: ModelSpec, roll: Roll
+    came: Mapping[ClientId, Answer], inbox: Mapping[ClientId, Message], spec: ModelSpec, roll: Roll
 ) -> tuple[dict[ClientId, Score], dict[ClientId, str]]:
     """The scores of clients that were given what is in `inbox`, and what is wrong with the others."""
-    offers = {client: offered(inbox[client]) for client in raws}
+    offers = {client: offered(inbox[client]) for client in came}
     scores: dict[ClientId, Score] = {}
     faults: dict[ClientId, str] = {}
-    for client, raw in raws.items():
+    for client, answer in came.items():
         try:
-            scores[client] = read(ScoreSheet.from_bytes(raw, spec), client, roll, offers[client])
+            scores[client] = read(ScoreSheet.from_bytes(answer.raw, spec), client, roll, offers[client])
         except WireError as error:
             faults[client] = f"malformed: {error}"
     kept, odd = agreeing(scores, offers)

@@ -71,7 +71,8 @@ class Node:
         answer = algorithm.train(algorithm.down.from_bytes(raw, spec), client, learner)
         memories.store(client.id, errand.number, client.memory)
         memories.forget(errand.oldest)
-        return homeward(answer.to_bytes(algorithm.reply_spec(errand.number, spec)), client.id, errand.number)
+        raw = answer.to_bytes(algorithm.reply_spec(errand.number, spec))
+        return homeward(raw, client.id, errand.number, sum(learner.passes))
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """Try what came, and say how it went."""

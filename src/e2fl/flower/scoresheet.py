@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from e2fl.data.federated import ClientId, GroupId, Roll
 from e2fl.errors import WireError
+from e2fl.flower.envelope import refuse_passes
 from e2fl.scores import NO_GROUP, Score, Tally
 from e2fl.wire import Message
 
 COUNTS = 5  # whole numbers in a tally; its sixth is the summed loss
 MOST_VIEWS = 16
 LONGEST_NAME = 64
-MOST_PASSES = 1e9  # means of these must not overflow
 
 Shape = TypeVar("Shape")
 
@@ -60,8 +60,7 @@ def read(sheet: ScoreSheet, client: ClientId, roll: Roll, offer: tuple[GroupId, 
     cells = len(names) * len(groups)
     if len(sheet.losses) != cells or len(sheet.counts) != COUNTS * cells:
         raise WireError(f"a score has {len(sheet.losses)} losses and {len(sheet.counts)} counts for {cells} tallies")
-    if not 0 <= sheet.passes <= MOST_PASSES:
-        raise WireError(f"a score claims {sheet.passes} passes over its data")
+    refuse_passes(sheet.passes)
     # Where there is no choice of models, an algorithm may still have groups of its own; hardly more than clients.
     if sheet.group != NO_GROUP and sheet.group not in (offer or range(max(roll.groups, len(roll)))):
         raise WireError(f"a score claims to be served as group {sheet.group}")

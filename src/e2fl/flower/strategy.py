@@ -21,7 +21,7 @@ from e2fl import wire
 from e2fl.data.federated import ClientId, Roll
 from e2fl.errors import RunError, WireError
 from e2fl.experiment import Experiment
-from e2fl.flower.envelope import Errand, outward
+from e2fl.flower.envelope import Answer, Errand, outward
 from e2fl.flower.fairness import summarised
 from e2fl.flower.federation import encode_once, enough, opened, scores_in
 from e2fl.flower.options import Options
@@ -104,12 +104,12 @@ class AlgorithmStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The next state, from whoever answered well."""
         number = self._number(server_round)
-        raws, faults = self._open(replies, number)
+        came, faults = self._open(replies, number)
         spec = self.algorithm.reply_spec(number, self.model.spec)
         answers: dict[ClientId, wire.Message] = {}
-        for client, raw in raws.items():
+        for client, answer in came.items():
             try:
-                answers[client] = self.algorithm.up.from_bytes(raw, spec)
+                answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         counted, few = enough(answers, self.roll, self.options)
@@ -137,8 +137,8 @@ class AlgorithmStrategy(Strategy):
         """How evenly clients are served, under the names that `fairness` explains."""
         if not self.sent:
             return None
-        raws, faults = self._open(replies, self._number(server_round))
-        self.scores, odd = scores_in(raws, self.given, self.model.spec, self.roll)
+        came, faults = self._open(replies, self._number(server_round))
+        self.scores, odd = scores_in(came, self.given, self.model.spec, self.roll)
         self.faults = faults | odd
         own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
         accuracies = [total(parts.values()).accuracy for parts in own.values()]
@@ -194,7 +194,7 @@ class AlgorithmStrategy(Strategy):
         self.absent = sorted(inbox.keys() - roster.nodes.keys())
         return [message for _, _, message in self.sent]
 
-    def _open(self, replies: Iterable[Message], number: int) -> tuple[dict[ClientId, bytes], dict[ClientId, str]]:
+    def _open(self, replies: Iterable[Message], number: int) -> tuple[dict[ClientId, Answer], dict[ClientId, str]]:
         assert self.roster is not None
         # Flower gives a message its id when it is sent, which was after it was handed over.
         waiting = {message.metadata.message_id: node for _, node, message in self.sent}
@@ -206,10 +206,10 @@ class AlgorithmStrategy(Strategy):
         for reply in replies:
             self.roster.post.take(reply.metadata.reply_to_message_id, reply, waiting, arrivals)
         arrivals.faults |= dict.fromkeys(waiting.values(), "missing: no answer in time")
-        raws, faults = opened(arrivals, {client: node for client, node, _ in self.sent}, number)
+        came, faults = opened(arrivals, {client: node for client, node, _ in self.sent}, number)
         self.notices = self.roster.notices + [notice for _, notice in arrivals.others]
         self.roster.notices = []
-        return raws, faults | dict.fromkeys(self.absent, "missing: no node is there for this client")
+        return came, faults | dict.fromkeys(self.absent, "missing: no node is there for this client")
 
 
 def _kinds(faults: Iterable[str]) -> dict[str, int]:
