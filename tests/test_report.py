@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from e2fl.comparison import compare
+from e2fl.comparison import compare, contenders
 from e2fl.errors import ReportError, RunError
 from e2fl.experiment import with_seed
 from e2fl.report import report_runs, report_scores
@@ -44,7 +44,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("runs") / "all"
-    compare(toy, ["local", "fedavg", "e2fl"], [0, 1], out=folder)
+    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     (folder / "command.txt").write_text("e2fl compare toy --algorithms local,fedavg,e2fl\n")
     return folder
 
