@@ -61,6 +61,14 @@ def test_what_is_set_wins_over_the_variant(config, toy, tmp_path):
     assert main(["run", config, "--algorithm", "qffl", *changes, "--out", "one", "--resume"]) == 0
 
 
+def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
+    options = ["--algorithm", "tests.test_runner:Huge", "--out", "run"]
+    assert main(["run", config, *options]) == 0
+    shown = capsys.readouterr()
+    assert "seed 0: the models of 8 clients give outputs that are no finite numbers" in shown.out
+    assert "Huge diverged" in (tmp_path / "run" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

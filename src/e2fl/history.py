@@ -82,10 +82,28 @@ def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: Fed
         "group": metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
         "groups": groups,
     }
+    diverged = sum(not all(tally.finite for tally in parts.values()) for parts in tallies.values())
+    if diverged:
+        result["diverged"] = diverged
     if data.classes == 2 and sorted(by_group) == [0, 1]:
         unprivileged, privileged = (asdict(total(by_group[group])) for group in (0, 1))
         result["protected"] = metrics.protected(unprivileged, privileged)
     return result
+
+
+def astray(measured: Json) -> list[str]:
+    """What must be known of an evaluation before its accuracies are believed."""
+    views = {"": measured, **{f" (seen as {name})": part for name, part in measured.get("views", {}).items()}}
+    return [
+        f"the models of {_clients(part['diverged'])}{view} give outputs that are no finite numbers, so their accuracy "
+        "means nothing: training diverged (lower the learning rate), or their data is no good"
+        for view, part in views.items()
+        if part.get("diverged")
+    ]
+
+
+def _clients(count: int) -> str:
+    return "1 client" if count == 1 else f"{count:,} clients"
 
 
 def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:

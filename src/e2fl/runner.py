@@ -15,7 +15,7 @@ from e2fl.checkpoint import Checkpoint
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
-from e2fl.history import Folder, Json, byte_summary, client_rows, found_groups, line, measure_unseen
+from e2fl.history import Folder, Json, astray, byte_summary, client_rows, found_groups, line, measure_unseen
 from e2fl.memory import Memories
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Traffic, run
@@ -232,6 +232,9 @@ class _Runner:
             measured = line(done, self.data, self.traffic, notes, self.faults, self.found)
             self.found = found_groups(done.scores)
             self.faults.clear()
+            if not any(astray(before) for before in self.history):  # once is enough
+                for warning in astray(measured):
+                    self.watcher.warn(f"round {done.number}: {warning}")
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
@@ -281,7 +284,7 @@ class _Runner:
         last = self.history[-1]
         measured: Json = {
             key: last[key]
-            for key in ("user", "group", "groups", "views", "protected", "inference", "notes")
+            for key in ("user", "group", "groups", "diverged", "views", "protected", "inference", "notes")
             if key in last
         }
         summary: Json = {
