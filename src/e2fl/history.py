@@ -25,7 +25,7 @@ from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import RunError
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
-from e2fl.rounds import Round, Traffic
+from e2fl.rounds import Round, Traffic, Welcomed
 from e2fl.scores import NO_GROUP, Score, Tally, total
 
 try:
@@ -164,16 +164,21 @@ def line(
 
 
 def measure_unseen(
-    newcomers: Mapping[ClientId, Score],
+    welcomed: Welcomed,
     unseen: Mapping[ClientId, Client],
     trained: Mapping[ClientId, Score],
     data: FederatedData,
 ) -> Json:
     """Every metric for clients kept out of training, and the percent of them that found the group they belong to.
 
-    What a found group stands for is what most clients in it, of those that took part, truly are.
+    What a found group stands for is what most clients in it, of those that took part, truly are. `faults`, where there
+    are any: how many clients were left out, by kind.
     """
-    result = measure(newcomers, data) | {"clients": len(newcomers)}
+    newcomers = welcomed.scores
+    tested = any(tally.n for score in newcomers.values() for tally in next(iter(score.views.values())).values())
+    result: Json = (measure(newcomers, data) if tested else {}) | {"clients": len(newcomers)}
+    if welcomed.faults:
+        result["faults"] = dict(sorted(Counter(fault.split(":", 1)[0] for fault in welcomed.faults.values()).items()))
     members: dict[GroupId, Counter[GroupId]] = {}
     for client, found in found_groups(trained).items():
         group = data.roll.declared.get(client)
