@@ -1,5 +1,7 @@
 """The public API: five lines of Python."""
 
+from dataclasses import replace
+
 import pytest
 
 import e2fl
@@ -25,6 +27,20 @@ def test_compare_gives_every_algorithm_the_same_clients(toy):
     one, other = e2fl.compare(toy, ["fedavg", "e2fl"], rounds=2)
     assert [row["client"] for row in one.clients] == [row["client"] for row in other.clients]
     assert (one.summary["label"], other.summary["label"]) == ("fedavg", "e2fl")
+
+
+def test_changes_win_over_a_variant(toy):
+    experiment = replace(toy, variants={"qffl": {"rounds": 600, "algorithm": {"q": 0.1}}})
+    run = e2fl.run(experiment, algorithm={"name": "qffl", "q": 5.0}, rounds=2)
+    assert (run.summary["rounds"], run.experiment.algorithm["q"]) == (2, 5.0)
+    assert e2fl.run(experiment, algorithm={"clients_per_round": 3}, rounds=1).experiment.algorithm == {
+        "name": "e2fl",
+        "clients_per_round": 3,
+    }
+    qffl, fedavg = e2fl.compare(experiment, ["qffl", "fedavg"], rounds=2, seed=3, algorithm={"q": 5.0})
+    assert (qffl.summary["rounds"], qffl.experiment.algorithm["q"]) == (2, 5.0)
+    assert "q" not in fedavg.experiment.algorithm
+    assert {qffl.summary["seed"], fedavg.summary["seed"]} == {3}
 
 
 def test_a_finished_run_can_be_read_again(toy, tmp_path):

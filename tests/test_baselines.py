@@ -1,6 +1,7 @@
 """The baselines' server halves, by worked examples, and the laws that tie them to plain averaging."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from e2fl.algorithms.fairfed import (
 )
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
-from e2fl.algorithms.qffl import QFFL, Step
+from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM, Graded
 from e2fl.data.federated import Client, Examples, Roll
 from e2fl.errors import ConfigError, WireError
@@ -55,14 +56,14 @@ def two_weights():
 )
 def test_qffl_steps_by_loss_to_the_power_of_q(q, expected):
     replies = {0: Step(params(0.9, 1.8), 0.5, 0.1), 1: Step(params(1.0, 1.5), 2.0, 0.1)}
-    after = QFFL(q=q).aggregate(Shared(params(1.0, 2.0)), replies)
+    after = QFFL(q=q).aggregate(Stepped(params(1.0, 2.0)), replies)
     assert values(after.params) == expected
 
 
 def test_qffl_with_q_0_is_the_plain_mean():
     rng = np.random.default_rng(0)
     models = [params(*rng.standard_normal(5)) for _ in range(4)]
-    qffl = QFFL(q=0).aggregate(Shared(params(*rng.standard_normal(5))), {
+    qffl = QFFL(q=0).aggregate(Stepped(params(*rng.standard_normal(5))), {
         client: Step(model, rng.random(), 0.05) for client, model in enumerate(models)
     })  # fmt: skip
     mean = FedAvg(weighted=False).aggregate(Shared(models[0]), {c: Update(m, c + 1) for c, m in enumerate(models)})
@@ -83,18 +84,30 @@ def test_afl_projects_whatever_the_size():
 
 
 def test_qffl_leaves_out_a_loss_that_is_no_number_and_bears_a_loss_of_0():
-    before = Shared(params(1.0, 2.0))
+    before = Stepped(params(1.0, 2.0))
     good, bad = Step(params(0.9, 1.8), 0.0, 0.1), Step(params(5.0, 5.0), math.nan, 0.1)
-    assert QFFL(q=0.1).aggregate(before, {1: bad}) == before
+    assert QFFL(q=0.1).aggregate(before, {1: bad}).params is before.params
     after = QFFL(q=0.1).aggregate(before, {0: good, 1: bad})
     assert after.params["layer"].isfinite().all()
     assert values(after.params) == values(QFFL(q=0.1).aggregate(before, {0: good}).params).expected
 
 
-def test_qffl_does_not_take_a_step_that_overflows():
-    before = Shared(params(1.0, 2.0))
+def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
+    before = Stepped(params(1.0, 2.0))
     huge = {0: Step(params(3e38, -3e38), 1e300, 1e-300)}
-    assert QFFL(q=4).aggregate(before, huge) == before
+    once = QFFL(q=4).aggregate(before, huge)
+    assert once.params is before.params
+    assert QFFL(q=4).notes(QFFL(q=4).aggregate(once, huge)) == {"steps_not_taken": 2}
+    assert QFFL(q=4).aggregate(once, {}) == once  # nobody answered: there was no step to take
+
+
+@pytest.mark.parametrize("loss", [0.1, 10.0])  # to the power of 1000: 0, and too large to tell
+def test_qffl_that_never_steps_says_so(loss):
+    state = Stepped(params(1.0, 2.0))
+    for _ in range(3):
+        state = QFFL(q=1000).aggregate(state, {0: Step(params(0.9, 1.8), loss, 0.1)})
+    assert values(state.params) == [1.0, 2.0]
+    assert QFFL(q=1000).notes(state)["steps_not_taken"] == 3
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0])
@@ -380,6 +393,14 @@ def test_afl_steps_by_the_mixture_and_lets_the_worst_count_more():
     twice = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(once, replies)
     assert values(twice.params) == [1.1 - 0.1 * (0.4 * 2 - 0.6 * 4)]  # 1.26
     assert values(twice.mean) == [(1.1 + 1.26) / 2]
+
+
+def test_afl_does_not_take_a_step_that_overflows_but_counts_it():
+    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    steep = {0: Slope(params(3e38), 1.0, 10), 1: Slope(params(3e38), 3.0, 10)}
+    after = AFL(learning_rate=1e7).aggregate(state, steep)
+    assert after == replace(state, skipped=1)
+    assert AFL().notes(after)["steps_not_taken"] == 1
 
 
 def test_afl_over_groups_pools_the_examples_of_a_group():

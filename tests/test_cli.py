@@ -9,11 +9,13 @@ import subprocess
 import sys
 import termios
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from e2fl.cli import main
+from e2fl.runner import read_run
 
 
 @pytest.fixture
@@ -47,6 +49,26 @@ def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
     )
 
 
+def test_what_is_set_wins_over_the_variant(config, toy, tmp_path):
+    variants = {"qffl": {"rounds": 600, "algorithm": {"q": 0.1}}}
+    (tmp_path / config).write_text(replace(toy, variants=variants).to_toml())
+    changes = ["--set", "rounds=2", "--set", "algorithm.q=5.0", "--set", "seed=3"]
+    assert main(["run", config, "--algorithm", "qffl", *changes, "--out", "one"]) == 0
+    assert main(["compare", config, "--algorithms", "qffl,fedavg", *changes, "--out", "all"]) == 0
+    assert read_run(tmp_path / "one").experiment == read_run(tmp_path / "all" / "qffl-seed3").experiment
+    assert read_run(tmp_path / "one").experiment.algorithm["q"] == 5
+    assert {read_run(tmp_path / "all" / f"{name}-seed3").summary["rounds"] for name in ("qffl", "fedavg")} == {2}
+    assert main(["run", config, "--algorithm", "qffl", *changes, "--out", "one", "--resume"]) == 0
+
+
+def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
+    options = ["--algorithm", "tests.test_runner:Huge", "--out", "run"]
+    assert main(["run", config, *options]) == 0
+    shown = capsys.readouterr()
+    assert "seed 0: the models of 8 clients give outputs that are no finite numbers" in shown.out
+    assert "Huge diverged" in (tmp_path / "run" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -69,6 +91,10 @@ def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
         (["run", "toy.toml", "--set", "algorithm.name='e2fl.testing.toy:Toy'"], "not an algorithm"),
         (["run", "toy.toml", "--set", "variants.x=3", "--algorithm", "x"], "must be a section"),
         (["compare", "toy.toml", "--algorithms", "e2fl", "--set", "learner.epochs=0"], "at least 1"),
+        (["run", "toy.toml", "--algorithm", "ifca", "--set", "algorithm.nonsense=3"], "no setting 'nonsense'"),
+        (["run", "toy.toml", "--algorithm", "ifca", "--set", "algorithm.name=fedavg"], "name it in one place"),
+        (["compare", "toy.toml", "--algorithms", "ifca,e2fl", "--set", "algorithm.q=5"], "none of ifca, e2fl"),
+        (["compare", "toy.toml", "--algorithms", "ifca,e2fl", "--seeds", "1,1"], "every seed once"),
     ],
 )
 def test_mistakes_are_one_clear_line_and_exit_code_2(config, tmp_path, capsys, arguments, words):

@@ -51,6 +51,7 @@ def test_shipped_experiments_are_valid_in_every_variant(name):
         (["data=5"], "must be a section"),
         (["rounds"], "key=value"),
         (["rounds.x=1"], "not a section"),
+        (["data=5", "data.x=1"], "not a section"),
     ],
 )
 def test_mistakes_at_the_top_are_explained(tmp_path, toy, change, words):
@@ -148,6 +149,64 @@ def test_a_section_of_another_name_starts_empty(toy, tmp_path):
     assert load(path, ["model.name=mlp"]).model == toy.model
     assert load(path, ["model={name='mlp'}"]).model == {"name": "mlp"}
     assert load(path, ["name=other"]).model == toy.model
+
+
+def test_the_name_of_a_section_comes_before_what_is_in_it(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    one, other = (
+        load(path, typed).model for typed in (["model.x=1", "model.name=new"], ["model.name=new", "model.x=1"])
+    )
+    assert one == other == {"name": "new", "x": 1}
+    grouping = ["algorithm.grouping.groups=3", "algorithm.grouping.name=lowest_loss"]
+    for changes in (grouping, grouping[::-1], ["algorithm.grouping={name='lowest_loss'}", grouping[0]]):
+        assert load(path, changes).algorithm["grouping"] == {"name": "lowest_loss", "groups": 3}
+    assert load(path, ["rounds=3", "rounds=4"]).rounds == 4
+
+
+def test_a_grouping_without_a_name_is_explained(toy):
+    with pytest.raises(ConfigError, match="grouping needs a name"):
+        variation(toy, algorithm={"name": "e2fl", "grouping": {"groups": 2}}).build_algorithm()
+
+
+def test_what_is_asked_for_wins_over_the_variant(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    variants = {
+        "qffl": {"rounds": 600, "learner": {"learning_rate": 0.01}, "algorithm": {"q": 0.1, "clients_per_round": 3}},
+        "narrow": {"model": {"hidden": [4]}},
+    }
+    path.write_text(replace(toy, variants=variants).to_toml())
+    untouched = load(path, algorithm="qffl")
+    assert (untouched.rounds, untouched.learner["learning_rate"], untouched.algorithm["q"]) == (600, 0.01, 0.1)
+    asked = ["rounds=2", "learner.learning_rate=0.05", "algorithm.q=5.0", "algorithm.clients_per_round=2", "seed=4"]
+    found = load(path, asked, algorithm="qffl")
+    assert (found.rounds, found.seed, found.learner["learning_rate"], found.learner["epochs"]) == (2, 4, 0.05, 2)
+    assert found.algorithm == {"name": "qffl", "q": 5.0, "clients_per_round": 2}
+    assert load(path, ["model.keep=0.3"], algorithm="narrow").model == {"name": "mlp", "hidden": [4], "keep": 0.3}
+    assert load(path, ["model.name=lenet"], algorithm="narrow").model == {"name": "lenet", "hidden": [4]}
+
+
+def test_settings_of_an_algorithm_that_is_asked_for_are_checked(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    assert load(path, ["algorithm.groups=3"], algorithm="ifca").build_algorithm().groups == 3
+    with pytest.raises(ConfigError, match="'ifca' has no setting 'nonsense'"):
+        load(path, ["algorithm.nonsense=3"], algorithm="ifca").build_algorithm()
+
+
+@pytest.mark.parametrize("change", ["algorithm.name=fedavg", "algorithm={name='fedavg'}", "algorithm={groups=3}"])
+def test_an_algorithm_is_named_in_one_place(toy, tmp_path, change):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    with pytest.raises(ConfigError, match="cannot be set where 'ifca' is asked for"):
+        load(path, [change], algorithm="ifca")
+
+
+def test_a_variant_may_be_asked_for_with_its_settings(toy, tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(toy.to_toml())
+    found = load(path, ["variants.many={algorithm={name='ifca', groups=7}}"], algorithm="many")
+    assert (found.build_algorithm().groups, found.label, found.variants) == (7, "many", {})
 
 
 def test_an_algorithm_of_ones_own_may_be_named_like_a_variant(toy):

@@ -1,5 +1,7 @@
 """A client that was never trained with gets its group and its model, from what a run left on disk."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from e2fl.algorithms import ALGORITHMS
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
 from e2fl.experiment import from_dict
-from e2fl.runner import run_experiment
+from e2fl.runner import Watcher, read_run, run_experiment
 from e2fl.testing.toy import Toy
 
 
@@ -69,6 +71,54 @@ def test_clients_kept_out_of_training_are_reported():
         assert unseen["right_group"] == 100
         assert unseen["user"]["mean"] > 80
     assert "unseen" not in run_experiment(experiment("known")).summary
+
+
+@dataclass(frozen=True)
+class Spoilt(Toy):
+    """Of the clients kept out of training, the first has training inputs that are none, the second a test label."""
+
+    everybody: bool = False
+
+    def unseen(self):
+        found = super().unseen()
+        for client in found.values() if self.everybody else [found[self.clients]]:
+            nothing = np.full_like(client.train.x, np.nan)
+            found[client.id] = replace(client, train=replace(client.train, x=nothing))
+        second = found[self.clients + 1]
+        found[second.id] = replace(second, test=replace(second.test, y=np.full(len(second.test), 99)))
+        return found
+
+
+class Listening(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def warn(self, message):
+        self.heard.append(message)
+
+
+@pytest.mark.parametrize(("name", "grouping"), [("local", None), ("ditto", None), ("e2fl", "rank_clustering")])
+def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing(name, grouping, tmp_path):
+    made = experiment(grouping, name, held_out=4)
+    made = replace(made, rounds=2, data=made.data | {"name": "tests.test_newcomers:Spoilt"})
+    watcher = Listening()
+    run = run_experiment(made, out=tmp_path / "run", watcher=watcher)
+    assert run.summary["unseen"]["clients"] == 2
+    assert run.summary["unseen"]["faults"] == {"failed": 2}
+    first, second = watcher.heard
+    assert first.startswith("client 8, kept out of training, left out, failed: DataError: training ended in")
+    assert second.startswith("client 9, kept out of training, left out, failed: ")
+    assert read_run(tmp_path / "run").summary == run.summary
+    good = run_experiment(replace(made, data=made.data | {"name": "e2fl.testing.toy:Toy"})).summary
+    assert {key: run.summary[key] for key in ("user", "group")} == {key: good[key] for key in ("user", "group")}
+
+
+def test_all_clients_kept_out_of_training_may_be_no_good(tmp_path):
+    made = experiment(name="local", held_out=3)
+    made = replace(made, data=made.data | {"name": "tests.test_newcomers:Spoilt", "everybody": True})
+    run = run_experiment(made, out=tmp_path / "run")
+    assert run.summary["unseen"] == {"clients": 0, "faults": {"failed": 3}}
+    assert (tmp_path / "run" / "clients.csv").exists()
 
 
 def test_what_does_not_fit_is_said(tmp_path):

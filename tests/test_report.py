@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -11,12 +12,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from e2fl.comparison import compare
+from e2fl.comparison import compare, contenders
 from e2fl.errors import ReportError, RunError
 from e2fl.experiment import with_seed
-from e2fl.report import report_runs, report_scores
+from e2fl.report import report, report_runs, report_scores
+from e2fl.report.chart import frame
 from e2fl.report.contents import difference_table, main_table
 from e2fl.report.definitions import DEFINITIONS
+from e2fl.report.paint import ON_PAGE
 from e2fl.report.runs import read_runs, study_of
 from e2fl.report.study import MEASURES, pareto
 from e2fl.report.table import Cell, Column, Table
@@ -44,7 +47,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("runs") / "all"
-    compare(toy, ["local", "fedavg", "e2fl"], [0, 1], out=folder)
+    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     (folder / "command.txt").write_text("e2fl compare toy --algorithms local,fedavg,e2fl\n")
     return folder
 
@@ -251,6 +254,36 @@ def test_without_the_plotting_library_a_run_goes_on_and_says_how_to_get_it(toy, 
     assert "pip install 'e2fl[report]'" in done.stderr
     assert (tmp_path / "out" / "summary.json").is_file()
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_what_is_no_finite_number_is_a_dash_on_the_page_and_the_verdict_says_why(tmp_path, toy):
+    huge = replace(toy, algorithm={"name": "tests.test_runner:Huge", "clients_per_round": 4})
+    runs = [
+        run_experiment(with_seed(made, seed), out=tmp_path / made.label / str(seed))
+        for made in (huge, toy)
+        for seed in (0, 1)
+    ]
+    for given in (runs, [read_run(run.folder) for run in runs]):  # as they are in memory, and as they are on disk
+        report(given, tmp_path / "out.html")
+        text = (tmp_path / "out.html").read_text()
+        cells = Cells(text).found
+        assert ("groups", "G1", "Huge/accuracy") in cells
+        assert ("groups", "G1", "E2FL/loss") in cells
+        assert ("groups", "G1", "Huge/loss") not in cells
+        assert 'id="verdict">Huge diverged: the models of 8 clients' in text
+        plots = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1], parse_constant=pytest.fail)
+        assert {row["label"] for row in plots["plot-group-loss"]["data"]["values"]} == {"E2FL", "E2FL (GM)"}
+    report_runs([tmp_path], tmp_path / "again.html", export_to=tmp_path / "files")
+    json.loads((tmp_path / "files" / "report.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_plots_and_tables_bear_numbers_that_are_none():
+    rows = [{"label": "a", "low": -math.inf, "high": math.nan, "value": 1e300}]
+    assert frame(ON_PAGE, 100, [], rows)["data"]["values"] == [
+        {"label": "a", "low": None, "high": None, "value": 1e300}
+    ]
+    table = Table("t", "t", (Column("a", "a"), Column("b", "b")), ((Cell("x"), Cell(1.0, math.inf)),))
+    assert "inf" not in table.html() + table.latex() + json.dumps(table.json())
 
 
 def test_foreign_names_are_escaped_everywhere(tmp_path):

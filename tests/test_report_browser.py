@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from e2fl.comparison import compare
+from e2fl.comparison import compare, contenders
 from e2fl.experiment import from_dict
 from e2fl.report import report_runs, report_scores
 from e2fl.report.study import MEASURES
@@ -70,7 +70,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("browser") / "all"
-    compare(toy, ["local", "fedavg", "e2fl"], [0, 1], out=folder)
+    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     report_runs([folder], folder / "report.html")
     return folder
 

@@ -173,3 +173,12 @@ def test_better_and_worse_follow_the_signs(worst, mean):
     else:
         assert better == (mean > 0)
         assert worse == (mean < 0 and worst <= 0)
+
+
+def test_what_diverged_is_said_before_anything_else():
+    good, bad = contender("E2FL", FAIR), contender("FedAvg", UNFAIR)
+    bad = replace(bad, outcomes=tuple(replace(outcome, diverged=3) for outcome in bad.outcomes))
+    said = verdict(study(bad, good))
+    assert said.startswith("FedAvg diverged: the models of 3 clients give outputs that are no finite numbers")
+    assert "E2FL diverged" not in said
+    assert "1 client give" in verdict(study(replace(bad, outcomes=(replace(bad.outcomes[0], diverged=1),))))

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from e2fl import checkpoint, runner, simulator
-from e2fl.algorithms.fedavg import FedAvg
+from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import from_dict
-from e2fl.history import Folder
-from e2fl.runner import Watcher, run_experiment
+from e2fl.history import Folder, astray
+from e2fl.runner import Watcher, read_run, run_experiment
 
 FILES = ("history.jsonl", "clients.csv", "model.safetensors")
 
@@ -318,3 +319,42 @@ def test_clients_that_say_different_things_all_have_their_row(tmp_path):
     (tmp_path / "run").mkdir()
     folder.write_clients(rows)
     assert [row["served_as"] for row in folder.read_clients()] == [None, 1]
+
+
+@dataclass(frozen=True)
+class Huge(FedAvg):
+    """FedAvg whose weights are numbers, but so large that what the model gives is none."""
+
+    def train(self, message, client, learner):
+        return Update({name: torch.full_like(weight, 1e30) for name, weight in message.params.items()}, 1)
+
+
+class Listening(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def warn(self, message):
+        self.heard.append(message)
+
+
+def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path):
+    experiment = replace(toy, algorithm={"name": "tests.test_runner:Huge", "clients_per_round": 4})
+    watcher = Listening()
+    done = run_experiment(experiment, out=tmp_path / "run", watcher=watcher)
+    assert [line["diverged"] for line in done.history] == [8, 8, 8]
+    assert done.summary["diverged"] == 8
+    (said,) = watcher.heard
+    assert said.startswith("round 2: the models of 8 clients give outputs that are no finite numbers")
+    assert "lower the learning rate" in said
+    again = read_run(tmp_path / "run")
+    assert {group["loss"] for group in again.summary["groups"].values()} == {None}
+    assert all(math.isnan(row["loss"]) for row in again.clients)
+    assert "diverged" not in run_experiment(toy).summary
+
+
+def test_views_that_give_no_numbers_are_told_of_apart():
+    measured = {"views": {"global": {"diverged": 1}}}
+    (said,) = astray(measured)
+    assert said.startswith("the models of 1 client (seen as global) give")
+    assert len(astray(measured | {"diverged": 2})) == 2
+    assert astray({"user": {}}) == []

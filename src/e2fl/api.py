@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from e2fl import comparison
+from e2fl.changes import given
 from e2fl.data import FederatedData
-from e2fl.experiment import Experiment, Section, from_dict, load, merge
+from e2fl.experiment import Experiment, from_dict, load
 from e2fl.runner import Run, Watcher, run_experiment
 
 Config = str | Path | Mapping[str, Any] | Experiment
@@ -15,7 +16,7 @@ Config = str | Path | Mapping[str, Any] | Experiment
 def run(
     config: Config,
     *,
-    algorithm: str | None = None,
+    algorithm: str | Mapping[str, Any] | None = None,
     data: FederatedData | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -24,12 +25,15 @@ def run(
 ) -> Run:
     """Run one experiment: a TOML file, the name of a shipped one, a dictionary, or an `Experiment`.
 
-    algorithm: another algorithm, or a variant the experiment names.  data: a data set made in Python, instead of the
-    configured one.  changes: settings laid over the configuration, such as rounds=20 or learner={"epochs": 1}.
+    algorithm: another algorithm, or a variant the experiment names, or settings, such as {"name": "qffl", "q": 1.0};
+    without a name, they are of the algorithm that is configured.  data: a data set made in Python, instead of the
+    configured one.  changes: settings laid over all that, such as rounds=20 or learner={"epochs": 1}.
     """
-    experiment = _experiment(config, changes, data)
-    if algorithm is not None:
-        experiment = experiment.variant(algorithm)
+    settings = dict(algorithm) if isinstance(algorithm, Mapping) else {"name": algorithm}
+    name = settings.pop("name", None)
+    asked = given(changes | {"algorithm": settings})
+    experiment = _experiment(config, data)
+    experiment = experiment.changed(asked) if name is None else experiment.variant(name, asked)
     folder = None if out is None else Path(out)
     return run_experiment(experiment, out=folder, resume=resume, data=data, watcher=watcher)
 
@@ -38,20 +42,25 @@ def compare(
     config: Config,
     algorithms: Sequence[str],
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     data: FederatedData | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
     **changes: Any,
 ) -> list[Run]:
-    """Run several algorithms, or variants the experiment names, on the same data with the same draws of clients."""
-    experiment = _experiment(config, changes, data)
+    """Run several algorithms, or variants the experiment names, on the same data with the same draws of clients.
+
+    seeds: to repeat with; default: the experiment's own.  changes: as `run` takes them, made to all; settings of an
+    algorithm, such as algorithm={"q": 1.0}, to those that have them.
+    """
+    found = comparison.contenders(_experiment(config, data), algorithms, given(changes))
+    seeds = [next(iter(found.values())).seed] if seeds is None else seeds
     folder = None if out is None else Path(out)
-    return comparison.compare(experiment, algorithms, seeds, out=folder, resume=resume, data=data, watcher=watcher)
+    return comparison.compare(found, seeds, out=folder, resume=resume, data=data, watcher=watcher)
 
 
-def _experiment(config: Config, changes: Section, data: FederatedData | None) -> Experiment:
+def _experiment(config: Config, data: FederatedData | None) -> Experiment:
     if isinstance(config, Experiment):
         values = config.to_dict()
     elif isinstance(config, Mapping):
@@ -60,4 +69,4 @@ def _experiment(config: Config, changes: Section, data: FederatedData | None) ->
         values = load(config).to_dict()
     if data is not None:
         values["data"] = {"name": data.name}
-    return from_dict(merge(values, changes))
+    return from_dict(values)

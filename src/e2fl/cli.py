@@ -187,7 +187,8 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="changes",
-        help="change a setting, such as rounds=20 or data.samples_per_client=60; may be repeated",
+        help="change a setting, such as rounds=20 or data.samples_per_client=60; may be repeated, and has the last "
+        "word: over the file, and over what it says of single algorithms",
     )
 
 
@@ -220,9 +221,7 @@ def _run(options: argparse.Namespace) -> int:
     from e2fl.runner import run_experiment
     from e2fl.watching import finish, watching
 
-    experiment = load(options.config, options.changes)
-    if options.algorithm:
-        experiment = experiment.variant(options.algorithm)
+    experiment = load(options.config, options.changes, algorithm=options.algorithm)
     out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
     with watching(out, live=options.watch, track=options.track) as watcher:
         result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
@@ -231,16 +230,18 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from e2fl.comparison import compare
+    from e2fl.changes import typed
+    from e2fl.comparison import compare, contenders
     from e2fl.experiment import load
     from e2fl.watching import finish, watching
 
-    experiment = load(options.config, options.changes)
     names = [name for name in options.algorithms.split(",") if name]
-    seeds = _seeds(options.seeds, experiment.seed)
-    out = options.out or _new_folder(f"{experiment.name}-compare", options.resume)
+    found = contenders(load(options.config), names, typed(options.changes))
+    first = next(iter(found.values()))
+    seeds = _seeds(options.seeds, first.seed)
+    out = options.out or _new_folder(f"{first.name}-compare", options.resume)
     with watching(out, live=options.watch, track=options.track) as watcher:
-        runs = compare(experiment, names, seeds, out=out, resume=options.resume, watcher=watcher)
+        runs = compare(found, seeds, out=out, resume=options.resume, watcher=watcher)
     finish(runs, out, options.command)
     return 0
 
@@ -315,12 +316,10 @@ def _data_check(options: argparse.Namespace) -> int:
 
 
 def _data_show(options: argparse.Namespace) -> int:
+    from e2fl.changes import lay, typed
     from e2fl.data import commands
-    from e2fl.experiment import apply
 
-    settings: dict[str, object] = {}
-    settings = apply(options.changes, settings)
-    print(commands.show(options.name, settings, options.out))
+    print(commands.show(options.name, lay(typed(options.changes), {}), options.out))
     return 0
 
 

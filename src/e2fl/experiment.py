@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ import tomli_w
 import torch
 
 from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
+from e2fl.changes import Change, lay, typed
 from e2fl.data import DATASETS, FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
@@ -29,6 +30,7 @@ from e2fl.settings import construct, did_you_mean, fields_of, fit, look_up
 Section = dict[str, Any]
 
 UNSAVED = ("threads", "checkpoint_seconds")  # these never change a result
+NAMING = (("algorithm",), ("algorithm", "name"))  # these choose the algorithm
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Experiment:
         values = {key: value for key, value in self.algorithm.items() if key not in ("name", "label")}
         if isinstance(values.get("grouping"), dict) and "grouping" in fields_of(kind):
             section = values["grouping"]
-            make = look_up(str(section.get("name")), GROUPINGS, "grouping")
+            if "name" not in section:
+                raise ConfigError("algorithm.grouping needs a name, such as grouping = { name = 'known' }")
+            make = look_up(str(section["name"]), GROUPINGS, "grouping")
             rest = {key: value for key, value in section.items() if key != "name"}
             values["grouping"] = construct(make, rest, "algorithm.grouping")
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
@@ -112,16 +116,34 @@ class Experiment:
         settings: Settings = construct(Settings, self.learner, "learner")
         return settings
 
-    def variant(self, name: str) -> "Experiment":
-        """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults."""
-        changes = copy.deepcopy(self.variants.get(name))
-        if changes is None:
+    def changed(self, changes: Iterable[Change]) -> "Experiment":
+        """This experiment with changes made to it."""
+        return from_dict(lay(changes, self.to_dict()))
+
+    def variant(self, name: str, changes: Sequence[Change] = ()) -> "Experiment":
+        """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults.
+
+        changes: what somebody asks for beside; it has the last word, also over what the variant says.
+        """
+        for change in changes:
+            if change.path in NAMING:
+                raise ConfigError(
+                    f"{change.name} cannot be set where '{name}' is asked for as the algorithm: name it in one place; "
+                    "single settings, such as algorithm.clients_per_round, can be set"
+                )
+        # A variant may be among the changes, or be one of another data set or model; what it sets is set again after.
+        base = self.changed(change for change in changes if change.section != "algorithm")
+        return base._named(name).changed(change for change in changes if change.section != "variants")
+
+    def _named(self, name: str) -> "Experiment":
+        own = copy.deepcopy(self.variants.get(name))
+        if own is None:
             if name == self.algorithm["name"]:
                 return replace(self, variants={})
             look_up(name, ALGORITHMS | self.variants, "algorithm or variant")
-            changes = {}
+            own = {}
         known = name in ALGORITHMS or ":" in name
-        algorithm = {"name": name if known else self.algorithm["name"]} | changes.pop("algorithm", {})
+        algorithm = {"name": name if known else self.algorithm["name"]} | own.pop("algorithm", {})
         if algorithm["name"] == self.algorithm["name"]:
             algorithm = self.algorithm | algorithm
         elif "clients_per_round" in self.algorithm:
@@ -129,7 +151,17 @@ class Experiment:
         if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
-        return from_dict(merge(base.to_dict(), changes))
+        return from_dict(merge(base.to_dict(), own))
+
+    def algorithm_settings(self) -> list[str]:
+        """What can be set of the algorithm and of its grouping: clients_per_round, grouping.name, grouping.groups."""
+        found = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
+        if "grouping" in found:
+            section = self.algorithm.get("grouping")
+            name = section.get("name") if isinstance(section, dict) else None
+            inner = fields_of(look_up(str(name), GROUPINGS, "grouping")) if name else ()
+            found += [f"grouping.{setting}" for setting in ("name", *inner)]
+        return found
 
     def to_dict(self) -> Section:
         """Everything, as TOML would hold it."""
@@ -179,33 +211,15 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
     return replace(experiment, seed=seed)
 
 
-def load(config: str | Path, changes: Sequence[str] = ()) -> Experiment:
-    """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20"."""
-    return from_dict(apply(changes, _read(config)))
+def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None) -> Experiment:
+    """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
 
-
-def apply(changes: Sequence[str], values: Section) -> Section:
-    """These settings with changes such as "rounds=20", "data.alpha=1" or "model={name='mlp'}" made to them."""
-    for change in changes:
-        key, equals, text = change.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes key=value, such as rounds=20, not '{change}'")
-        *sections, last = key.strip().split(".")
-        values = _put(values, sections, last, _value(text.strip()))
-    return values
-
-
-def _put(values: Section, sections: list[str], last: str, value: Any) -> Section:
-    """The settings with one of them, in a section of a section, set anew; a section of another name starts empty."""
-    if not sections:
-        return values | {last: value}
-    first, *rest = sections
-    inner = values.get(first, {})
-    if not isinstance(inner, dict):
-        raise ConfigError(f"--set {first}.{'.'.join((*rest, last))}: '{first}' is not a section")
-    if not rest and last == "name" and inner.get("name") != value:
-        inner = {}
-    return values | {first: _put(inner, rest, last, value)}
+    algorithm: another algorithm, or a variant the experiment names; the changes are then made to that.
+    """
+    asked = typed(changes)
+    if algorithm is None:
+        return from_dict(lay(asked, _read(config)))
+    return from_dict(_read(config)).variant(algorithm, asked)
 
 
 def shipped() -> dict[str, str]:
@@ -241,11 +255,3 @@ def _read(config: str | Path) -> Section:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
     raise ConfigError(f"there is no file and no shipped experiment '{config}'{did_you_mean(str(config), shipped())}")
-
-
-def _value(text: str) -> Any:
-    """What a TOML file would read here; plain words are texts."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -26,7 +26,7 @@ from e2fl.errors import RunError
 from e2fl.inference import found_groups, of_evaluation
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
-from e2fl.rounds import Round, Traffic
+from e2fl.rounds import Round, Traffic, Welcomed
 from e2fl.scores import NO_GROUP, Score, Tally, total
 
 try:
@@ -83,10 +83,28 @@ def _measure_view(tallies: Mapping[ClientId, Mapping[GroupId, Tally]], data: Fed
         "group": metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
         "groups": groups,
     }
+    diverged = sum(not all(tally.finite for tally in parts.values()) for parts in tallies.values())
+    if diverged:
+        result["diverged"] = diverged
     if data.classes == 2 and sorted(by_group) == [0, 1]:
         unprivileged, privileged = (asdict(total(by_group[group])) for group in (0, 1))
         result["protected"] = metrics.protected(unprivileged, privileged)
     return result
+
+
+def astray(measured: Json) -> list[str]:
+    """What must be known of an evaluation before its accuracies are believed."""
+    views = {"": measured, **{f" (seen as {name})": part for name, part in measured.get("views", {}).items()}}
+    return [
+        f"the models of {_clients(part['diverged'])}{view} give outputs that are no finite numbers, so their accuracy "
+        "means nothing: training diverged (lower the learning rate), or their data is no good"
+        for view, part in views.items()
+        if part.get("diverged")
+    ]
+
+
+def _clients(count: int) -> str:
+    return "1 client" if count == 1 else f"{count:,} clients"
 
 
 def line(
@@ -120,16 +138,21 @@ def line(
 
 
 def measure_unseen(
-    newcomers: Mapping[ClientId, Score],
+    welcomed: Welcomed,
     unseen: Mapping[ClientId, Client],
     trained: Mapping[ClientId, Score],
     data: FederatedData,
 ) -> Json:
     """Every metric for clients kept out of training, and the percent of them that found the group they belong to.
 
-    What a found group stands for is what most clients in it, of those that took part, truly are.
+    What a found group stands for is what most clients in it, of those that took part, truly are. `faults`, where there
+    are any: how many clients were left out, by kind.
     """
-    result = measure(newcomers, data) | {"clients": len(newcomers)}
+    newcomers = welcomed.scores
+    tested = any(tally.n for score in newcomers.values() for tally in next(iter(score.views.values())).values())
+    result: Json = (measure(newcomers, data) if tested else {}) | {"clients": len(newcomers)}
+    if welcomed.faults:
+        result["faults"] = dict(sorted(Counter(fault.split(":", 1)[0] for fault in welcomed.faults.values()).items()))
     members: dict[GroupId, Counter[GroupId]] = {}
     for client, found in found_groups(trained).items():
         group = data.roll.declared.get(client)

@@ -33,6 +33,14 @@ class Replies:
     faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, then a colon, then the reason
 
 
+@dataclass(frozen=True)
+class Welcomed:
+    """How clients fare that never took part, and for whom that could not be told, and why."""
+
+    scores: Mapping[ClientId, Score]
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, then a colon, then the reason
+
+
 class Federation(Protocol):
     """Clients, wherever they are."""
 

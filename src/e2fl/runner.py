@@ -15,12 +15,11 @@ from e2fl.checkpoint import Checkpoint
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import UNSAVED, Experiment, from_dict
-from e2fl.history import Folder, Json, byte_summary, client_rows, line, measure_unseen
+from e2fl.history import Folder, Json, astray, byte_summary, client_rows, line, measure_unseen
 from e2fl.inference import found_groups, of_round
 from e2fl.memory import Memories
 from e2fl.models import Model
-from e2fl.rounds import Federation, Round, Traffic, run
-from e2fl.scores import Score
+from e2fl.rounds import Federation, Round, Traffic, Welcomed, run
 from e2fl.simulator import Simulated
 from e2fl.version import __version__, environment
 
@@ -84,8 +83,8 @@ class Runtime(Federation, Protocol):
         """The run will not be gone on with from any round before this one."""
         ...
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
-        """How clients fare that never took part."""
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
+        """How clients fare that never took part; what is wrong with one of them is no reason to raise."""
         ...
 
     def notices(self) -> list[str]:
@@ -238,6 +237,9 @@ class _Runner:
             notes = self.algorithm.notes(done.state)
             measured = line(done, self.data, kept.traffic, notes, faults, kept.found, kept.finding)
             kept = _Kept(kept.traffic, found_groups(done.scores))
+            if not any(astray(past) for past in self.history):  # once is enough
+                for warning in astray(measured):
+                    self.watcher.warn(f"round {done.number}: {warning}")
             self.history.append(measured)
             if self.folder is not None:
                 self.folder.append_history(measured)
@@ -305,7 +307,7 @@ class _Runner:
         last = self.history[-1]
         measured: Json = {
             key: last[key]
-            for key in ("user", "group", "groups", "views", "protected", "inference", "notes")
+            for key in ("user", "group", "groups", "diverged", "views", "protected", "inference", "notes")
             if key in last
         }
         if "inference" in measured:
@@ -341,7 +343,13 @@ class _Runner:
         if not unseen:
             return None
         assert done.scores is not None
-        return measure_unseen(self.federation.welcome(done.state, unseen), unseen, done.scores, self.data)
+        welcomed = self.federation.welcome(done.state, unseen)
+        for client, fault in welcomed.faults.items():
+            self.watcher.warn(f"client {self.data.client_name(client)}, kept out of training, left out, {fault}")
+        measured = measure_unseen(welcomed, unseen, done.scores, self.data)
+        for warning in astray(measured):
+            self.watcher.warn(f"of clients kept out of training, {warning}")
+        return measured
 
 
 def read_run(path: Path) -> Run:

@@ -31,6 +31,11 @@ class Tally:
         return self.true_positive + self.false_negative
 
     @property
+    def finite(self) -> bool:
+        """Whether the model gave numbers: a loss that is none comes of outputs that are none."""
+        return math.isfinite(self.loss)
+
+    @property
     def mean_loss(self) -> float:
         return self.loss / self.n if self.n else math.nan
 

@@ -20,7 +20,7 @@ from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Group
 from e2fl.errors import WireError
 from e2fl.learning import Learner
 from e2fl.memory import Memories
-from e2fl.rounds import Replies, Traffic
+from e2fl.rounds import Replies, Traffic, Welcomed
 from e2fl.scores import Score
 from e2fl.scoring import Scoreboard, do
 from e2fl.spool import Spool
@@ -82,7 +82,7 @@ class Simulated:
         faults: dict[ClientId, str] = {}
         for client, done in self._each("train", work, sorted(inbox)):
             if done is None:
-                faults[client] = f"failed: {type(errors[client]).__name__}: {errors[client]}"
+                faults[client] = _failed(errors[client])
                 continue
             raw, passes = done
             self.traffic.passes += passes
@@ -110,16 +110,35 @@ class Simulated:
 
         return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
-        """Clients that never took part try what they are given."""
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
+        """Clients that never took part try what they are given; one that cannot is left out, and the others go on."""
+        used: dict[ClientId, tuple[Uses, float]] = {}
+        faults: dict[ClientId, str] = {}
 
-        def look(number_of: ClientId) -> tuple[Uses, float]:
+        def look(number_of: ClientId) -> tuple[Uses, float] | Exception:
             learner = replace(self.learner, number=0, client=number_of, passes=[])
             newcomer = replace(clients[number_of], memory={})
-            return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
+            try:
+                return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
+            except Exception as error:  # whatever a newcomer's data does, the run is over and must not be lost
+                return error
 
+        for client, found in self._each("welcome", look, sorted(clients)):
+            if isinstance(found, Exception):
+                faults[client] = _failed(found)
+            else:
+                used[client] = found
         tests = {number: (client.test, client.group) for number, client in clients.items()}
-        return self._score(dict(self._each("welcome", look, sorted(clients))), tests)
+        try:
+            scores = self._score(used, tests)
+        except Exception:  # somebody's test examples are no good: one by one, to see whose
+            scores = {}
+            for client in used:
+                try:
+                    scores |= self._score({client: used[client]}, tests)
+                except Exception as error:
+                    faults[client] = _failed(error)
+        return Welcomed(scores, dict(sorted(faults.items())))
 
     def _score(
         self, used: Mapping[ClientId, tuple[Uses, float]], tests: Mapping[ClientId, tuple[Examples, GroupId | None]]
@@ -181,6 +200,10 @@ class Simulated:
         yield from zip(todo, _here(timed, todo) if brief else self.pool.map(timed, todo), strict=True)
         if spent:
             self.pace[kind] = sum(spent) / len(spent)
+
+
+def _failed(error: Exception) -> str:
+    return f"failed: {type(error).__name__}: {error}"
 
 
 def _here(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

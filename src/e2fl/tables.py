@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from e2fl.history import Json
+from e2fl.history import Json, astray
 
 MIB = 2**20
 
@@ -25,8 +25,11 @@ def comparison(summaries: Sequence[Json]) -> str:
 
 
 def all_tables(summaries: Sequence[Json]) -> str:
-    """The comparison, and what two protected groups differ by, where there are such."""
-    return "\n\n".join(table for table in (comparison(summaries), protected(summaries)) if table)
+    """The comparison, what two protected groups differ by, where there are such, and what cannot be believed."""
+    doubts = "\n".join(
+        f"{summary['label']}, seed {summary['seed']}: {doubt}" for summary in summaries for doubt in astray(summary)
+    )
+    return "\n\n".join(part for part in (comparison(summaries), protected(summaries), doubts) if part)
 
 
 def protected(summaries: Sequence[Json]) -> str:

@@ -2,19 +2,20 @@
 
 Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full gradients.
 Departures: everybody takes part in every round and sends the exact gradient of all its examples, so there is no
-sampling noise and `clients_per_round` has no say; whoever does not answer adds no loss in that round.
+sampling noise and `clients_per_round` has no say; whoever does not answer adds no loss in that round; a step that
+does not lead to finite numbers is not taken, and counted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, refuse_no_examples, refuse_no_loss
+from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, is_finite, refuse_no_examples, refuse_no_loss
 from e2fl.data.federated import Client, ClientId, Roll
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
@@ -42,6 +43,7 @@ class Mixture:
     rounds: int
     part_of: dict[ClientId, int]  # a client by itself, or the group it declares
     shares: tuple[float, ...]  # of the parts; lambda in the paper
+    skipped: int = 0  # steps not taken
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
         shares = project(np.asarray(state.shares) + self.mixture_rate * losses)
         done = state.rounds + 1
         mean = {name: value + (params[name] - value) / done for name, value in state.mean.items()}
-        return Mixture(params, mean, done, state.part_of, tuple(shares.tolist()))
+        if not (is_finite(params) and is_finite(mean)):
+            return replace(state, skipped=state.skipped + 1)
+        return replace(state, params=params, mean=mean, rounds=done, shares=tuple(shares.tolist()))
 
     def serve(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.mean), clients)
@@ -118,7 +122,11 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
         return {"global": state.mean, "last": state.params}
 
     def notes(self, state: Mixture) -> Mapping[str, Any]:
-        return {"largest_share": max(state.shares), "parts_that_count": sum(share > 0 for share in state.shares)}
+        return {
+            "largest_share": max(state.shares),
+            "parts_that_count": sum(share > 0 for share in state.shares),
+            "steps_not_taken": state.skipped,
+        }
 
     def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
         return Uses({"global": Use(message.params)})

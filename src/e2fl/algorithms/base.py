@@ -164,10 +164,17 @@ def refuse_no_loss(loss: float) -> None:
         raise WireError(f"a reply claims a loss of {loss}")
 
 
+def is_finite(params: Params) -> bool:
+    """Whether all weights are finite numbers."""
+    return all(bool(value.isfinite().all()) for value in params.values())
+
+
 def finite(params: Params) -> Params:
-    """The same weights, or `DataError`: a client whose data is no good should not keep what came of it."""
-    if not all(bool(value.isfinite().all()) for value in params.values()):
-        raise DataError("training ended in weights that are no finite numbers; look at this client's data")
+    """The same weights, or `DataError`: a client whose training went astray should not keep what came of it."""
+    if not is_finite(params):
+        raise DataError(
+            "training ended in weights that are no finite numbers; look at this client's data, or lower the rate"
+        )
     return params
 
 

@@ -18,7 +18,9 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    pull: float = 1.0  # lambda in the paper: 0 is training alone, large is FedAvg
+    # Lambda in the paper: 0 is training alone; large stays near the shared model, as long as learning rate x pull stays
+    # below 1. Far above, each step overshoots by more than it mends, and the own model diverges.
+    pull: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

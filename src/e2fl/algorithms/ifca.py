@@ -14,7 +14,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, average, everybody_gets, refuse_no_examples, refuse_no_loss
+from e2fl.algorithms.base import (
+    Algorithm,
+    Use,
+    Uses,
+    average,
+    everybody_gets,
+    is_finite,
+    refuse_no_examples,
+    refuse_no_loss,
+)
 from e2fl.data.federated import Client, ClientId, GroupId, Roll
 from e2fl.errors import ConfigError, DataError, WireError
 from e2fl.grouping.base import refuse_count
@@ -182,7 +191,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
                 # Divided by all clients of the round, not by those of the group: as in the paper.
                 stepped[name] -= (reply.learning_rate / everybody) * gradient.double()
         after = {name: value.to(torch.float32) for name, value in stepped.items()}
-        return after if all(value.isfinite().all() for value in after.values()) else model
+        return after if is_finite(after) else model
 
     def _up_next(self, state: Groups) -> Groups:
         """What the next round begins with: the same, or, when a trial is over, the next start; after all, the best."""

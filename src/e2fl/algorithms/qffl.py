@@ -2,18 +2,17 @@
 
 Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, Algorithm 2 (q-FedAvg).
 Departures: clients are drawn evenly, as in every other algorithm here, not by their number of examples; a tiny constant
-keeps a loss of 0 from being raised to a negative power; a step that is not a finite number is not taken.
+keeps a loss of 0 from being raised to a negative power; a step that is not a finite number is not taken, and counted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, refuse_no_loss
-from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, is_finite, refuse_no_loss
 from e2fl.data.federated import Client, ClientId, Roll
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner
@@ -33,7 +32,15 @@ class Step(Message):
 
 
 @dataclass(frozen=True)
-class QFFL(Algorithm[Shared, Weights, Step, Weights]):
+class Stepped:
+    """One model for all, and how many steps were not taken."""
+
+    params: Params
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class QFFL(Algorithm[Stepped, Weights, Step, Weights]):
     q: float = 0.1  # 0 is the plain mean; the larger, the more the clients with high loss decide
 
     down: ClassVar[type[Message]] = Weights
@@ -45,22 +52,24 @@ class QFFL(Algorithm[Shared, Weights, Step, Weights]):
         if not (math.isfinite(self.q) and self.q >= 0):
             raise ConfigError(f"algorithm.q must be 0 or more, not {self.q}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Shared:
-        return Shared(model.initial_weights(seed))
+    def start(self, model: Model, roll: Roll, seed: int) -> Stepped:
+        return Stepped(model.initial_weights(seed))
 
-    def broadcast(self, state: Shared, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+    def broadcast(self, state: Stepped, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Step:
         loss = learner.loss(message.params, client.train)
         return Step(learner.fit(message.params, client.train), loss, learner.rate)
 
-    def check(self, state: Shared, client: ClientId, reply: Step) -> None:
+    def check(self, state: Stepped, client: ClientId, reply: Step) -> None:
         refuse_no_loss(reply.loss)
         if not (math.isfinite(reply.learning_rate) and reply.learning_rate > 0):
             raise WireError(f"a reply claims to be trained at the rate {reply.learning_rate}")
 
-    def aggregate(self, state: Shared, replies: Mapping[ClientId, Step]) -> Shared:
+    def aggregate(self, state: Stepped, replies: Mapping[ClientId, Step]) -> Stepped:
+        if not replies:
+            return state
         w = {name: value.double() for name, value in state.params.items()}
         delta = {name: torch.zeros_like(value) for name, value in w.items()}
         h = 0.0
@@ -74,16 +83,21 @@ class QFFL(Algorithm[Shared, Weights, Step, Weights]):
             for name in delta:
                 delta[name] += _power(loss, self.q) * dw[name]
             h += self.q * _power(loss, self.q - 1) * norm + steepness * _power(loss, self.q)
-        if not math.isfinite(h) or h <= 0:
-            return state
-        stepped = {name: (value - delta[name] / h).float() for name, value in w.items()}
-        return Shared(stepped) if all(value.isfinite().all() for value in stepped.values()) else state
+        # Losses to a high power are all 0, or too large to tell: there is no step to take.
+        if math.isfinite(h) and h > 0:
+            stepped = {name: (value - delta[name] / h).float() for name, value in w.items()}
+            if is_finite(stepped):
+                return replace(state, params=stepped)
+        return replace(state, skipped=state.skipped + 1)
 
-    def serve(self, state: Shared, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+    def serve(self, state: Stepped, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
 
-    def models(self, state: Shared) -> Mapping[str, Params]:
+    def models(self, state: Stepped) -> Mapping[str, Params]:
         return {"global": state.params}
+
+    def notes(self, state: Stepped) -> Mapping[str, Any]:
+        return {"steps_not_taken": state.skipped}
 
     def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
         return Uses({"global": Use(message.params)})

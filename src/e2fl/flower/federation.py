@@ -19,7 +19,7 @@ from e2fl.flower.post import Arrivals, Post
 from e2fl.flower.roster import Roster
 from e2fl.flower.scoresheet import ScoreSheet, agreeing, offered, read
 from e2fl.models import ModelSpec
-from e2fl.rounds import Replies, Traffic
+from e2fl.rounds import Replies, Traffic, Welcomed
 from e2fl.scores import Score
 from e2fl.simulator import Simulated
 from e2fl.wire import Message
@@ -92,7 +92,7 @@ class Flowered:
         self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
         return kept
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Mapping[ClientId, Score]:
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
         """Clients that never took part have no nodes: the server, which has their data, tries for them."""
         if self.at_home is None:
             raise RunError("there is nobody to try the models for clients without nodes")

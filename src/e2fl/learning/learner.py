@@ -85,7 +85,9 @@ class Learner:
             weight_decay=self.settings.weight_decay,
         )
         if not all(np.isfinite(score).all() for score in scores.values()):
-            raise DataError("training ended in scores that are no finite numbers; look at this client's data")
+            raise DataError(
+                "training ended in scores that are no finite numbers; look at this client's data, or lower the rate"
+            )
         return {name: rank_of(score) for name, score in scores.items()}
 
     def fit(

@@ -6,6 +6,7 @@ Plots are Vega-Lite specifications, plain dictionaries; a contender that the rea
 from dataclasses import dataclass
 from typing import Any
 
+from e2fl.history import finite
 from e2fl.report.paint import DASHES, Paint, shape_of
 from e2fl.report.study import Study
 
@@ -60,7 +61,8 @@ def own_name(name: str) -> str:
 
 
 def _harmless(values: list[Spec]) -> Spec:
-    return {"values": [{k: own_name(v) if isinstance(v, str) else v for k, v in row.items()} for row in values]}
+    rows = [{k: own_name(v) if isinstance(v, str) else v for k, v in row.items()} for row in values]
+    return {"values": finite(rows)}
 
 
 def colour(study: Study, paint: Paint) -> Spec:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from e2fl.errors import ReportError
+from e2fl.history import finite
 from e2fl.report import contents
 from e2fl.report.paint import IN_FILE
 from e2fl.report.sections import sections
@@ -45,7 +46,7 @@ def export(study: Study, folder: Path) -> list[Path]:
         put(f"{table.key}.tex", table.latex())
     clients = contents.client_table(study)
     put(f"{clients.key}.csv", clients.csv())
-    put("report.json", json.dumps(_everything(study, tables), indent=1, allow_nan=False) + "\n")
+    put("report.json", json.dumps(finite(_everything(study, tables)), indent=1, allow_nan=False) + "\n")
     return written
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.errors import ReportError
+from e2fl.history import finite
 from e2fl.report import contents
 from e2fl.report.chart import own_name
 from e2fl.report.definitions import DEFINITIONS
@@ -119,7 +120,7 @@ def _policy(*scripts: str) -> str:
 
 def _json(value: Any) -> str:
     """JSON that cannot end the element it stands in."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache

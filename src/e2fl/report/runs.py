@@ -184,6 +184,7 @@ def _outcome(run: Run, view: str | None) -> Outcome:
         history=lines,
         protected=part.get("protected"),
         inference=_inferred(run.summary) if view is None else None,
+        diverged=part.get("diverged", 0),
     )
 
 

@@ -1,5 +1,6 @@
 """What a report is about: contenders, each with its outcomes over seeds; measurements, no words, no pictures."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,6 +48,7 @@ class Outcome:
     history: Sequence[Json] = ()  # the lines of history.jsonl, as seen through this view
     protected: Mapping[str, float | None] | None = None
     inference: Mapping[str, Any] | None = None  # None where groups were declared
+    diverged: int = 0  # clients whose models give outputs that are no finite numbers
 
     def value(self, key: str) -> float | None:
         """A measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""
@@ -64,7 +66,7 @@ class Outcome:
 
 
 def measured(line: Mapping[str, Any], key: str) -> float | None:
-    """The number of this name, such as user/mean, in a line of history; None where there is none."""
+    """The number of this name, such as user/mean, in a line of history; None where there is none, or no finite one."""
     place: Any = line
     first, _, rest = key.partition("/")
     # A group may have a slash in its name: only the ends of such a key are ours.
@@ -73,7 +75,7 @@ def measured(line: Mapping[str, Any], key: str) -> float | None:
         if not isinstance(place, Mapping) or part not in place:
             return None
         place = place[part]
-    return float(place) if isinstance(place, int | float) else None
+    return float(place) if isinstance(place, int | float) and math.isfinite(place) else None
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ class Table:
             return f'<th scope="row">{escape(str(cell.value))}</th>'
         column = self.columns[place]
         text = escape(written(cell.value, column))
-        if cell.half is not None and cell.value is not None and round(cell.half, column.digits):
+        if _has_width(column, cell):
             text += f' <span class="half">± {cell.half:.{column.digits}f}</span>'
         if cell.best:
             text = f'<strong>{text}<span class="aloud"> (best)</span></strong>'
@@ -226,9 +226,16 @@ def _tex_cell(column: Column, cell: Cell) -> str:
     text = _tex(written(cell.value, column))
     if cell.best:
         text = f"\\textbf{{{text}}}"
-    if cell.half is not None and cell.value is not None and round(cell.half, column.digits):
+    if _has_width(column, cell):
         text += f" $\\pm$ {cell.half:.{column.digits}f}"
     return text
+
+
+def _has_width(column: Column, cell: Cell) -> bool:
+    """Whether there is an interval to show."""
+    if cell.half is None or cell.value is None or not math.isfinite(cell.half):
+        return False
+    return round(cell.half, column.digits) != 0
 
 
 def _plain(value: Value) -> Any:

@@ -48,9 +48,21 @@ def verdict(study: Study) -> str:
     """The verdict, in plain words."""
     pair = chosen(study)
     sentences = [f"Not finished: {study.unfinished}."] if study.unfinished else []
+    sentences += _diverged(study)
     sentences += _alone_on_the_page(study) if pair is None else _compared(study, pair)
     sentences += _protected(study, pair)
     return " ".join(sentences)
+
+
+def _diverged(study: Study) -> list[str]:
+    """Whose accuracies mean nothing."""
+    found = {c.label: max(outcome.diverged for outcome in c.outcomes) for c in study.contenders}
+    return [
+        f"{label} diverged: the models of {count:,} {'client' if count == 1 else 'clients'} give outputs that are no "
+        "finite numbers, so their accuracy means nothing."
+        for label, count in found.items()
+        if count
+    ]
 
 
 def worst_words(study: Study) -> str:

@@ -221,7 +221,9 @@ def a_newcomer_is_welcome(problem: Problem) -> None:
     federation = problem.federation()
     *_, last = problem.run(federation, 2)
     stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
-    score = federation.welcome(last.state, {stranger.id: stranger})[stranger.id]
+    welcomed = federation.welcome(last.state, {stranger.id: stranger})
+    assert not welcomed.faults, f"a newcomer is not welcome: {welcomed.faults[stranger.id]}"
+    score = welcomed.scores[stranger.id]
     assert sum(tally.n for tally in next(iter(score.views.values())).values()) == len(stranger.test)
 
 

@@ -1,0 +1,84 @@
+"""Changes to a configuration: settings typed as --set takes them, or given from Python."""
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from e2fl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting, and what it shall be."""
+
+    path: tuple[str, ...]  # the sections it is in, outermost first, then its own name
+    value: Any
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def section(self) -> str:
+        """The outermost section, or the setting itself where it is in none."""
+        return self.path[0]
+
+
+def typed(texts: Iterable[str]) -> list[Change]:
+    """Changes such as "rounds=20", "data.alpha=1" or "model={name='mlp'}"."""
+    found = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes key=value, such as rounds=20, not '{text}'")
+        found.append(Change(tuple(key.strip().split(".")), _value(value.strip())))
+    return found
+
+
+def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
+    """Changes such as {"rounds": 20, "data": {"alpha": 1}}: a section is changed where it says so, the rest stays."""
+    found = []
+    for name, value in values.items():
+        inside = isinstance(value, Mapping)
+        found += given(value, (*within, name)) if inside else [Change((*within, name), value)]
+    return found
+
+
+def ordered(changes: Iterable[Change]) -> list[Change]:
+    """What a section is comes before what is in it: a section of another name starts empty, and nothing may be lost."""
+
+    def place(change: Change) -> float:
+        whole = change.path[-1] == "name" or isinstance(change.value, Mapping)
+        return len(change.path) if whole else math.inf
+
+    return sorted(changes, key=place)
+
+
+def lay(changes: Iterable[Change], values: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings with the changes made to them; of two changes to one setting, the last counts."""
+    changed = dict(values)
+    for change in ordered(changes):
+        changed = _put(changed, change.path, change)
+    return changed
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], change: Change) -> dict[str, Any]:
+    first, *rest = path
+    if not rest:
+        return values | {first: change.value}
+    inner = values.get(first, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{change.name} cannot be set: '{first}' is not a section")
+    if rest == ["name"] and inner.get("name") != change.value:
+        inner = {}
+    return values | {first: _put(inner, tuple(rest), change)}
+
+
+def _value(text: str) -> Any:
+    """What a TOML file would read here; plain words are texts."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
