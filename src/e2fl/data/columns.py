@@ -16,7 +16,7 @@ from e2fl.data.cells import ALMOST_NUMBER, BITS, is_number, said
 from e2fl.errors import DataError
 
 INPUT_LIMIT = 8 * 2**30  # bytes of inputs, or of the columns they are made from
-CELL = 24  # bytes of a cell of Parquet in memory: as read, as an array, and as a list for a while
+CELL = 48  # bytes that a cell of Parquet takes while it is made an input, at most; measured, without the input
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 # Texts are Python objects: as an array of NumPy's own texts, every cell would be as wide as the longest.
@@ -56,7 +56,7 @@ class Sheet(ABC):
         words = self.words(name)
         odd = [row for row, word in enumerate(words.tolist()) if not is_number(word)]
         if not odd:
-            return self._as_numbers(words, name)
+            return self._finite(_floats(words), name)
         there = int(np.count_nonzero(~is_missing(words)))
         meant = there - len(odd) + sum(ALMOST_NUMBER.fullmatch(word) is not None for word in words[odd].tolist())
         if 2 * meant > there:
@@ -83,7 +83,7 @@ class Sheet(ABC):
         for row, word in enumerate(words.tolist()):
             if not is_number(word):
                 raise DataError(f"{self.where}: {self.called(row)} has '{word[:40]}' in column '{name}' of numbers")
-        return self._finite(np.array([float(word or "nan") for word in words.tolist()]), name)
+        return self._finite(_floats(words), name)
 
     def _finite(self, numbers: NDArray[np.float64], name: str) -> NDArray[np.float64]:
         endless = np.flatnonzero(np.isinf(numbers))
@@ -106,6 +106,13 @@ class Texts(Sheet):
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def feature(self, name: str) -> Column:
+        try:  # most columns are plain numbers, and need not become words first
+            numbers = np.fromiter(map(float, self.columns[name]), dtype=np.float64)
+        except ValueError:
+            return super().feature(name)
+        return self._finite(numbers, name)
 
     def words(self, name: str) -> Words:
         return _each(self.columns[name], said)
@@ -302,6 +309,10 @@ def _refuse_more_than_the_limit(path: Path, size: int) -> None:
 
 def _words(values: Iterable[str]) -> Words:
     return np.array(list(values), dtype=np.object_)
+
+
+def _floats(words: Words) -> NDArray[np.float64]:
+    return np.array([float(word or "nan") for word in words.tolist()])
 
 
 def _each(values: Iterable[str], change: Callable[[str], str]) -> Words:
