@@ -38,3 +38,6 @@ def test_the_worked_example_of_your_own_data(tmp_path, monkeypatch, capsys):
     assert "e2fl" in capsys.readouterr().out
     (tmp_path / "new.csv").write_text("\n".join((tmp_path / "cancer.csv").read_text().splitlines()[:4]) + "\n")
     assert said(later).count("'") == 6  # three words
+    lines = [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()]
+    (tmp_path / "new.csv").write_text("\n".join(",".join(line[:2] + line[3:]) for line in lines) + "\n")  # no finding
+    assert said(later).count("'") == 6

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from e2fl.data import DATASETS, from_arrays, from_partitioner
 from e2fl.data.partition import Dirichlet, Iid
@@ -184,3 +185,86 @@ def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
     data = from_arrays({"k": (x, y, "a"), "l": (x, y, "b"), "m": (x, y, "c")}, unprivileged="c")
     assert data.group_names == ("c", "a", "b")
     assert dict(data.roll.declared) == {0: 1, 1: 2, 2: 0}
+
+
+class Frame:
+    """As pandas: its array is of objects, and it iterates over the names of its columns."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.rows, dtype=object)
+
+    def __iter__(self):
+        return iter(range(len(self.rows[0])))
+
+
+def test_a_table_of_objects_is_its_cells_not_the_names_of_its_columns():
+    x, y = np.arange(40.0).reshape(10, 4), [0, 1] * 5
+    found = from_arrays({"a": (Frame(x.tolist()), y)})
+    assert found.shape == (4,)
+    assert np.array_equal(found.table.x, x)
+    with pytest.raises(DataError, match="row 1: inputs must be numbers"):
+        from_arrays({"a": (Frame([[1, 2], [3, "x"]]), [0, 1])})
+
+
+@pytest.mark.parametrize("kind", [object, "Int64", "Float64", "boolean"])
+def test_tables_of_pandas_are_read_by_rows(kind):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.arange(100).reshape(10, 10) % 2, dtype=kind)
+    data = from_arrays({"a": (frame, pandas.Series([0, 1] * 5, dtype="Int64"))})
+    assert data.table.x.tolist() == (np.arange(100).reshape(10, 10) % 2).tolist()
+    frame.iloc[3, 2] = None if kind is object else pandas.NA
+    with pytest.raises(DataError, match="client 'a', row 3, input 2 is missing"):
+        from_arrays({"a": (frame, [0, 1] * 5)})
+
+
+@pytest.mark.parametrize("mark", ["", "nan", "NA", "?", " None "])
+def test_missing_marks_are_no_labels_clients_or_groups_of_arrays(tmp_path, mark):
+    x, y = np.eye(4), ["u", "v", "u", mark]
+    with pytest.raises(DataError, match="client 'a', row 3 has no label"):
+        from_arrays({"a": (x, y)})
+    with pytest.raises(DataError, match="client 'a', row 3 has no group"):
+        from_arrays({"a": (x, [0, 1, 0, 1], y)})
+    with pytest.raises(DataError, match="which means that there is none"):
+        from_arrays({"a": (x, [0, 1, 0, 1]), mark: (x, [0, 1, 0, 1])})
+    with pytest.raises(DataError, match="row 3 has no label"):
+        from_partitioner(x, y, Iid(2))
+    whole = {"x": x, "y": np.arange(4) % 2, "client": np.array(["a", "a", "b", "b"]), "group": np.array(list("ghgh"))}
+    for name, what in (("y", "label"), ("client", "client"), ("group", "group")):
+        np.savez(tmp_path / "d.npz", **whole | {name: np.array(y)})
+        with pytest.raises(DataError, match=f"row 3 has no {what}"):
+            npz(path=str(tmp_path / "d.npz")).roll  # noqa: B018
+
+
+def test_bytes_of_an_npz_are_texts(tmp_path):
+    client, part = np.array(["é".encode(), b"b"]).repeat(4), np.array([b"train", b"test"] * 4)
+    y = np.array([b"no", b"no", b"yes", b"yes"] * 2)
+    np.savez(tmp_path / "d.npz", x=np.eye(8), y=y, client=client, split=part, group=client)
+    data = npz(path=str(tmp_path / "d.npz"), unprivileged="é")
+    assert [data.client_name(number) for number in data.roll.ids] == ["b", "é"]
+    assert data.group_names == ("é", "b")
+    assert data.about()["labels"] == ["no", "yes"]
+    assert len(data.about()["sha256"]) == 64
+    np.savez(tmp_path / "e.npz", x=np.eye(8), y=y, client=np.array([b"\xe9", b"b"]).repeat(4))
+    with pytest.raises(DataError, match="a client is of bytes that are no text in UTF-8"):
+        npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+
+
+def test_the_unprivileged_group_may_be_a_number():
+    x, y = np.eye(4), np.arange(4) % 2
+    data = from_arrays({"k": (x, y, 0), "l": (x, y, 1)}, unprivileged=1)
+    assert data.group_names == ("1", "0")
+
+
+def test_a_list_of_clients_is_refused_and_tensors_with_gradients_are_read():
+    x, y = np.eye(4), np.arange(4) % 2
+    with pytest.raises(DataError, match=r"clients must be a dictionary of .* not a list"):
+        from_arrays([(x, y)])
+    with pytest.raises(DataError, match=r"test must be a dictionary of .* not a list"):
+        from_arrays({"a": (x, y)}, test=[(x, y)])
+    tensor = torch.eye(4, requires_grad=True)
+    assert np.array_equal(from_arrays({"a": (tensor, torch.tensor(y))}).table.x, np.eye(4))
+    with pytest.raises(DataError, match="client 'a': inputs cannot be made an array"):
+        from_arrays({"a": (torch.eye(4, dtype=torch.bfloat16), y)})

@@ -1,16 +1,19 @@
 """Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.data.cells import is_number
 from e2fl.data.columns import Column, Sheet
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different words of one column; more are no categories
+FEW = 20  # words that are categories even where each row has its own
+NEARLY_ALL = 0.9  # of the rows; where so many words differ, they are no categories
 ROUNDING = 1e-12  # a deviation so small, beside the mean, is that of a column that never changes
 
 
@@ -40,20 +43,23 @@ class Encoding:
         """How many inputs there are."""
         return sum(len(column.words) if isinstance(column, Choice) else 1 for column in self.columns.values())
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each column was taken for."""
+        return {name: "words" if isinstance(column, Choice) else "numbers" for name, column in self.columns.items()}
+
     def columns_of(self, sheet: Sheet) -> dict[str, Column]:
         """The columns of other rows, each of the kind it was in training."""
-        found: dict[str, Column] = {}
-        for name, known in self.columns.items():
-            found[name] = column = sheet.feature(name) if isinstance(known, Scale) else sheet.words(name)
-            if isinstance(known, Scale) and column.dtype.kind != "f":
-                row, word = next((row, word) for row, word in enumerate(column.tolist()) if not _is_number(word))
-                raise DataError(f"{sheet.where}: {sheet.called(row)} has '{word[:40]}' in column '{name}' of numbers")
-        return found
+        return {
+            name: sheet.numbers(name) if isinstance(known, Scale) else sheet.words(name)
+            for name, known in self.columns.items()
+        }
 
-    def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], int]:
-        """Rows as inputs, and how many words of theirs were not seen in training."""
+    def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], dict[str, NDArray[np.int64]]]:
+        """Rows as inputs; and by column, the rows whose words were not seen in training."""
         x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
-        place = unseen = 0
+        place = 0
+        unseen: dict[str, NDArray[np.int64]] = {}
         for name, known in self.columns.items():
             if isinstance(known, Scale):
                 with np.errstate(over="ignore"):  # what is too large is found with the row it is in
@@ -64,20 +70,30 @@ class Encoding:
             places = np.array([number.get(word, -1) for word in columns[name].tolist()])
             seen = np.flatnonzero(places >= 0)
             x[seen, places[seen]] = 1
-            unseen += len(places) - len(seen)
+            if len(seen) < len(places):
+                unseen[name] = np.flatnonzero(places < 0)
             place += len(known.words)
         return x, unseen
 
 
-def learn(columns: Mapping[str, Column], train: NDArray[np.bool_], sheet: Sheet, rows: NDArray[np.int64]) -> Encoding:
-    """Means, deviations and words of the rows to train with. rows: their places in the sheet."""
+def learn(
+    columns: Mapping[str, Column],
+    train: NDArray[np.bool_],
+    sheet: Sheet,
+    rows: NDArray[np.int64],
+    *,
+    listed: Collection[str] = (),
+) -> Encoding:
+    """Means, deviations and words of the rows to train with.
+
+    rows: their places in the sheet. listed: columns that are words because the user says so.
+    """
     found: dict[str, Scale | Choice] = {}
     for name, column in columns.items():
-        found[name] = (
-            _scale(name, column, train, sheet)
-            if column.dtype.kind == "f"
-            else _choice(name, column, train, sheet, rows)
-        )
+        if column.dtype.kind == "f":
+            found[name] = _scale(name, column, train, sheet)
+        else:
+            found[name] = _choice(name, column, train, sheet, rows=rows, listed=name in listed)
     return Encoding(found)
 
 
@@ -91,21 +107,19 @@ def _scale(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet) ->
     return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
 
 
-def _choice(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet, rows: NDArray[np.int64]) -> Choice:
+def _choice(
+    name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet, *, rows: NDArray[np.int64], listed: bool
+) -> Choice:
     words = sorted(set(column[train].tolist()))
-    if len(words) > CATEGORIES:
-        odd = next((row for row, word in enumerate(column.tolist()) if not _is_number(word)), 0)
+    count = int(train.sum())
+    own = len(words) > max(FEW, NEARLY_ALL * count) and not listed
+    if own or len(words) > CATEGORIES:
+        odd = next((row for row, word in enumerate(column.tolist()) if not is_number(word)), 0)
+        many = f"in {count} rows to train with" if own else f"more than {CATEGORIES}"
+        anyway = f", or keep it with words = ['{name}']" if own and len(words) <= CATEGORIES else ""
         raise DataError(
-            f"{sheet.where}: column '{name}' has {len(words)} different words, more than {CATEGORIES}; "
-            f"is it an identifier, or are these numbers? For one, {sheet.called(int(rows[odd]))} has "
-            f"'{column[odd][:40]}'. Leave it out with features = [...]"
+            f"{sheet.where}: column '{name}' has {len(words)} different words, {many}; "
+            "is it an identifier or a date, or are these numbers? For one, "
+            f"{sheet.called(int(rows[odd]))} has '{column[odd][:40]}'. Leave it out with features = [...]{anyway}"
         )
     return Choice(tuple(words))
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return not word
-    return True

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from e2fl.data.cells import MISSING, is_nothing
 from e2fl.data.dealt import TEST, TRAIN, UNDECIDED, Deal, DealtData, Share, owners, share_out
 from e2fl.data.federated import Examples
 from e2fl.data.partition import Partitioner, Rows, deal
-from e2fl.data.places import existing
-from e2fl.data.rows import Table, as_column, as_inputs, checked, is_nothing, row_number
+from e2fl.data.places import existing, sha256
+from e2fl.data.rows import Table, as_column, as_inputs, checked, row_number
 from e2fl.data.unpacking import load_npz
 from e2fl.errors import ConfigError, DataError
 
@@ -123,7 +124,7 @@ class Npz(OwnData):
     test_share: float = 0.2  # of each client's rows, where there is no split
     min_samples: int = 2  # who has fewer rows is a newcomer
     pooled_test: bool = False  # test all clients on the same rows
-    unprivileged: str | None = None  # the group that fairness measures call unprivileged; default: the first
+    unprivileged: str | int | None = None  # the group that fairness measures call unprivileged; default: the first
 
     name = "npz"
 
@@ -144,6 +145,9 @@ class Npz(OwnData):
             unprivileged=self.unprivileged,
             where=str(path),
         )
+
+    def about(self) -> dict[str, object]:
+        return super().about() | {"sha256": sha256(existing(self.path))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +173,7 @@ def from_arrays(
     seed: int = 0,
     min_samples: int = 2,
     pooled_test: bool = False,
-    unprivileged: str | None = None,
+    unprivileged: str | int | None = None,
 ) -> Arrays:
     """A federation of clients, each with arrays (x, y) or (x, y, group).
 
@@ -177,6 +181,9 @@ def from_arrays(
     each client's rows is drawn. x: bytes or numbers, as they should go into the network.
     """
     refuse_bad_shares(test_share, min_samples)
+    for what, given in (("clients", clients), ("test", test or {})):
+        if not isinstance(given, Mapping):
+            raise DataError(f"{what} must be a dictionary of (x, y) by name, not a {type(given).__name__}")
     if not clients:
         raise DataError("there are no clients: the dictionary is empty")
     parts = _parts(clients, UNDECIDED if test is None else TRAIN) + _parts(test or {}, TEST)
@@ -232,6 +239,9 @@ def _parts(clients: Mapping[Any, Given], split: int) -> list[_Part]:
     names = Counter(str(name) for name in clients)
     if names and (twice := names.most_common(1)[0])[1] > 1:
         raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must differ as texts")
+    nameless = [name for name in names if name.strip().lower() in MISSING]
+    if nameless:
+        raise DataError(f"a client is called '{nameless[0]}', which means that there is none; give it a name")
     return [_part(str(name), given, split) for name, given in clients.items()]
 
 

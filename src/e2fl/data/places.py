@@ -1,5 +1,6 @@
 """Where data sets lie on this machine."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -28,5 +29,12 @@ def existing(path: str) -> Path:
     """A path that the user named and that is there."""
     found = Path(path).expanduser()
     if not found.exists():
-        raise DataError(f"there is no file or folder {found}")
+        looked = "" if found.is_absolute() else f" in {Path.cwd()}"
+        raise DataError(f"there is no file or folder {found}{looked}")
     return found
+
+
+def sha256(path: Path) -> str:
+    """What tells this file from any other."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from e2fl.data.cells import MISSING, is_nothing
 from e2fl.data.dealt import TEST, TRAIN, UNDECIDED
 from e2fl.errors import ConfigError, DataError
 
@@ -45,7 +47,7 @@ def checked(
     *,
     group: NDArray[Any] | None,
     split: NDArray[Any] | None,
-    unprivileged: str | None,
+    unprivileged: str | int | None,
     where: str,
     classes: tuple[str, ...] | None = None,
     facts: Mapping[str, object] | None = None,
@@ -59,9 +61,9 @@ def checked(
             raise DataError(f"{where}: {name} must have one entry for each of {len(x)} rows, not shape {values.shape}")
     if not len(x):
         raise DataError(f"{where}: there are no rows")
-    for name, values in (("client", client), ("group", group)):
-        if values is not None and values.dtype.kind == "f" and np.isnan(values).any():
-            raise DataError(f"{where}: {called(int(np.isnan(values).argmax()))} has no {name}")
+    y, client = _named(y, "label", where, called), _named(client, "client", where, called)
+    group = None if group is None else _named(group, "group", where, called)
+    split = None if split is None else _texts(split, "split", where)
     codes, labels = _classes(y, where, called) if classes is None else (y, classes)
     if len(labels) < 2 or len(labels) > LABEL_LIMIT:
         raise DataError(f"{where}: {len(labels)} different labels; 2 to {LABEL_LIMIT} can be told apart")
@@ -88,6 +90,31 @@ def _inputs(x: NDArray[Any], where: str, called: Call) -> NDArray[np.uint8] | ND
     return numbers
 
 
+def _texts(values: NDArray[Any], what: str, where: str) -> NDArray[Any]:
+    """Bytes as the texts they spell."""
+    if values.dtype.kind != "S":
+        return values
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: a {what} is of bytes that are no text in UTF-8") from error
+
+
+def _named(values: NDArray[Any], what: str, where: str, called: Call) -> NDArray[Any]:
+    """Labels, clients or groups, none of them missing."""
+    values = _texts(values, what, where)
+    bad: list[int] = []
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(np.isnan(values)).tolist()
+    elif values.dtype.kind in "UO":
+        cells = values.tolist()
+        nothing = {cell for cell in set(cells) if is_nothing(cell) or str(cell).strip().lower() in MISSING}
+        bad = [row for row, cell in enumerate(cells) if cell in nothing] if nothing else []
+    if bad:
+        raise DataError(f"{where}: {called(bad[0])} has no {what}")
+    return values
+
+
 def _classes(y: NDArray[Any], where: str, called: Call) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Labels as 0, 1, ... in their natural order, and what they were."""
     if y.dtype.kind == "f":
@@ -102,7 +129,7 @@ def _classes(y: NDArray[Any], where: str, called: Call) -> tuple[NDArray[np.int6
 
 
 def _groups(
-    group: NDArray[Any] | None, unprivileged: str | None, where: str
+    group: NDArray[Any] | None, unprivileged: str | int | None, where: str
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """Groups as 0, 1, ...; the unprivileged one first, the others in their natural order."""
     if group is None:
@@ -112,9 +139,9 @@ def _groups(
     values, places = np.unique(group, return_inverse=True)
     names = [str(value) for value in values.tolist()]
     if unprivileged is not None:
-        if unprivileged not in names:
+        if str(unprivileged) not in names:
             raise ConfigError(f"{where}: there is no group '{unprivileged}'; known: {', '.join(names)}")
-        first = names.index(unprivileged)
+        first = names.index(str(unprivileged))
         order = [first, *(place for place in range(len(names)) if place != first)]
         names = [names[place] for place in order]
         places = np.argsort(order)[places]
@@ -136,24 +163,33 @@ def _splits(split: NDArray[Any] | None, where: str, called: Call) -> NDArray[np.
 def as_inputs(values: Any, where: str) -> NDArray[Any]:
     """What somebody gave as inputs, as one array of numbers."""
     try:
-        x = np.asarray(values)
-    except ValueError:
-        x = np.empty(0, dtype=np.object_)
+        x = _as_array(values)
+    except ValueError:  # rows of different lengths
+        return _row_by_row(values, where)
+    except (TypeError, RuntimeError) as error:
+        raise DataError(f"{where}: inputs cannot be made an array: {error}") from error
     if not x.ndim:
         raise DataError(f"{where}: inputs must be rows of numbers, not {values}")
     if x.dtype.kind in "fiub":
         return x
     if x.dtype == np.object_:
-        return _row_by_row(values, where)
+        return _row_by_row(x, where)  # not the values: iterating a table of pandas gives the names of its columns
     raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; a table with words can be a CSV file")
 
 
+def _as_array(values: Any) -> NDArray[Any]:
+    """Also of a tensor that gradients are wanted of, or that is on another device."""
+    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+
+
 def _row_by_row(values: Iterable[Any], where: str) -> NDArray[np.float64]:
-    """Inputs that are not all numbers of one shape, or the first row that is in the way; None is NaN."""
+    """Inputs that are not all numbers of one shape, or the first row that is in the way; nothing is NaN."""
     rows: list[NDArray[np.float64]] = []
     for row, value in enumerate(values):
+        if isinstance(value, np.ndarray) and value.dtype == np.object_:
+            value = np.array([None if is_nothing(cell) else cell for cell in value.flat]).reshape(value.shape)
         try:
-            rows.append(np.asarray(value, dtype=np.float64))
+            rows.append(_as_array(math.nan if is_nothing(value) else value).astype(np.float64))
         except (ValueError, TypeError):
             raise DataError(f"{where}, row {row}: inputs must be numbers, as many as the other rows have") from None
         if rows[row].shape != rows[0].shape:
@@ -163,7 +199,7 @@ def _row_by_row(values: Iterable[Any], where: str) -> NDArray[np.float64]:
 
 def as_column(values: Any, what: str, where: str) -> NDArray[Any]:
     """What somebody gave as labels or groups, one a row and none of them missing."""
-    listed = list(values) if isinstance(values, list | tuple) else np.asarray(values)
+    listed = list(values) if isinstance(values, list | tuple) else _texts(_as_array(values), what, where)
     if isinstance(listed, np.ndarray) and listed.dtype != np.object_:
         if listed.dtype.kind == "f" and np.isnan(listed).any():
             raise DataError(f"{where}, row {int(np.isnan(listed).argmax())}: no {what}")
@@ -175,11 +211,4 @@ def as_column(values: Any, what: str, where: str) -> NDArray[Any]:
         if np.ndim(value):
             raise DataError(f"{where}, row {row}: one {what} is needed, not {len(value)}")
     found = np.asarray(cells)
-    return np.array([str(cell) for cell in cells]) if found.dtype == np.object_ else found
-
-
-def is_nothing(value: Any) -> bool:
-    """Whether a value says that there is none: None, NaN, or what pandas has for them."""
-    if isinstance(value, float | np.floating):
-        return math.isnan(value)
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+    return np.array([str(cell) for cell in cells]) if found.dtype == np.object_ else _texts(found, what, where)

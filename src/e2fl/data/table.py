@@ -4,6 +4,7 @@ Columns of numbers are standardised with the rows that are trained on, columns o
 seen in training; a word seen only in testing is none of them.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +13,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, from_rows, is_missing, names_in, read
+from e2fl.data.cells import said
+from e2fl.data.columns import INPUT_LIMIT, Column, Sheet, Words, from_rows, is_missing, names_in, read, within_memory
 from e2fl.data.dealt import UNDECIDED
-from e2fl.data.encoding import Encoding, learn
+from e2fl.data.encoding import Choice, Encoding, learn
 from e2fl.data.federated import Examples
 from e2fl.data.own import Arrays, refuse_bad_shares, shares_of
 from e2fl.data.partition import PARTITIONERS, deal
-from e2fl.data.places import existing
+from e2fl.data.places import existing, sha256
 from e2fl.data.rows import SPLITS, checked
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, fields_of, look_up
+
+ROWS_NAMED = 3  # of those that lack something
+
+
+@dataclass(frozen=True)
+class Encoded(Examples):
+    """Rows that a table made inputs of, and what tells this table from others."""
+
+    made_by: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +45,17 @@ class TableData(Arrays):
     group: str | None = field(kw_only=True)
     missing: str = field(kw_only=True)
 
-    def encode(self, new: str | Path | Sequence[Mapping[str, Any]]) -> Examples:
+    def encode(self, new: str | Path | Sequence[Mapping[str, Any]]) -> Encoded:
         """New rows, in a file or a list of dictionaries, as the inputs and labels this table would have made of them.
 
-        Without the column of labels, these are -1: enough to predict with, not to find a group or to train. A column
-        of groups is used where groups lie inside clients.
+        As many as were given: rows that lack something are refused. A word that was not seen in training is warned of.
+        Without the column of labels, these are -1: enough to predict with, not to train. A column of groups is used
+        where groups lie inside clients.
         """
+        with within_memory():
+            return self._encode(new)
+
+    def _encode(self, new: str | Path | Sequence[Mapping[str, Any]]) -> Encoded:
         features = list(self.encoding.columns)
         if isinstance(new, str | Path):
             file = existing(str(new))
@@ -57,27 +73,50 @@ class TableData(Arrays):
         sheet = read(file, wanted) if isinstance(new, str | Path) else from_rows(new, wanted)
         written = {name: sheet.names(name) for name in roles}
         columns = self.encoding.columns_of(sheet)
-        rows = _present(written, columns, self.missing, sheet)
-        x, _ = self.encoding.apply({name: column[rows] for name, column in columns.items()})
-        y, groups = np.full(len(rows), -1, dtype=np.int64), None
+        _refuse_incomplete(written if self.missing == "fill" else {**columns, **written}, sheet)
+        x, unseen = self.encoding.apply(columns)
+        for name, rows in unseen.items():
+            first = int(rows[0])
+            warnings.warn(
+                f"{sheet.where}: {len(rows)} cells of column '{name}' are words not seen in training, such as "
+                f"'{columns[name][first][:40]}' in {sheet.called(first)}; known: {self._known(name)}",
+                stacklevel=3,
+            )
+        y, groups = np.full(len(sheet), -1, dtype=np.int64), None
         if self.label in written:
-            y = _places(written[self.label][rows], self.table.labels, "label", rows, sheet)
+            y = _places(written[self.label], self.table.labels, "label", sheet)
         if group is not None and group in written:
-            groups = _places(written[group][rows], self.table.groups, "group", rows, sheet)
-        return Examples(x, y, groups)
+            groups = _places(written[group], self.table.groups, "group", sheet)
+        about = self.about()
+        return Encoded(x, y, groups, made_by={name: about[name] for name in ("sha256", "columns", "labels", "groups")})
+
+    def _known(self, name: str) -> str:
+        column = self.encoding.columns[name]
+        assert isinstance(column, Choice)
+        return _some(column.words)
 
 
-def _places(
-    words: Words, known: tuple[str, ...], what: str, rows: NDArray[np.int64], sheet: Sheet
-) -> NDArray[np.int64]:
+def _refuse_incomplete(columns: Mapping[str, Column], sheet: Sheet) -> None:
+    """Rows to be encoded that lack something: leaving them out would leave the others in wrong places."""
+    lacking = sorted(
+        (row, name) for name, column in columns.items() for row in np.flatnonzero(is_missing(column)).tolist()
+    )
+    if lacking:
+        found = [f"{sheet.called(row)} has nothing in column '{name}'" for row, name in lacking[:ROWS_NAMED]]
+        more = f" (and {len(lacking) - ROWS_NAMED} more)" if len(lacking) > ROWS_NAMED else ""
+        raise DataError(f"{sheet.where}: {', '.join(found)}{more}; fill it in, or leave such rows out")
+
+
+def _places(words: Words, known: tuple[str, ...], what: str, sheet: Sheet) -> NDArray[np.int64]:
     place = {word: number for number, word in enumerate(known)}
-    for row, word in zip(rows.tolist(), words.tolist(), strict=True):
+    for row, word in enumerate(words.tolist()):
         if word not in place:
             row_name = sheet.called(row)
             raise DataError(f"{sheet.where}: {row_name} has the {what} '{word}'{did_you_mean(word, known)}")
     return np.array([place[word] for word in words.tolist()], dtype=np.int64)
 
 
+@within_memory()
 def from_table(
     *,
     path: str,
@@ -86,24 +125,26 @@ def from_table(
     group: str | None = None,
     split: str | None = None,
     features: tuple[str, ...] | None = None,
+    words: tuple[str, ...] = (),
     partition: dict[str, Any] | None = None,
     missing: str = "refuse",
     seed: int = 0,
     test_share: float = 0.2,
     min_samples: int = 2,
     pooled_test: bool = False,
-    unprivileged: str | None = None,
-    positive: str | None = None,
+    unprivileged: str | int | None = None,
+    positive: str | int | None = None,
 ) -> TableData:
     """A CSV or Parquet file: a row an example, columns for client and label, the others features.
 
     label: the column of classes. client: the column that says whose a row is; without it `partition` deals the rows
     out, such as { name = "iid", num_partitions = 10 }. group: a column of groups, of clients or inside them.
     split: a column of train and test; without it `test_share` of each client's rows is drawn. features: columns to
-    learn from; default: all the others. missing: refuse such rows, drop them, or fill numbers with the mean and words
-    with a word of its own. min_samples: who has fewer rows is a newcomer. pooled_test: test all clients on the same
-    rows. unprivileged: the group that fairness measures call so; default: the first. positive: which of two labels is
-    the favourable one, class 1; default: the later in the order of numbers or words.
+    learn from; default: all the others. words: those of them that are words though most look like numbers, or though
+    nearly every row has its own. missing: refuse such rows, drop them, or fill numbers with the mean and words with a
+    word of its own. min_samples: who has fewer rows is a newcomer. pooled_test: test all clients on the same rows.
+    unprivileged: the group that fairness measures call so; default: the first. positive: which of two labels is the
+    favourable one, class 1; default: the later in the order of numbers or words.
     """
     refuse_bad_shares(test_share, min_samples)
     if missing not in ("refuse", "drop", "fill"):
@@ -123,40 +164,50 @@ def from_table(
             raise ConfigError(f"{file} has no column '{name}'{did_you_mean(name, known)}")
     if not names:
         raise ConfigError(f"{file} has no column left to learn from")
+    _refuse_double_use(used, names)
+    for name in words:
+        if name not in names:
+            raise ConfigError(f"data.words has '{name}', which is not learnt from{did_you_mean(name, names)}")
     sheet = read(file, {*used.values(), *names})
     written = {name: sheet.names(name) for name in used.values()}
-    columns = {name: sheet.feature(name) for name in names}
+    columns = {name: sheet.words(name) if name in words else sheet.feature(name) for name in names}
     rows = _present(written, columns, missing, sheet)
     kept = {name: column[rows] for name, column in columns.items()}
-    words = {role: written[name][rows] for role, name in used.items()}
-    purpose = _train_or_test(words.get("split"), rows, sheet)
-    labels, classes = _labels(words["label"], label, rows, sheet)
-    whose = words["client"] if partition is None else _dealt_out(partition, seed, labels, {group: words.get("group")})
+    cells = {role: written[name][rows] for role, name in used.items()}
+    purpose = _train_or_test(cells.get("split"), rows, sheet)
+    labels, classes = _labels(cells["label"], label, rows, sheet)
+    whose = cells["client"] if partition is None else _dealt_out(partition, seed, labels, {group: cells.get("group")})
     if positive is not None:
-        if len(classes) != 2 or positive not in classes:
+        if len(classes) != 2 or said(positive) not in classes:
             raise ConfigError(f"data.positive must be one of two labels, not '{positive}' of {_some(classes)}")
-        if positive == classes[0]:
+        if said(positive) == classes[0]:
             labels, classes = 1 - labels, classes[::-1]
     shares, _ = shares_of(
         whose, purpose, test_share=test_share, seed=seed, min_samples=min_samples, pooled_test=pooled_test
     )
     train = np.zeros(len(rows), dtype=np.bool_)
     train[np.concatenate([share.train for share in shares])] = True
-    encoding = learn(kept, train, sheet, rows)
+    encoding = learn(kept, train, sheet, rows, listed=words)
     if encoding.width * len(rows) * 4 > INPUT_LIMIT:
         raise DataError(f"{file}: {len(rows)} rows of {encoding.width} inputs are more than {INPUT_LIMIT // 2**30} GiB")
     inputs, unseen = encoding.apply(kept)
-    facts = {"inputs": encoding.width, "values_unseen_in_training": unseen}
+    facts = {
+        "inputs": encoding.width,
+        "columns": encoding.kinds,
+        "values_unseen_in_training": sum(len(places) for places in unseen.values()),
+        "rows_left_out": len(sheet) - len(rows),
+        "sha256": sha256(file),
+    }
     found = checked(
         inputs,
         labels,
         whose,
         classes=classes,
-        group=words.get("group"),
+        group=cells.get("group"),
         split=None if split is None else purpose,
-        unprivileged=unprivileged,
+        unprivileged=None if unprivileged is None else said(unprivileged),
         where=str(file),
-        facts={**facts, "rows_left_out": len(sheet) - len(rows)},
+        facts=facts,
         called=lambda row: sheet.called(int(rows[row])),
     )
     return TableData(
@@ -170,6 +221,18 @@ def from_table(
         group=group,
         missing=missing,
     )
+
+
+def _refuse_double_use(used: Mapping[str, str], features: Sequence[str]) -> None:
+    """A label that is learnt from is known too well; client and group may be one column, and be learnt from."""
+    for role in ("label", "split"):
+        others = {other: name for other, name in used.items() if other != role}
+        for other, name in [*others.items(), *(("a feature", feature) for feature in features)]:
+            if name == used.get(role):
+                raise ConfigError(f"column '{name}' is both {role} and {other}; one of them must be another column")
+    for name in features:
+        if features.count(name) > 1:
+            raise ConfigError(f"data.features has '{name}' twice")
 
 
 def _present(
