@@ -137,17 +137,38 @@ class StopAfter(Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["local", "fedavg", "e2fl"])
+FINDING = {"name": "e2fl", "clients_per_round": 4, "grouping": {"name": "lowest_loss", "groups": 2}}
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "e2fl", "finding groups"])
 @pytest.mark.parametrize("stop", [1, 2, 5])
 def test_interrupted_and_resumed_equals_uninterrupted(toy, tmp_path, name, stop):
-    experiment = replace(toy.variant(name), checkpoint_seconds=1000.0)
-    if name == "local":
-        experiment = replace(experiment, algorithm={"name": "local", "clients_per_round": 1, "epochs": 2})
+    special = {"local": {"name": "local", "clients_per_round": 1, "epochs": 2}, "finding groups": FINDING}
+    experiment = replace(toy, algorithm=special[name]) if name in special else toy.variant(name)
+    experiment = replace(experiment, checkpoint_seconds=1000.0)
     run_experiment(experiment, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, out=tmp_path / "parts", watcher=StopAfter(stop))
     run_experiment(experiment, out=tmp_path / "parts", resume=True)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(toy, tmp_path):
+    table = tmp_path / "table.csv"
+    rows = [f"{'ab'[n % 2]},{n % 2},{n},{n % 5}" for n in range(40)]
+    table.write_text("\n".join(["client,label,one,two", *rows]))
+    data = {"name": "table", "path": str(table), "client": "client", "label": "label"}
+    experiment = replace(toy.variant("fedavg"), data=data, algorithm={"name": "fedavg", "clients_per_round": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, out=tmp_path / "run", watcher=StopAfter(3))
+    before = (tmp_path / "run" / "history.jsonl").read_bytes()
+    whole = table.read_text()
+    table.write_text(whole + "\na,1,7,7")
+    with pytest.raises(RunError, match="the file has changed since"):
+        run_experiment(experiment, out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "history.jsonl").read_bytes() == before
+    table.write_text(whole)
+    assert run_experiment(experiment, out=tmp_path / "run", resume=True).summary["rounds"] == experiment.rounds
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -270,10 +271,16 @@ class _Runner:
             "found": list(self.kept.found.items()),
             "faults": dict(self.kept.faults),
             "finding": list(self.kept.finding),
+            "data": self._data_file,
         }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
         # The checkpoint before this one stays usable, and so must what clients kept then.
         self.federation.forget(before=checkpoint.oldest(self.folder.checkpoints))
+
+    @cached_property
+    def _data_file(self) -> object:
+        """The digest of the file that a user's own data is in; None for data that cannot change."""
+        return self.data.about().get("sha256")
 
     def _restore(self) -> Round | None:
         """Go back to the last good checkpoint: history and memories are cut to it."""
@@ -285,6 +292,11 @@ class _Runner:
             experiment=self.experiment.fingerprint(),
             warn=self.watcher.warn,
         )
+        if found is not None and found.extra["data"] != self._data_file:
+            raise RunError(
+                f"{self.folder.path} was begun with other data: the file has changed since; "
+                "put back what it was, or begin anew in another folder with --out"
+            )
         number = self.algorithm.first_round - 1 if found is None else found.number
         self.history = [kept for kept in self.folder.read_history() if kept["round"] <= number]
         self.folder.write("config.toml", self.experiment.to_toml())
