@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from e2fl.learning import kernels
+from e2fl.data.federated import Examples
+from e2fl.errors import DataError
+from e2fl.learning import Learner, Settings, kernels
 from e2fl.learning.fast import Fast, blocks_of, engine_for
 from e2fl.learning.general import Batch, General
 from e2fl.models import Model, lenet, mlp
-from e2fl.ranking import dropped
+from e2fl.ranking import dropped, mask_layers
 from e2fl.testing import reference
 
 
@@ -135,6 +137,38 @@ def test_weights_are_trained_as_by_automatic_differentiation(name: str, pull: fl
     close(*results)
     for n, w in start.items():
         assert torch.equal(w, before[n])
+
+
+def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
+    """Of the loss and of the entropy, over more examples than go together at once, and of the plain formula."""
+    network, shape, classes, _ = NETWORKS[name]
+    model = Model(network())
+    random = np.random.default_rng(3)
+    examples = Examples(
+        random.normal(size=(70, *shape)).astype(np.float32), random.integers(classes, size=70).astype(np.int64)
+    )
+    supernet, params = model.supernet(0), model.initial_weights(0)
+    fast, general = (
+        Learner(model, engine, supernet, params, Settings(), 0) for engine in (engine_for(model), General(model))
+    )
+    before = {n: w.clone() for n, w in params.items()}
+    close(fast.gradient(params, examples), general.gradient(params, examples))
+    batch = Batch(examples.inputs(slice(0, 70)), examples.labels(slice(0, 70)), 0.0)
+    close(fast.gradient(params, examples), general.engine.gradients(params, batch))
+    assert all(torch.equal(params[n], before[n]) for n in params)
+    masks = [mask_layers(model.random_ranking(0, "a mask", number), 0.5) for number in range(3)]
+    slopes = fast.entropy_gradient(masks, examples), general.entropy_gradient(masks, examples)
+    np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-6)
+    assert np.abs(slopes[0]).max() > 1e-5
+
+
+def test_labels_that_are_no_class_have_no_gradient() -> None:
+    model = Model(nn.Sequential(nn.Flatten(), linear(4, 3)))
+    examples = Examples(np.zeros((2, 4), np.float32), np.array([0, 3]))
+    for engine in (engine_for(model), General(model)):
+        learner = Learner(model, engine, model.supernet(0), {}, Settings(), 0)
+        with pytest.raises(DataError, match="labels must be 0 to 2"):
+            learner.gradient(model.initial_weights(0), examples)
 
 
 def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> None:

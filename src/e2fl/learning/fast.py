@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning.general import Batch, General
+from e2fl.learning.general import Batch, General, Slope
 from e2fl.learning.kernels import ScoreStep, WeightStep
 from e2fl.learning.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
 from e2fl.learning.vectors import row_length
@@ -110,6 +110,7 @@ class Plan:
                 stage = Linear(block.layer, image, batch, relu=block.relu, first=first)
                 image = Shape(block.layer.outputs, 1, 1)
             self.stages[block.name] = stage
+        self._steps: dict[str, WeightStep] = {}  # of the convolutions, while dense weights are here
         self._chain: list[Convolution | Linear] = list(self.stages.values())
         self._after: list[Stage | None] = [*self._chain[1:], None]
         self._inputs = self._view_of_inputs()
@@ -123,7 +124,8 @@ class Plan:
             if isinstance(stage, Linear):
                 stage.put_weights(weights, anchor, pull)
             else:
-                stage.put_edges(WeightStep(weights, weights if anchor is None else anchor, pull))
+                self._steps[name] = WeightStep(weights, weights if anchor is None else anchor, pull)
+                stage.put_edges(self._steps[name])
 
     def take(self, trained: Mapping[str, Float32]) -> None:
         """Copy out what was trained of the linear layers."""
@@ -147,6 +149,22 @@ class Plan:
         """Logits [examples, classes] of at most a batch."""
         last = self._forward(x)
         return last.y[: len(x) * last.outputs].reshape(len(x), last.outputs)
+
+    def go_back(self, slope: Float32) -> None:
+        """Add up gradients, from this slope at the last outputs: steps of no length, whose momentum forgets nothing."""
+        last = self._chain[-1]
+        assert isinstance(last, Linear)
+        last.delta[: slope.size] = slope.reshape(-1)
+        for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
+            stage.backward(len(slope), following, Rates(0.0, 1.0, 0.0))
+
+    def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
+        """Copy out what was added up since weights were put here."""
+        for name, stage in self.stages.items():
+            if isinstance(stage, Linear):
+                stage.take_velocity(gradient[name])
+            else:
+                gradient[name][:] = self._steps[name].velocity
 
     def _forward(self, x: Float32) -> Linear:
         self._place(x)
@@ -260,6 +278,18 @@ class Fast(General):
         images = x.numpy()
         parts = (images[at : at + SCORED_TOGETHER] for at in range(0, max(1, len(images)), SCORED_TOGETHER))
         return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
+
+    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
+        """The gradient of whatever has this slope at the outputs, summed over the examples."""
+        plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
+        plan.put_weights({name: weight.clone() for name, weight in params.items()})
+        images = x.numpy()
+        for at in range(0, len(images), SCORED_TOGETHER):
+            rows = slice(at, min(at + SCORED_TOGETHER, len(images)))
+            plan.go_back(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
+        found = {name: torch.empty_like(weight) for name, weight in params.items()}
+        plan.take_gradient({name: _flat(weight) for name, weight in found.items()})
+        return found
 
     def _plan(self, batch: Batch) -> Plan:
         return self._plan_for("training", batch.x.shape[1:], len(batch.y))

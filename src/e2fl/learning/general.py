@@ -21,6 +21,10 @@ class Batch(NamedTuple):
     weight: Tensor | None = None  # of each example, where they do not count alike
 
 
+# The slope of something at the outputs: from the outputs of some of the examples, and which of them these are.
+Slope = Callable[[Tensor, slice], Tensor]
+
+
 class General:
     """The engine that takes any network; others may be faster, none may differ by more than rounding."""
 
@@ -95,6 +99,14 @@ class General:
             each = cross_entropy(outputs, batch.y.to(self.device), reduction="none")
             loss = (each * batch.weight.to(self.device)).mean()
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
+        """The gradient of whatever has this slope at the outputs, summed over the examples."""
+        leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
+        outputs = self.model.outputs(leaves, x.to(self.device))
+        back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
+        found = torch.autograd.grad(outputs, list(leaves.values()), back)
+        return {name: value.cpu() for name, value in zip(leaves, found, strict=True)}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Logits, on the CPU."""

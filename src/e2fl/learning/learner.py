@@ -1,14 +1,15 @@
 """Learner: everything a client can do with a model and its own data."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import cross_entropy, log_softmax
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
@@ -113,12 +114,26 @@ class Learner:
 
     def gradient(self, params: Params, examples: Examples) -> Params:
         """The gradient of the mean loss over all examples."""
+
+        def slope(outputs: Tensor, labels: Tensor) -> Tensor:
+            if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
+                raise DataError(f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}")
+            right = one_hot(labels.to(outputs.device), outputs.shape[1])
+            return (softmax(outputs.double(), dim=1) - right) / len(examples)
+
+        return self._gradient(params, examples, slope)
+
+    def _gradient(self, params: Params, examples: Examples, slope: Callable[[Tensor, Tensor], Tensor]) -> Params:
+        """The gradient of what has this slope at the outputs, given them and the labels."""
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(len(examples)):
-            batch = Batch(examples.inputs(rows), examples.labels(rows), 0.0)
-            share = (rows.stop - rows.start) / len(examples)
-            for name, value in self.engine.gradients(params, batch).items():
-                total[name] += share * value.cpu()
+            labels = examples.labels(rows)
+
+            def part(outputs: Tensor, some: slice, labels: Tensor = labels) -> Tensor:
+                return slope(outputs, labels[some])
+
+            for name, value in self.engine.gradient(params, examples.inputs(rows), part).items():
+                total[name] += value
         return total
 
     def loss(self, params: Params, examples: Examples) -> float:
@@ -157,17 +172,17 @@ class Learner:
         """
         frozen = self.supernet.weights
         mixed = {name: weight * _shares(masks, name).view(weight.shape) for name, weight in frozen.items()}
-        slope: Params = {name: torch.zeros_like(weight) for name, weight in mixed.items()}
-        for rows in _chunks(len(examples)):
-            leaves = {name: weight.to(self.engine.device).requires_grad_() for name, weight in mixed.items()}
-            logs = log_softmax(self.model.outputs(leaves, examples.inputs(rows).to(self.engine.device)), dim=1)
-            entropy = -(logs.exp() * logs).sum() / len(examples)
-            for name, value in zip(leaves, torch.autograd.grad(entropy, list(leaves.values())), strict=True):
-                slope[name] += value.cpu()
+
+        def slope(outputs: Tensor, labels: Tensor) -> Tensor:
+            logs = log_softmax(outputs.double(), dim=1)
+            entropy = -(logs.exp() * logs).sum(dim=1, keepdim=True)
+            return -logs.exp() * (logs + entropy) / len(examples)
+
+        found = self._gradient(mixed, examples, slope)
         gradient = np.zeros(len(masks))
         for name, weight in frozen.items():
             # Summed in double precision: the masks differ little, and so do their slopes.
-            edges = (slope[name] * weight).view(-1).double().numpy()
+            edges = (found[name] * weight).view(-1).double().numpy()
             gradient += [float(np.dot(edges, mask[name].astype(np.float64))) for mask in masks]
         return gradient
 

@@ -290,6 +290,10 @@ class Linear:
         """Copy what was trained out of the rows of whole vectors."""
         out.reshape(self.outputs, self.inputs)[:] = self._values.reshape(self.outputs, -1)[:, : self.inputs]
 
+    def take_velocity(self, out: Float32) -> None:
+        """Copy out what the steps added up to."""
+        out.reshape(self.outputs, self.inputs)[:] = self._velocity.reshape(self.outputs, -1)[:, : self.inputs]
+
     def _fill(self, rows: Float32, values: Float32, rest: float) -> None:
         table = rows.reshape(self.outputs, -1)
         table[:, : self.inputs] = values.reshape(self.outputs, self.inputs)
