@@ -3,8 +3,9 @@
 Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from one compact .npz of ours, from LEAF's JSON
 files (a folder of all_data_*.json, with `train` and `test` folders if LEAF has split it), or from the HDF5 files of
 TensorFlow Federated. Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Each writer's own split is kept as the
-source has it; where it has none, a tenth of each writer's images is for testing. Ink is 1 on a background of 0,
-whatever the source does. Groups are unknown.
+source has it; where it has none, a tenth of each writer's images is for testing. Who has fewer images than
+`min_samples` is left out; who has images to test with only is a newcomer. Ink is 1 on a background of 0, whatever the
+source does. Groups are unknown.
 """
 
 import itertools
@@ -42,7 +43,7 @@ class Femnist(DealtData):
     )
     dir: str | None = None  # the data directory to look in; default: E2FL_DATA, or the user's cache
     writers: int = 3400  # at most; those with most images
-    min_samples: int = 2  # images a client has at least
+    min_samples: int = 2  # images a client has at least; who has fewer is left out
     invert: bool | None = None  # is the background white? default: look
 
     name = "femnist"
@@ -65,7 +66,13 @@ class Femnist(DealtData):
     @cached_property
     def dealt(self) -> Deal:  # type: ignore[override]  # known only when the data has been read
         images = self.images
-        found = owners(images.writer, images.split, dict(enumerate(images.names)))
+        found = [
+            owner
+            for owner in owners(images.writer, images.split, dict(enumerate(images.names)))
+            if owner.count() >= self.min_samples or owner.count() == len(owner.rows[TEST])
+        ]
+        if not found:
+            raise DataError(f"{self.source}: no writer has {self.min_samples} images")
         shares, newcomers, _ = share_out(found, test_share=TEST_SHARE, seed=self.seed, min_samples=self.min_samples)
         if not shares:
             raise DataError(f"{self.source}: no writer has images to train and to test with")
@@ -188,13 +195,13 @@ def read_parts(path: Path) -> Iterator[Part]:
 
 def json_files(folder: Path) -> Iterator[Path]:
     """LEAF's files: of its train and test folders where it has split them, else all of them."""
-    inside = [folder / "data" / name for name in ("train", "test")] + [folder / name for name in ("train", "test")]
-    split = [path for part in inside if part.is_dir() for path in sorted(part.glob("*.json"))]
+    inside = (folder / "data", folder)
+    split = [path for home in inside for part in ("train", "test") for path in sorted((home / part).glob("*.json"))]
     if split:
         yield from split
         return
-    whole = folder / "data" / "all_data"
-    yield from sorted((whole if whole.is_dir() else folder).glob("all_data*.json"))
+    whole = next((home / "all_data" for home in inside if (home / "all_data").is_dir()), folder)
+    yield from sorted(whole.glob("all_data*.json"))
 
 
 def _json_parts(path: Path) -> Iterator[Part]:
