@@ -8,7 +8,6 @@ source has it; where it has none, a tenth of each writer's images is for testing
 source does. Groups are unknown.
 """
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,8 +29,9 @@ from e2fl.errors import ConfigError, DataError
 CLASSES = 62
 SIDE = 28
 TEST_SHARE = 0.1
-NPZ = ("femnist.npz", "femnist_leaf_partial.npz")
+NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
+ARCHIVE = FEMNIST.files[0]
 LARGEST_WRITER = 100_000  # images; far more than anybody wrote
 
 
@@ -123,18 +123,42 @@ class Part:
 
 
 def find(home: Path) -> Path:
-    """The .npz or folder in a data directory."""
-    for folder in (home / "femnist", home):
-        for name in NPZ:
-            if (folder / name).is_file():
-                return folder / name
-        if (folder / "fed_emnist_train.h5").is_file() or (folder.name == "femnist" and any(json_files(folder))):
-            return folder
+    """The .npz or folder in a data directory, or an error that says what to do."""
+    here = look(home)
+    if here is not None:
+        return here
+    archive = FEMNIST.archive(ARCHIVE, home)
+    if archive is not None:
+        raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
     raise DataError(
-        f"no FEMNIST in {home / 'femnist'}: put there femnist.npz, or TensorFlow Federated's {' and '.join(H5)} "
-        f"(`e2fl data get femnist` fetches {FEMNIST.files[0].name}), or LEAF's all_data_*.json; "
-        "or name it with data.path"
+        f"no FEMNIST in {home / 'femnist'}: put there {NPZ}, or TensorFlow Federated's {' and '.join(H5)} "
+        f"(`e2fl data get femnist` unpacks {ARCHIVE.name}, from {ARCHIVE.urls[0]} unless you put it there), or LEAF's "
+        "all_data_*.json; or name it with data.path"
     )
+
+
+def look(home: Path) -> Path | None:
+    """The .npz or folder in a data directory; the partial set only where there is nothing else."""
+    folders = (home / "femnist", home)
+    for folder in folders:
+        if (folder / NPZ).is_file():
+            return folder / NPZ
+        if any((folder / name).is_file() for name in H5) or (folder.name == "femnist" and any(json_files(folder))):
+            return folder
+    return next((folder / PARTIAL for folder in folders if (folder / PARTIAL).is_file()), None)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that a source is made of, none of them missing."""
+    if path.is_file():
+        return [path]
+    h5 = [path / name for name in H5 if (path / name).is_file()]
+    if h5 and len(h5) < len(H5):
+        raise DataError(f"{path} has only {h5[0].name}; both {' and '.join(H5)} are needed")
+    files = h5 or list(json_files(path))
+    if not files:
+        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
+    return files
 
 
 def read(path: Path) -> Images:
@@ -173,24 +197,13 @@ def read_npz(path: Path) -> Images:
 
 def read_parts(path: Path) -> Iterator[Part]:
     """Writer by writer, from a folder of LEAF's or TensorFlow Federated's files, or from one such file."""
-    if path.is_file():
-        if path.suffix == ".npz":
-            yield from _npz_parts(read_npz(path))
-        elif path.suffix == ".json":
-            yield from _json_parts(path)
+    for file in files_of(path):
+        if file.suffix == ".npz":
+            yield from _npz_parts(read_npz(file))
+        elif file.suffix == ".json":
+            yield from _json_parts(file)
         else:
-            yield from _h5_parts(path, H5.get(path.name, UNDECIDED))
-        return
-    h5 = {name: split for name, split in H5.items() if (path / name).is_file()}
-    if h5 and len(h5) < len(H5):
-        raise DataError(f"{path} has only {', '.join(h5)}; both {' and '.join(H5)} are needed")
-    if h5:
-        yield from itertools.chain.from_iterable(_h5_parts(path / name, split) for name, split in h5.items())
-        return
-    files = list(json_files(path))
-    if not files:
-        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
-    yield from itertools.chain.from_iterable(_json_parts(file) for file in files)
+            yield from _h5_parts(file, H5.get(file.name, UNDECIDED))
 
 
 def json_files(folder: Path) -> Iterator[Path]:
