@@ -14,7 +14,6 @@ from e2fl.data import DATASETS, from_arrays
 from e2fl.data.commands import in_words
 from e2fl.data.facts import look_at
 from e2fl.data.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.picture import draw, png
 from e2fl.data.places import cache_directory, data_directory
 
 
@@ -65,20 +64,6 @@ def test_sizes_are_those_of_all_clients_or_it_is_said_of_whom():
     facts = look_at(FairMNISTRotate(source="bundled", clients=100), clients=20)
     assert f"training examples of a client ({len(facts.shown)} of 100 clients): " in in_words(facts)
     assert "G10: 1 clients\n" in in_words(facts)
-
-
-def test_a_picture_is_valid_svg_whatever_the_names():
-    root = ElementTree.fromstring(draw(look_at(images({"a": "x&y", "b": "<b>", "<c>": "<b>"}))))
-    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "x&y" in texts
-    assert "<b>" in texts
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) > 2
-
-
-def test_a_grey_image_is_a_readable_png():
-    image = pytest.importorskip("PIL.Image")
-    grey = np.arange(60, dtype=np.uint8).reshape(6, 10)
-    assert np.array_equal(np.asarray(image.open(io.BytesIO(png(grey)))), grey)
 
 
 def test_show_draws_and_tells(tmp_path, capsys):

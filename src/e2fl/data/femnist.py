@@ -9,6 +9,7 @@ source does. Groups are unknown.
 """
 
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +49,7 @@ class Femnist(DealtData):
 
     name = "femnist"
     classes = CLASSES
+    label_names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
     shape = (1, SIDE, SIDE)
 
     def __post_init__(self) -> None:
