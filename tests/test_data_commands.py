@@ -14,7 +14,6 @@ from e2fl.data import DATASETS, from_arrays
 from e2fl.data.commands import in_words
 from e2fl.data.facts import look_at
 from e2fl.data.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.picture import draw, png
 from e2fl.data.places import cache_directory, data_directory
 
 
@@ -65,20 +64,6 @@ def test_sizes_are_those_of_all_clients_or_it_is_said_of_whom():
     facts = look_at(FairMNISTRotate(source="bundled", clients=100), clients=20)
     assert f"training examples of a client ({len(facts.shown)} of 100 clients): " in in_words(facts)
     assert "G10: 1 clients\n" in in_words(facts)
-
-
-def test_a_picture_is_valid_svg_whatever_the_names():
-    root = ElementTree.fromstring(draw(look_at(images({"a": "x&y", "b": "<b>", "<c>": "<b>"}))))
-    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "x&y" in texts
-    assert "<b>" in texts
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) > 2
-
-
-def test_a_grey_image_is_a_readable_png():
-    image = pytest.importorskip("PIL.Image")
-    grey = np.arange(60, dtype=np.uint8).reshape(6, 10)
-    assert np.array_equal(np.asarray(image.open(io.BytesIO(png(grey)))), grey)
 
 
 def test_show_draws_and_tells(tmp_path, capsys):
@@ -171,9 +156,71 @@ def test_a_damaged_archive_is_removed_so_that_it_can_be_fetched_anew(tmp_path, m
     assert sorted(path.name for path in archive.parent.iterdir()) == ["fed_emnist_test.h5", "fed_emnist_train.h5"]
 
 
-def test_convert_from_the_command_line(tmp_path, capsys):
+def leaf_file(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = {"f1": {"x": np.ones((3, 784)).tolist(), "y": [1, 2, 3]}}
-    (tmp_path / "all_data_0.json").write_text(json.dumps({"user_data": data}))
+    path.write_text(json.dumps({"user_data": data}))
+
+
+@pytest.mark.parametrize("folder", ["femnist", "."])
+def test_an_archive_put_in_place_by_hand_is_to_be_unpacked(tmp_path, monkeypatch, capsys, folder):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    monkeypatch.setattr("e2fl.data.commands.download", lambda *_: pytest.fail("it is here"))
+    archive = tmp_path / folder / "fed_emnist.tar.bz2"
+    archive.parent.mkdir(exist_ok=True)
+    with tarfile.open(archive, "w:bz2") as tar:
+        for name in ("fed_emnist_train.h5", "fed_emnist_test.h5"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    unpack = f"{archive} is still packed: run `e2fl data get femnist` to unpack it"
+    assert main(["data", "check", "femnist"]) == 2
+    assert unpack in capsys.readouterr().err
+    assert main(["run", "femnist"]) == 2
+    assert unpack in capsys.readouterr().err
+    assert main(["data", "list"]) == 0
+    assert unpack in capsys.readouterr().out
+    assert main(["data", "get", "femnist"]) == 0
+    assert main(["data", "check", "femnist"]) == 0
+    assert capsys.readouterr().out.count(".h5: here, SHA-256") == 2
+    assert main(["data", "list"]) == 0
+    assert "fed_emnist_train.h5, fed_emnist_test.h5: here" in capsys.readouterr().out
+
+
+def test_leafs_files_are_checked_and_listed_where_a_run_finds_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    for number in range(4):
+        leaf_file(tmp_path / "femnist" / "data" / "all_data" / f"all_data_{number}.json")
+    assert main(["data", "check", "femnist"]) == 0
+    assert capsys.readouterr().out.count(".json: here, SHA-256") == 4
+    assert main(["data", "list"]) == 0
+    assert "all_data_0.json, all_data_1.json and 2 more: here" in capsys.readouterr().out
+
+
+def test_the_partial_femnist_serves_only_where_there_is_no_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    assert main(["data", "list"]) == 0
+    assert "fed_emnist_train.h5, fed_emnist_test.h5: missing; `e2fl data get femnist`" in capsys.readouterr().out
+    for name, after in (("femnist_leaf_partial.npz", "; `e2fl data get femnist` fetches"), ("femnist.npz", "\n")):
+        leaf_file(tmp_path / "leaf" / "all_data_0.json")
+        assert main(["data", "convert", str(tmp_path / "leaf"), str(tmp_path / "femnist" / name)]) == 0
+        capsys.readouterr()
+        assert main(["data", "list"]) == 0
+        assert f"  {name}: here, 0.0 MiB{after}" in capsys.readouterr().out
+        assert main(["data", "check", "femnist"]) == 0
+        assert f"{name}: 3 images of 1 writers" in capsys.readouterr().out
+
+
+def test_half_of_femnist_is_not_enough(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("E2FL_DATA", str(tmp_path))
+    (tmp_path / "femnist").mkdir()
+    (tmp_path / "femnist" / "fed_emnist_test.h5").touch()
+    assert main(["data", "check", "femnist"]) == 2
+    assert "has only fed_emnist_test.h5; both" in capsys.readouterr().err
+    assert main(["data", "list"]) == 0
+    assert "has only fed_emnist_test.h5; both" in capsys.readouterr().out
+
+
+def test_convert_from_the_command_line(tmp_path, capsys):
+    leaf_file(tmp_path / "all_data_0.json")
     assert main(["data", "convert", str(tmp_path), str(tmp_path / "out.npz")]) == 0
     assert "3 images written" in capsys.readouterr().out
     assert main(["data", "convert", str(tmp_path / "absent"), str(tmp_path / "b.npz")]) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from e2fl.data.compact import convert
 from e2fl.data.dealt import TEST, TRAIN, UNDECIDED
-from e2fl.data.femnist import Femnist, read, read_npz
+from e2fl.data.femnist import Femnist, Part, read, read_npz
 from e2fl.data.leaf import read_clients
 from e2fl.errors import ConfigError, DataError
 
@@ -105,10 +105,37 @@ def test_a_source_without_split_gives_each_writer_a_tenth_to_test_with(tmp_path)
     for number in data.roll.ids:
         client = data.client(number)
         assert len(client.test) == max(1, round((len(client.train) + len(client.test)) / 10))
-    # Who has a single image cannot train and be tested; it serves as a newcomer.
-    assert [data.client_name(number) for number in data.unseen()] == ["one"]
+    # Who has a single image cannot train and be tested.
+    assert "one" not in {data.client_name(number) for number in data.roll.ids}
+    assert data.unseen() == {}
     other = Femnist(path=str(tmp_path), seed=1)
     assert any(not np.array_equal(data.client(n).test.x, other.client(n).test.x) for n in data.roll.ids)
+
+
+def test_writers_with_too_few_images_are_left_out(leaf):
+    folder, made = leaf  # 3, 5, 7 and 9 images
+    data = Femnist(path=str(folder), min_samples=6)
+    assert [data.client_name(number) for number in data.roll.ids] == list(made)[2:]
+    assert data.unseen() == {}
+    with pytest.raises(DataError, match="no writer has 10 images"):
+        Femnist(path=str(folder), min_samples=10).roll  # noqa: B018
+
+
+@pytest.mark.parametrize("place", ["all_data", "data/all_data", "train", "data/train", "."])
+def test_leafs_folders_are_known_from_outside_and_from_inside(tmp_path, place):
+    leaf_file(tmp_path / place / "all_data_0.json", writers())
+    assert len(read(tmp_path).names) == 4
+
+
+def test_more_writers_than_two_bytes_count_can_be_converted(tmp_path, monkeypatch):
+    def parts(_):
+        for number in range(65_538):
+            images = 1 if number in (0, 65_537) else 0
+            yield Part(str(number), np.zeros((images, 28, 28), np.uint8), np.zeros(images, np.uint8), TRAIN)
+
+    monkeypatch.setattr("e2fl.data.compact.read_parts", parts)
+    convert(tmp_path, tmp_path / "many.npz")
+    assert read_npz(tmp_path / "many.npz").writer.tolist() == [0, 65_537]
 
 
 def test_the_writers_with_most_images_are_kept(leaf):

@@ -61,6 +61,15 @@ def test_a_newcomer_with_rows_of_two_groups_declares_none():
     assert data.client(1).groups() == [1]
 
 
+def test_what_a_newcomer_is_tested_with_stays_for_testing():
+    x, y = np.arange(12.0)[:, None], np.arange(12) % 2
+    clients = {"a": (x[:6], y[:6]), "tiny": (x[:2], y[:2])}
+    data = from_arrays(clients, test={"a": (x[6:], y[6:]), "tiny": (x[9:], y[9:])}, min_samples=6)
+    ((_, tiny),) = data.unseen().items()
+    assert tiny.train.x.ravel().tolist() == [0, 1]
+    assert tiny.test.x.ravel().tolist() == [9, 10, 11]
+
+
 def test_a_test_part_of_ones_own_is_kept():
     x, y = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
     data = from_arrays({"a": (x, y)}, test={"a": (2 * x, y)})

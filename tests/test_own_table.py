@@ -260,6 +260,52 @@ def test_a_table_without_clients_is_dealt_out(tmp_path):
         table(path=path, label="y", partition={"name": "os:getcwd"})
 
 
+def hospitals(path, **changes):
+    """Rows of three hospitals, the smallest with two rows."""
+    rows = [["hospital", "row", "size", "y"]]
+    rows += [["CAB"[0 if row < 2 else 1 + row % 2], "uvw"[row % 3], row, row % 4 // 2] for row in range(42)]
+    return table(path=written(path, rows), label="y", **changes)
+
+
+def test_a_natural_partition_goes_by_any_column_as_clients_do(tmp_path):
+    left = hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "hospital"})
+    right = hospitals(tmp_path / "t.csv", client="hospital")
+    assert [left.client_name(number) for number in left.roll.ids] == ["A", "B", "C"]
+    assert left.shape == right.shape  # whose a row is, is nothing to learn from
+    for number in left.roll.ids:
+        assert np.array_equal(left.client(number).train.x, right.client(number).train.x)
+
+
+def test_rows_that_a_partition_leaves_out_are_counted(tmp_path):
+    partition = {"name": "natural_id", "partition_by": "hospital", "min_partition_size": 3}
+    data = hospitals(tmp_path / "t.csv", partition=partition)
+    assert [data.client_name(number) for number in data.roll.ids] == ["A", "B"]
+    assert data.about()["rows"] == 40
+    assert data.about()["rows_left_out"] == 2
+    assert data.unseen() == {}
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_a_group_column_called_row_is_what_it_says(tmp_path, by):
+    partition = {"name": "by_group", "num_partitions": 3, "partition_by": by}
+    data = hospitals(tmp_path / "t.csv", group="row", partition=partition)
+    assert [data.group_name(data.roll.declared[number]) for number in data.roll.ids] == ["u", "v", "w"]
+
+
+def test_a_dirichlet_partition_goes_by_a_column_that_is_learnt_from_too(tmp_path):
+    partition = {"name": "dirichlet", "num_partitions": 2, "partition_by": "hospital", "alpha": 0.1}
+    data = hospitals(tmp_path / "t.csv", partition=partition | {"min_partition_size": 4})
+    assert data.shape == (7,)  # three hospitals, three letters, a size
+    assert data.about()["rows_left_out"] == 0
+
+
+def test_a_column_to_partition_by_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"no column 'hospitl' to partition by; did you mean 'hospital'"):
+        hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "hospitl"})
+    with pytest.raises(ConfigError, match=r"no column 'group' to partition by"):
+        hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "group"})
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

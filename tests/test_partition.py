@@ -1,5 +1,8 @@
 """Partitioners: ours, and others' with the interface of Flower's data sets."""
 
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -103,8 +106,25 @@ def test_a_split_leaves_something_on_both_sides(count, share):
     assert sorted([*train, *test]) == list(range(count))
 
 
+class Dataset(Columns):
+    """Stands for a data set of Hugging Face's."""
+
+    @classmethod
+    def from_dict(cls, columns):
+        assert all(isinstance(values, list) for values in columns.values())
+        return cls(columns)
+
+
+@pytest.fixture
+def datasets(monkeypatch):
+    """Hugging Face's package, or as much of it as is needed."""
+    module = ModuleType("datasets")
+    module.Dataset = Dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+
+
 class Foreign:
-    """A partitioner as other packages write them: the data set is assigned once, and knows how to select."""
+    """A partitioner as Flower writes them: it takes Hugging Face's data sets only, and each takes one."""
 
     def __init__(self, num_partitions):
         self._dataset, self._count = None, num_partitions
@@ -116,7 +136,9 @@ class Foreign:
     @dataset.setter
     def dataset(self, value):
         if self._dataset is not None:
-            raise RuntimeError("assigned twice")
+            raise ValueError("assigned twice")
+        if not isinstance(value, Dataset):
+            raise TypeError(f"should be a Dataset, but given {type(value)}")
         self._dataset = value
 
     @property
@@ -129,11 +151,68 @@ class Foreign:
         return self.dataset.select(order.tolist()[partition_id :: self._count])
 
 
-def test_anybodys_partitioner_is_accepted():
+@pytest.mark.usefixtures("datasets")
+def test_flowers_partitioners_are_accepted():
     parts = deal(Foreign(4), {"label": LABELS})
     assert [len(rows) for rows in parts] == [25] * 4
 
 
+def test_without_hugging_faces_package_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"Foreign takes only data sets of Hugging Face's: pip install datasets"):
+        deal(Foreign(4), {"label": LABELS})
+
+
+@pytest.mark.usefixtures("datasets")
+def test_a_partitioner_that_serves_only_once_says_so():
+    once = Foreign(4)
+    deal(once, {"label": LABELS})
+    with pytest.raises(ConfigError, match="make a new one: assigned twice"):
+        deal(once, {"label": LABELS})
+
+
+def test_real_partitioners_of_flower_are_accepted():
+    flower = pytest.importorskip("flwr_datasets.partitioner")
+    writer = [f"writer {row % 5}" for row in range(100)]
+    for partitioner in (
+        flower.IidPartitioner(num_partitions=4),
+        flower.DirichletPartitioner(4, partition_by="label", alpha=1.0, min_partition_size=2),
+        flower.NaturalIdPartitioner(partition_by="writer"),
+        flower.PathologicalPartitioner(3, partition_by="label", num_classes_per_partition=2),
+    ):
+        parts = deal(partitioner, {"label": LABELS, "writer": writer})
+        assert sorted(np.concatenate(parts).tolist()) == list(range(100))
+
+
+def test_anybodys_partitioner_is_accepted():
+    class Simple:
+        num_partitions = 2
+
+        def load_partition(self, partition_id):
+            return self.dataset.shard(2, partition_id)
+
+    assert [len(rows) for rows in deal(Simple(), {"label": LABELS})] == [50, 50]
+
+
+@pytest.mark.parametrize(
+    "partitioner", [Iid(3), Dirichlet(3, "label", 1.0, 2), NaturalId("label"), ByGroup(3, "label")]
+)
+def test_a_partitioner_used_again_deals_the_new_rows(partitioner):
+    for count in (60, 120, 30):
+        parts = deal(partitioner, {"label": np.arange(count) % 3})
+        assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+
+
+def test_columns_called_as_ours_are_left_alone():
+    names = np.array(["b", "a", "b", "c"])
+    for column in ("row", " row", " row_"):
+        parts = deal(NaturalId(column), {column: names, " row": names})
+        assert [rows.tolist() for rows in parts] == [[1], [0, 2], [3]]
+    with pytest.raises(ConfigError, match=r"no column 'sex' to partition by; known: label$"):
+        deal(NaturalId("sex"), {"label": names})
+
+
+@pytest.mark.usefixtures("datasets")
 def test_a_partitioner_that_uses_shards_is_accepted():
     class Shards(Foreign):
         def load_partition(self, partition_id):
@@ -142,6 +221,7 @@ def test_a_partitioner_that_uses_shards_is_accepted():
     assert sorted(np.concatenate(deal(Shards(3), {"label": LABELS})).tolist()) == list(range(100))
 
 
+@pytest.mark.usefixtures("datasets")
 def test_a_partitioner_that_deals_a_row_twice_or_nothing_is_refused():
     class Twice(Foreign):
         def load_partition(self, partition_id):

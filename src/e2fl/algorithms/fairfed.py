@@ -7,9 +7,14 @@ Departures: weights that turn negative count as 0 in the mean, but are kept as t
 not defined, because it has no favourable examples in a group, is judged by its accuracy, and so is everybody where the
 measure of all is not defined; sums are over the clients that answered, which is everybody when all take part, and a
 client that answers for the first time starts with its share of their examples.
+
+It is defined for two classes and two groups. On other data it runs, but warns, and says so in the notes of its history:
+of more classes, class 1 is held against all the others; of more groups, the first two are compared; without two groups
+clients are judged by their accuracy alone.
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -45,6 +50,7 @@ class Weighted:
     params: Params
     weights: dict[ClientId, float]
     gap: float | None  # the equal opportunity difference of the model before, over all that answered
+    caution: str = ""  # why the data does not fit, if so
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,10 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
             raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
 
     def start(self, model: Model, roll: Roll, seed: int) -> Weighted:
-        return Weighted(model.initial_weights(seed), {}, None)
+        caution = misfit(classes=model.spec.layers[-1].shape[0], groups=roll.groups)
+        if caution:
+            warnings.warn(caution, stacklevel=2)
+        return Weighted(model.initial_weights(seed), {}, None, caution)
 
     def broadcast(self, state: Weighted, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
@@ -115,10 +124,23 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
 
     def notes(self, state: Weighted) -> Mapping[str, Any]:
         values = list(state.weights.values()) or [0.0]
-        return {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
+        found = {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
+        return found | ({"caution": state.caution} if state.caution else {})
 
     def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
         return Uses({"global": Use(message.params)})
+
+
+def misfit(*, classes: int, groups: int) -> str:
+    """What FairFed makes of data that it is not defined for; nothing where there are two classes and two groups."""
+    said = []
+    if classes != 2:
+        said.append(f"of {classes} classes only class 1 counts as favourable")
+    if groups > 2:
+        said.append(f"of {groups} groups only the first two are compared")
+    if groups < 2:
+        said.append("without groups clients are judged by accuracy alone")
+    return f"fairfed is made for two classes and two groups: {', and '.join(said)}" if said else ""
 
 
 def row_groups(client: Client) -> NDArray[np.int64]:

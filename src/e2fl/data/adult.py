@@ -44,6 +44,7 @@ class Adult(FederatedData):
     classes = 2
     shape = (101,)
     group_names = ("female", "male")  # 0 is the unprivileged group
+    label_names = ("<=50K", ">50K")
 
     def __post_init__(self) -> None:
         for name, value, choices in (

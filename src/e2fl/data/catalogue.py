@@ -51,6 +51,11 @@ class Source:
                     return path
         return None
 
+    def archive(self, file: File, home: Path) -> Path | None:
+        """Where an archive lies that was not unpacked yet."""
+        places = (home / self.name / file.name, home / file.name)
+        return next((path for path in places if path.is_file()), None)
+
     def read(self, name: str, directory: str | None = None) -> bytes:
         """The contents of a file, as published and checked."""
         path = self.locate(name, directory)

@@ -8,12 +8,12 @@ from typing import Any
 from tqdm import tqdm
 
 from e2fl.data import DATASETS
-from e2fl.data.catalogue import MNIST, QMNIST, SOURCES, File, Source, contents
+from e2fl.data.catalogue import FEMNIST, MNIST, QMNIST, SOURCES, File, Source, contents
 from e2fl.data.compact import convert
 from e2fl.data.download import download
 from e2fl.data.facts import DataFacts, look_at
 from e2fl.data.federated import FederatedData
-from e2fl.data.femnist import NPZ, read_npz
+from e2fl.data.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
 from e2fl.data.mnist import bundled
 from e2fl.data.picture import draw
 from e2fl.data.places import data_directory
@@ -38,8 +38,6 @@ def listing() -> str:
     for source in SOURCES.values():
         lines += [f"{source.name}  {source.about}", f"  licence: {source.licence}"]
         lines += [f"  {_state(source, file)}" for file in source.files]
-        if source.name == "femnist":
-            lines += [f"  {path.name}: here, {path.stat().st_size / MIB:.1f} MiB" for path in _compact_femnist()]
         if source.advice:
             lines.append(f"  {source.advice}")
         lines.append("")
@@ -54,8 +52,9 @@ def get(name: str) -> str:
         if all(source.locate(member) for member in wanted):
             said.append(f"{', '.join(wanted)}: here already")
             continue
-        target = data_directory() / source.name / file.name
-        if not (file.members and target.is_file()):
+        packed = source.archive(file, data_directory()) if file.members else None
+        target = packed or data_directory() / source.name / file.name
+        if packed is None:
             with _Bar(file.name) as bar:
                 digest = download(file, target, bar.heard)
             if file.sha256 is None:
@@ -78,25 +77,27 @@ def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
 
 def check(name: str) -> str:
     """Compare every file of a data set with what was published."""
+    if name == FEMNIST.name:
+        return "\n".join(_femnist_file(path) for path in files_of(find(data_directory())))
     said, missing = [], []
     for source, file in _files(name):
-        for wanted in file.members or (file.name,):
-            path = source.locate(wanted)
-            if path is None:
-                missing.append(source.where_to_put(file.name))
-            elif file.members:
-                said.append(f"{path}: here, SHA-256 {_digest(path)}; nobody published one to compare it with")
-            else:
-                contents(file, path)
-                said.append(f"{path}: as published")
-    if name == "femnist":
-        for path in _compact_femnist():
-            images = read_npz(path)
-            said.append(f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {_digest(path)}")
-            missing.clear()
+        path = source.locate(file.name)
+        if path is None:
+            missing.append(source.where_to_put(file.name))
+        else:
+            contents(file, path)
+            said.append(f"{path}: as published")
     if missing:
-        raise DataError("; ".join(dict.fromkeys(missing)))
+        raise DataError("; ".join(missing))
     return "\n".join(said)
+
+
+def _femnist_file(path: Path) -> str:
+    """A file that a run of FEMNIST would read: whether it is whole, as far as can be told."""
+    if path.suffix == ".npz":
+        images = read_npz(path)
+        return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {_digest(path)}"
+    return f"{path}: here, SHA-256 {_digest(path)}; nobody published one to compare it with"
 
 
 def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
@@ -147,18 +148,29 @@ def _files(name: str) -> list[tuple[Source, File]]:
 
 
 def _state(source: Source, file: File) -> str:
-    found = {member: source.locate(member) for member in file.members or (file.name,)}
-    here = [path for path in found.values() if path]
-    if len(here) == len(found):
-        size = sum(path.stat().st_size for path in here) / MIB
-        return f"{', '.join(found)}: here, {size:.1f} MiB"
-    most = "at most " if file.sha256 is None else ""
-    return f"{', '.join(found)}: missing; `e2fl data get {source.name}` fetches {most}{file.size / MIB:.1f} MiB"
+    if source is FEMNIST:
+        return _femnist_state()
+    path = source.locate(file.name)
+    if path is not None:
+        return f"{file.name}: here, {path.stat().st_size / MIB:.1f} MiB"
+    return f"{file.name}: missing; `e2fl data get {source.name}` fetches {file.size / MIB:.1f} MiB"
 
 
-def _compact_femnist() -> list[Path]:
+def _femnist_state() -> str:
+    """What a run would find, and what `get` is for."""
+    fetched = f"`e2fl data get femnist` fetches at most {ARCHIVE.size / MIB:.1f} MiB"
     home = data_directory()
-    return [path for folder in (home / "femnist", home) for name in NPZ if (path := folder / name).is_file()]
+    here = look(home)
+    if here is None and FEMNIST.archive(ARCHIVE, home) is None:
+        return f"{', '.join(ARCHIVE.members)}: missing; {fetched}"
+    try:
+        files = files_of(find(home))
+    except DataError as error:
+        return str(error)
+    size = sum(path.stat().st_size for path in files) / MIB
+    names = ", ".join(path.name for path in files[:2]) + (f" and {len(files) - 2} more" if len(files) > 2 else "")
+    whole = f"; {fetched}, all of it" if files[0].name == PARTIAL else ""
+    return f"{names}: here, {size:.1f} MiB{whole}"
 
 
 def _digest(path: Path) -> str:

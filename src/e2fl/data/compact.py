@@ -26,7 +26,7 @@ def convert(source: Path, target: Path, said: Callable[[int, int], None] = lambd
     target.parent.mkdir(parents=True, exist_ok=True)
     names: dict[str, int] = {}
     labels: list[NDArray[np.uint8]] = []
-    writers: list[NDArray[np.uint16]] = []
+    writers: list[NDArray[np.uint32]] = []
     splits: list[NDArray[np.uint8]] = []
     images = 0
     partial = target.with_name(f".{target.name}.partial")
@@ -36,7 +36,7 @@ def convert(source: Path, target: Path, said: Callable[[int, int], None] = lambd
                 number = names.setdefault(part.writer, len(names))
                 pixels.write(part.x.tobytes())
                 labels.append(part.y)
-                writers.append(np.full(len(part.y), number, dtype=np.uint16))
+                writers.append(np.full(len(part.y), number, dtype=np.uint32))
                 splits.append(np.full(len(part.y), part.split, dtype=np.uint8))
                 images += len(part.y)
                 said(len(names), images)

@@ -96,7 +96,8 @@ def share_out(
 
     Rows that are undecided are split at random, client by client. Who has rows to test with but none to train with is
     a newcomer: half of its rows are to find its group with, the other half to test with; a single row is to test with.
-    Who has none to test with is left out.
+    Who has fewer than `min_samples` is a newcomer too; what the source has for testing then stays for testing. Who has
+    none to test with is left out.
     """
     shares, newcomers, left_out = [], [], []
     for place, owner in enumerate(found):
@@ -110,9 +111,10 @@ def share_out(
         if not len(test):
             left_out.append(owner.name)
         elif not len(train) or owner.count() < min_samples:
-            rows = np.concatenate([train, test])
-            known, asked = split_rows(rows, 0.5, stream(seed, "newcomer", place)) if len(rows) > 1 else (rows[:0], rows)
-            newcomers.append(Share(owner.name, known, asked))
+            if not (len(train) and len(owner.rows[TEST])):
+                rows, rng = np.concatenate([train, test]), stream(seed, "newcomer", place)
+                train, test = split_rows(rows, 0.5, rng) if len(rows) > 1 else (rows[:0], rows)
+            newcomers.append(Share(owner.name, train, test))
         else:
             shares.append(Share(owner.name, train, test))
     if not shares and not left_out:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from e2fl.data.dealt import DealtData
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
+from e2fl.data.own import OwnData
 
 EVERYBODY = "all clients"  # what the one group is called where there are none
 SHOWN = 60  # clients whose label mix is told
@@ -34,6 +35,7 @@ class DataFacts:
     clients: int
     unseen_clients: int
     classes: int
+    labels: tuple[str, ...]  # what the classes are called
     shape: tuple[int, ...]
     clients_per_group: Mapping[str, int]  # a client with rows of several groups counts in each
     samples: Mapping[
@@ -64,6 +66,7 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
         clients=len(data.roll),
         unseen_clients=len(data.unseen()),
         classes=data.classes,
+        labels=_labels(data),
         shape=data.shape,
         clients_per_group=_clients_per_group(data, opened, inside),
         samples=_samples(data, opened, samples) if _is_image(data.shape) else {},
@@ -71,6 +74,11 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
         shown=shown,
         sizes=_sizes(data) or tuple(len(client.train) for client in opened.values()),
     )
+
+
+def _labels(data: FederatedData) -> tuple[str, ...]:
+    known = data.table.labels if isinstance(data, OwnData) else data.label_names
+    return known or tuple(str(number) for number in range(data.classes))
 
 
 def _sizes(data: FederatedData) -> tuple[int, ...]:

@@ -96,6 +96,7 @@ class FederatedData(ABC):
     classes: int
     shape: tuple[int, ...]  # of one input
     group_names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()  # what people call the classes; default: their numbers
     roll: Roll
 
     @abstractmethod

@@ -3,12 +3,13 @@
 Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from one compact .npz of ours, from LEAF's JSON
 files (a folder of all_data_*.json, with `train` and `test` folders if LEAF has split it), or from the HDF5 files of
 TensorFlow Federated. Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Each writer's own split is kept as the
-source has it; where it has none, a tenth of each writer's images is for testing. Ink is 1 on a background of 0,
-whatever the source does. Groups are unknown.
+source has it; where it has none, a tenth of each writer's images is for testing. Who has fewer images than
+`min_samples` is left out; who has images to test with only is a newcomer. Ink is 1 on a background of 0, whatever the
+source does. Groups are unknown.
 """
 
-import itertools
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +30,9 @@ from e2fl.errors import ConfigError, DataError
 CLASSES = 62
 SIDE = 28
 TEST_SHARE = 0.1
-NPZ = ("femnist.npz", "femnist_leaf_partial.npz")
+NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
+ARCHIVE = FEMNIST.files[0]
 LARGEST_WRITER = 100_000  # images; far more than anybody wrote
 
 
@@ -42,11 +44,12 @@ class Femnist(DealtData):
     )
     dir: str | None = None  # the data directory to look in; default: E2FL_DATA, or the user's cache
     writers: int = 3400  # at most; those with most images
-    min_samples: int = 2  # images a client has at least
+    min_samples: int = 2  # images a client has at least; who has fewer is left out
     invert: bool | None = None  # is the background white? default: look
 
     name = "femnist"
     classes = CLASSES
+    label_names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
     shape = (1, SIDE, SIDE)
 
     def __post_init__(self) -> None:
@@ -65,7 +68,13 @@ class Femnist(DealtData):
     @cached_property
     def dealt(self) -> Deal:  # type: ignore[override]  # known only when the data has been read
         images = self.images
-        found = owners(images.writer, images.split, dict(enumerate(images.names)))
+        found = [
+            owner
+            for owner in owners(images.writer, images.split, dict(enumerate(images.names)))
+            if owner.count() >= self.min_samples or owner.count() == len(owner.rows[TEST])
+        ]
+        if not found:
+            raise DataError(f"{self.source}: no writer has {self.min_samples} images")
         shares, newcomers, _ = share_out(found, test_share=TEST_SHARE, seed=self.seed, min_samples=self.min_samples)
         if not shares:
             raise DataError(f"{self.source}: no writer has images to train and to test with")
@@ -116,18 +125,42 @@ class Part:
 
 
 def find(home: Path) -> Path:
-    """The .npz or folder in a data directory."""
-    for folder in (home / "femnist", home):
-        for name in NPZ:
-            if (folder / name).is_file():
-                return folder / name
-        if (folder / "fed_emnist_train.h5").is_file() or (folder.name == "femnist" and any(json_files(folder))):
-            return folder
+    """The .npz or folder in a data directory, or an error that says what to do."""
+    here = look(home)
+    if here is not None:
+        return here
+    archive = FEMNIST.archive(ARCHIVE, home)
+    if archive is not None:
+        raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
     raise DataError(
-        f"no FEMNIST in {home / 'femnist'}: put there femnist.npz, or TensorFlow Federated's {' and '.join(H5)} "
-        f"(`e2fl data get femnist` fetches {FEMNIST.files[0].name}), or LEAF's all_data_*.json; "
-        "or name it with data.path"
+        f"no FEMNIST in {home / 'femnist'}: put there {NPZ}, or TensorFlow Federated's {' and '.join(H5)} "
+        f"(`e2fl data get femnist` unpacks {ARCHIVE.name}, from {ARCHIVE.urls[0]} unless you put it there), or LEAF's "
+        "all_data_*.json; or name it with data.path"
     )
+
+
+def look(home: Path) -> Path | None:
+    """The .npz or folder in a data directory; the partial set only where there is nothing else."""
+    folders = (home / "femnist", home)
+    for folder in folders:
+        if (folder / NPZ).is_file():
+            return folder / NPZ
+        if any((folder / name).is_file() for name in H5) or (folder.name == "femnist" and any(json_files(folder))):
+            return folder
+    return next((folder / PARTIAL for folder in folders if (folder / PARTIAL).is_file()), None)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that a source is made of, none of them missing."""
+    if path.is_file():
+        return [path]
+    h5 = [path / name for name in H5 if (path / name).is_file()]
+    if h5 and len(h5) < len(H5):
+        raise DataError(f"{path} has only {h5[0].name}; both {' and '.join(H5)} are needed")
+    files = h5 or list(json_files(path))
+    if not files:
+        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
+    return files
 
 
 def read(path: Path) -> Images:
@@ -166,35 +199,24 @@ def read_npz(path: Path) -> Images:
 
 def read_parts(path: Path) -> Iterator[Part]:
     """Writer by writer, from a folder of LEAF's or TensorFlow Federated's files, or from one such file."""
-    if path.is_file():
-        if path.suffix == ".npz":
-            yield from _npz_parts(read_npz(path))
-        elif path.suffix == ".json":
-            yield from _json_parts(path)
+    for file in files_of(path):
+        if file.suffix == ".npz":
+            yield from _npz_parts(read_npz(file))
+        elif file.suffix == ".json":
+            yield from _json_parts(file)
         else:
-            yield from _h5_parts(path, H5.get(path.name, UNDECIDED))
-        return
-    h5 = {name: split for name, split in H5.items() if (path / name).is_file()}
-    if h5 and len(h5) < len(H5):
-        raise DataError(f"{path} has only {', '.join(h5)}; both {' and '.join(H5)} are needed")
-    if h5:
-        yield from itertools.chain.from_iterable(_h5_parts(path / name, split) for name, split in h5.items())
-        return
-    files = list(json_files(path))
-    if not files:
-        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
-    yield from itertools.chain.from_iterable(_json_parts(file) for file in files)
+            yield from _h5_parts(file, H5.get(file.name, UNDECIDED))
 
 
 def json_files(folder: Path) -> Iterator[Path]:
     """LEAF's files: of its train and test folders where it has split them, else all of them."""
-    inside = [folder / "data" / name for name in ("train", "test")] + [folder / name for name in ("train", "test")]
-    split = [path for part in inside if part.is_dir() for path in sorted(part.glob("*.json"))]
+    inside = (folder / "data", folder)
+    split = [path for home in inside for part in ("train", "test") for path in sorted((home / part).glob("*.json"))]
     if split:
         yield from split
         return
-    whole = folder / "data" / "all_data"
-    yield from sorted((whole if whole.is_dir() else folder).glob("all_data*.json"))
+    whole = next((home / "all_data" for home in inside if (home / "all_data").is_dir()), folder)
+    yield from sorted(whole.glob("all_data*.json"))
 
 
 def _json_parts(path: Path) -> Iterator[Part]:

@@ -1,9 +1,11 @@
 """Dealing rows out to clients, with the argument names that Flower's data sets use.
 
 A partitioner is given a `dataset`, then says how many partitions there are and hands out each. Any object with that
-interface will do: `deal` takes ours and others' alike, and asks only which rows went where.
+interface will do: `deal` takes ours and others' alike, and asks only which rows went where. Flower's own want a data
+set of Hugging Face's package `datasets`, and get one.
 """
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ Rows = NDArray[np.int64]
 
 ATTEMPTS = 100  # draws of a Dirichlet partition before it is given up
 LARGEST_ALPHA = 1e9  # clients are all alike long before; sums of far larger numbers are not finite
-ROW = "row"  # the column by which we know rows again after others have dealt them out
+ROW = " row"  # begins the name of the column by which we know rows again; messages keep silent about it
 
 
 class Columns:
@@ -45,7 +47,8 @@ class Columns:
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, str):
             if key not in self.columns:
-                raise ConfigError(f"there is no column '{key}' to partition by; known: {', '.join(self.columns)}")
+                known = ", ".join(name for name in self.columns if not name.startswith(ROW))
+                raise ConfigError(f"there is no column '{key}' to partition by; known: {known}")
             return self.columns[key]
         return {name: values[key] for name, values in self.columns.items()}
 
@@ -91,11 +94,14 @@ def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
     if not callable(getattr(partitioner, "load_partition", None)):
         raise ConfigError(f"a {type(partitioner).__name__} is no partitioner: it has no load_partition")
     table = Columns(columns)
-    partitioner.dataset = Columns({**table.columns, ROW: np.arange(len(table))})
+    row = ROW
+    while row in table.columns:
+        row += "_"
+    _assign(partitioner, Columns({**table.columns, row: np.arange(len(table))}))
     count = partitioner.num_partitions
     if count < 1:
         raise ConfigError(f"num_partitions must be at least 1, not {count}")
-    parts = [np.asarray(partitioner.load_partition(number)[ROW], dtype=np.int64) for number in range(count)]
+    parts = [np.asarray(partitioner.load_partition(number)[row], dtype=np.int64) for number in range(count)]
     every = np.concatenate(parts)
     if len(np.unique(every)) != len(every):
         raise DataError(f"{type(partitioner).__name__} dealt some rows to more than one client")
@@ -105,11 +111,38 @@ def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
     return parts
 
 
-class OwnPartitioner(ABC):
-    """A partitioner of this package: it says once where all rows go."""
+def _assign(partitioner: Partitioner, table: Columns) -> None:
+    """Give a partitioner its data: in our form, or in Hugging Face's if it takes no other."""
+    kind = type(partitioner).__name__
+    try:
+        try:
+            partitioner.dataset = table
+        except TypeError:
+            datasets = importlib.import_module("datasets")
+            lists = {name: values.tolist() for name, values in table.columns.items()}
+            partitioner.dataset = datasets.Dataset.from_dict(lists)
+    except ImportError as error:
+        raise ConfigError(f"a {kind} takes only data sets of Hugging Face's: pip install datasets") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the {kind} does not take the rows; if it was used before, make a new one: {error}"
+        ) from error
 
-    dataset: Any = None
+
+class OwnPartitioner(ABC):
+    """A partitioner of this package: it says once for each dataset where all rows go."""
+
     num_partitions: int
+    _dataset: Any = None
+
+    @property
+    def dataset(self) -> Any:
+        return self._dataset
+
+    @dataset.setter
+    def dataset(self, value: Any) -> None:
+        self._dataset = value
+        self.__dict__.pop("parts", None)  # they were of the dataset before
 
     @abstractmethod
     def divide(self) -> list[Rows]:

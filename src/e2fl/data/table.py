@@ -19,7 +19,7 @@ from e2fl.data.dealt import UNDECIDED
 from e2fl.data.encoding import Choice, Encoding, learn
 from e2fl.data.federated import Examples
 from e2fl.data.own import Arrays, refuse_bad_shares, shares_of
-from e2fl.data.partition import PARTITIONERS, deal
+from e2fl.data.partition import PARTITIONERS, NaturalId, deal
 from e2fl.data.places import existing, sha256
 from e2fl.data.rows import SPLITS, checked
 from e2fl.errors import ConfigError, DataError
@@ -138,13 +138,14 @@ def from_table(
     """A CSV or Parquet file: a row an example, columns for client and label, the others features.
 
     label: the column of classes. client: the column that says whose a row is; without it `partition` deals the rows
-    out, such as { name = "iid", num_partitions = 10 }. group: a column of groups, of clients or inside them.
-    split: a column of train and test; without it `test_share` of each client's rows is drawn. features: columns to
-    learn from; default: all the others. words: those of them that are words though most look like numbers, or though
-    nearly every row has its own. missing: refuse such rows, drop them, or fill numbers with the mean and words with a
-    word of its own. min_samples: who has fewer rows is a newcomer. pooled_test: test all clients on the same rows.
-    unprivileged: the group that fairness measures call so; default: the first. positive: which of two labels is the
-    favourable one, class 1; default: the later in the order of numbers or words.
+    out, such as { name = "iid", num_partitions = 10 }; it can go by any column, and rows it leaves to nobody are
+    counted and not used. group: a column of groups, of clients or inside them. split: a column of train and test;
+    without it `test_share` of each client's rows is drawn. features: columns to learn from; default: all the others.
+    words: those of them that are words though most look like numbers, or though nearly every row has its own.
+    missing: refuse such rows, drop them, or fill numbers with the mean and words with a word of its own. min_samples:
+    who has fewer rows is a newcomer. pooled_test: test all clients on the same rows. unprivileged: the group that
+    fairness measures call so; default: the first. positive: which of two labels is the favourable one, class 1;
+    default: the later in the order of numbers or words.
     """
     refuse_bad_shares(test_share, min_samples)
     if missing not in ("refuse", "drop", "fill"):
@@ -156,7 +157,9 @@ def from_table(
         )
     file = existing(path)
     known = names_in(file)
-    roles = {"label": label, "client": client, "group": group, "split": split}
+    by = None if partition is None else _partition_column(partition, file, known, {"label": label, "group": group})
+    natural = partition is not None and look_up(str(partition.get("name")), PARTITIONERS, "partition") is NaturalId
+    roles = {"label": label, "client": by if natural else client, "group": group, "split": split}
     used = {role: name for role, name in roles.items() if name is not None}
     names = list(features) if features is not None else [name for name in known if name not in used.values()]
     for name in (*used.values(), *names):
@@ -168,15 +171,23 @@ def from_table(
     for name in words:
         if name not in names:
             raise ConfigError(f"data.words has '{name}', which is not learnt from{did_you_mean(name, names)}")
-    sheet = read(file, {*used.values(), *names})
-    written = {name: sheet.names(name) for name in used.values()}
+    named = {*used.values()} if by is None else {*used.values(), by}
+    sheet = read(file, {*named, *names})
+    written = {name: sheet.names(name) for name in sorted(named)}
     columns = {name: sheet.words(name) if name in words else sheet.feature(name) for name in names}
     rows = _present(written, columns, missing, sheet)
+    if partition is None:
+        whose = written[used["client"]][rows]
+    else:
+        offered: dict[str, NDArray[Any]] = {name: written[name][rows] for name in (by, group) if name is not None}
+        offered[label] = _labels(written[label][rows], label, rows, sheet)[0]
+        offered = {"label": offered[label]} | ({} if group is None else {"group": offered[group]}) | offered
+        dealt = _dealt_out(partition, seed, offered)
+        rows, whose = rows[dealt != ""], dealt[dealt != ""]
     kept = {name: column[rows] for name, column in columns.items()}
     cells = {role: written[name][rows] for role, name in used.items()}
     purpose = _train_or_test(cells.get("split"), rows, sheet)
     labels, classes = _labels(cells["label"], label, rows, sheet)
-    whose = cells["client"] if partition is None else _dealt_out(partition, seed, labels, {group: cells.get("group")})
     if positive is not None:
         if len(classes) != 2 or said(positive) not in classes:
             raise ConfigError(f"data.positive must be one of two labels, not '{positive}' of {_some(classes)}")
@@ -257,25 +268,32 @@ def _present(
     return np.arange(len(sheet))
 
 
-def _dealt_out(
-    partition: dict[str, Any], seed: int, labels: NDArray[Any], groups: dict[str | None, NDArray[Any] | None]
-) -> NDArray[Any]:
-    """Whose each row is, as a partitioner says."""
+def _partition_column(
+    partition: dict[str, Any], file: Path, known: Sequence[str], roles: Mapping[str, str | None]
+) -> str | None:
+    """The column that a partition goes by, if it says so; `label` and `group` stand for columns with these roles."""
+    by = partition.get("partition_by")
+    if not isinstance(by, str):
+        return None
+    column = by if by in known else roles.get(by)
+    if column is None:
+        raise ConfigError(f"{file} has no column '{by}' to partition by{did_you_mean(by, known)}")
+    return column
+
+
+def _dealt_out(partition: dict[str, Any], seed: int, offered: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Whose each row is, as a partitioner says; "" if nobody's."""
     values = {name: value for name, value in partition.items() if name != "name"}
     kind = look_up(str(partition.get("name")), PARTITIONERS, "partition")
     if "seed" in fields_of(kind):
         values.setdefault("seed", seed)
-    known = {"label": labels}
-    for name, group in groups.items():
-        if group is not None:
-            known |= {"group": group, str(name): group}
-    parts = deal(construct(kind, values, "data.partition"), known)
+    partitioner = construct(kind, values, "data.partition")
+    parts = deal(partitioner, offered)
     width = len(str(len(parts) - 1))
-    client = np.full(len(labels), "", dtype=f"U{width}")
+    client = np.full(len(offered["label"]), "", dtype=np.object_)
     for number, rows in enumerate(parts):
-        client[rows] = f"{number:0{width}}"
-    if (client == "").any():
-        raise DataError("the partition left rows to nobody; all must go to somebody")
+        natural = isinstance(partitioner, NaturalId)
+        client[rows] = str(offered[partitioner.partition_by][rows[0]]) if natural else f"{number:0{width}}"
     return client
 
 
