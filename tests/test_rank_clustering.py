@@ -93,9 +93,17 @@ def test_centroids_of_the_worked_example():
     assert orders(voted, 1) == ([0, 1, 3, 2], [0, 1, 2])
 
 
-def test_the_first_step_of_the_worked_example_costs_40_and_the_second_18():
-    assert settled(example(), [0, 1], 1).cost == 40
-    assert settled(example(), [0, 1], 2).cost == 18
+@pytest.mark.parametrize(
+    ("start", "steps", "assigned", "cost"),
+    [
+        ([0, 1], 1, [0, 1, 0, 0, 0, 0], 40),
+        ([0, 1], 2, [1, 1, 1, 0, 0, 0], 18),
+        ([0, 2], 1, [0, 0, 1, 0, 1, 0], 36),
+    ],
+)
+def test_the_worked_example_step_by_step(start, steps, assigned, cost):
+    found = settled(example(), start, steps)
+    assert (found.assigned.tolist(), found.cost) == (assigned, cost)
 
 
 @pytest.mark.parametrize("start", ["random", "spread"])
