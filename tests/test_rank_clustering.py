@@ -1,5 +1,6 @@
 """Rank clustering: the worked example, what is done with empty groups, and that memory and threads do not matter."""
 
+import json
 import subprocess
 import sys
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from e2fl import metrics
+from e2fl.algorithms.e2fl import Rankings
+from e2fl.checkpoint import load
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError
 from e2fl.experiment import from_dict
@@ -93,9 +96,17 @@ def test_centroids_of_the_worked_example():
     assert orders(voted, 1) == ([0, 1, 3, 2], [0, 1, 2])
 
 
-def test_the_first_step_of_the_worked_example_costs_40_and_the_second_18():
-    assert settled(example(), [0, 1], 1).cost == 40
-    assert settled(example(), [0, 1], 2).cost == 18
+@pytest.mark.parametrize(
+    ("start", "steps", "assigned", "cost"),
+    [
+        ([0, 1], 1, [0, 1, 0, 0, 0, 0], 40),
+        ([0, 1], 2, [1, 1, 1, 0, 0, 0], 18),
+        ([0, 2], 1, [0, 0, 1, 0, 1, 0], 36),
+    ],
+)
+def test_the_worked_example_step_by_step(start, steps, assigned, cost):
+    found = settled(example(), start, steps)
+    assert (found.assigned.tolist(), found.cost) == (assigned, cost)
 
 
 @pytest.mark.parametrize("start", ["random", "spread"])
@@ -104,6 +115,28 @@ def test_restarts_keep_the_cheapest_end(start):
     assert metrics.matched(list(found.assigned.values()), [0, 0, 0, 1, 1, 1]) == 100
     assert found.facts["cost"] == 12
     assert -1 <= found.facts["stability"] <= 1
+
+
+@pytest.mark.parametrize("start", ["random", "spread"])
+def test_the_stability_of_one_start_cannot_be_told(start):
+    clustering = RankClustering(groups=2, layers=("all",), start=start, restarts=1)
+    assert clustering.cluster(BALLOTS, 2, seed=0).facts["stability"] is None
+
+
+def test_a_stability_that_cannot_be_told_is_null_on_disk(tmp_path):
+    experiment = from_dict(
+        {
+            "rounds": 1,
+            "data": {"name": "e2fl.testing.toy:Toy"},
+            "model": {"name": "mlp", "hidden": [8]},
+            "algorithm": {"name": "e2fl", "grouping": {"name": "rank_clustering", "start": "random", "restarts": 1}},
+        }
+    )
+    run_experiment(experiment, out=tmp_path)
+    (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert json.loads(line)["notes"]["clustering"]["stability"] is None
+    (saved,) = (tmp_path / "checkpoint").iterdir()
+    assert load(saved, Rankings).state.facts["stability"] is None
 
 
 def test_normalised_layers_count_by_their_largest_distance():
@@ -155,6 +188,29 @@ def test_a_tree_finds_small_groups_that_random_starts_miss():
     )
     assert metrics.matched(list(of_tree.assigned.values()), true) == 100
     assert metrics.matched(list(of_random.assigned.values()), true) < 100
+
+
+def test_a_tree_goes_through_all_rankings_only_once(monkeypatch):
+    starts = []
+    monkeypatch.setattr(rank_clustering, "settle", lambda *arguments: starts.append(1) or settle(*arguments))
+    RankClustering(groups=2, layers=("all",)).cluster(BALLOTS, 2, seed=0)
+    assert len(starts) == 1
+    RankClustering(groups=2, layers=("all",), start="random").cluster(BALLOTS, 2, seed=0)
+    assert len(starts) == 1 + 10
+
+
+@pytest.mark.parametrize("sizes", [[3, 200], [30, 30], [4, 10, 40]])
+def test_groups_that_are_there_are_stable(sizes):
+    ballots, true = uneven_ballots(sizes)
+    found = RankClustering(groups=len(sizes)).cluster(ballots, len(sizes), seed=0)
+    assert metrics.matched(list(found.assigned.values()), true) == 100
+    assert found.facts["stability"] > 0.9
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_groups_that_are_not_there_are_not_stable(count):
+    ballots, _ = uneven_ballots([60])
+    assert RankClustering(groups=count).cluster(ballots, count, seed=0).facts["stability"] < 0.5
 
 
 def test_a_tree_of_some_clients_serves_all(monkeypatch):

@@ -1,48 +1,47 @@
 """How many groups are there? Rank clustering over several numbers of groups, and what to make of it.
 
 Every client trains once from the start, as the preparation of rank clustering asks, and its ballot is clustered into
-2, 3 and more groups. Two figures tell a good number: different starts should agree (stability), and clients should be
-nearer to their own group than to the next one (silhouette). Both are compared with ballots in which every edge's ranks
-were dealt out anew among the clients: what groups look like where there are none.
+2, 3 and more groups. Three figures tell a good number: the same groups are found without a quarter of the clients
+(stability), few clients stand between two groups (blur), and clients are nearer to their own group than to the next
+(silhouette). Blur is compared with that of one cloud as wide as all clients together, cut into as many pieces: what
+groups look like where there are none.
 
 Where clients declare groups, it is also told how far those are found, by what is kept and by a start on average.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from e2fl import compiled, metrics
+from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL, FirstRankings
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.experiment import Experiment
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Attempt, stability
-from e2fl.grouping.table import Table
+from e2fl.grouping.apart import blur, cloud, pieces, silhouette
+from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, settle, stability
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
 from e2fl.simulator import Simulated
 from e2fl.tables import aligned
 
-STEADY = 0.3  # agreement between starts from which on groups are more than an accident of the start
-CLEAR = 0.01  # by how much a silhouette must exceed that of ballots without groups
-FIRM = 0.8  # agreement between starts that leaves little to chance
-STARTS = 3  # at least; one start alone agrees with itself
-JUDGES = 400  # clients that silhouettes are taken over, at most; drawn evenly
+STEADY = 0.6  # stability from which on groups are more than an accident of who is there
+SHARP = 0.5  # the blur of groups, at most, as a fraction of that of a cloud
+ALIKE = 0.99  # of the highest silhouette: as good, and fewer groups are simpler
+FIRM = 0.8  # stability that leaves little to chance
+JUDGES = 400  # clients that blur is taken over, at most; drawn evenly
+CLOUDS = 5  # drawn, to know the blur of one on average
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Percent of clients in the group they declare, of the clustering that is kept and on average over all starts."""
+    """Percent of clients in the group they declare."""
 
     matched: float  # found groups matched with declared ones one to one
     purity: float  # each found group taken for the declared one most of it is of
-    mean_matched: float
-    mean_purity: float
 
 
 @dataclass(frozen=True)
@@ -50,23 +49,18 @@ class Row:
     """One number of groups."""
 
     groups: int
-    stability: float  # agreement between starts: 1 is full, 0 is chance
+    stability: float  # agreement with what is found without a quarter of the clients: 1 is full, 0 is chance
     silhouette: float  # -1 to 1: how much nearer clients are to their own group than to the next
-    chance_stability: float  # the same where there are no groups
-    chance_silhouette: float
+    blur: float  # 0 to 1: how far clients stand from the middle of their group towards the next
+    cloud: float  # the blur of one cloud cut into as many pieces
     smallest: int  # clients of the smallest group
     cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
-    agreement: Agreement | None = None  # with the groups clients declare, if they do
+    agreement: Agreement | None = None  # of what is kept with the groups clients declare, if they do
+    mean_start: Agreement | None = None  # the same on average over all starts, if there are several
 
     @property
     def clear(self) -> bool:
-        steady = self.stability >= max(STEADY, self.chance_stability + STEADY / 2)
-        return steady and self.gain >= CLEAR
-
-    @property
-    def gain(self) -> float:
-        """How much better than chance."""
-        return self.silhouette - self.chance_silhouette
+        return self.stability >= STEADY and self.blur <= SHARP * self.cloud
 
 
 @dataclass(frozen=True)
@@ -74,35 +68,40 @@ class Survey:
     """What was found for each number of groups."""
 
     rows: tuple[Row, ...]
+    clustering: RankClustering = field(default_factory=RankClustering)  # how; its number of groups means nothing
 
     @property
     def best(self) -> Row | None:
         """The number of groups that fits best, or None where no groups are clear."""
         clear = [row for row in self.rows if row.clear]
-        # The better groups are told apart, and the less they depend on the start, the better.
-        return max(clear, key=lambda row: (row.gain * row.stability, -row.groups)) if clear else None
+        highest = max((row.silhouette for row in clear), default=0.0)
+        good = [row for row in clear if row.silhouette >= ALIKE * highest]
+        return min(good, key=lambda row: row.groups, default=None)
 
     def table(self) -> str:
         """One line for each number of groups."""
-        head = ["", "stability", "", "silhouette", "", "", ""]
-        names = ["groups", "found", "by chance", "found", "by chance", "smallest group", "cost"]
+        head = ["", "", "", "blur", "", "", ""]
+        names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group", "cost"]
         if self.rows[0].agreement:
-            head += ["as declared, %", "", "mean start, %", ""]
-            names += ["matched", "purity", "matched", "purity"]
+            head += ["as declared, %", ""]
+            names += ["matched", "purity"]
+        if self.rows[0].mean_start:
+            head += ["mean start, %", ""]
+            names += ["matched", "purity"]
         return aligned([names, *(self._cells(row) for row in self.rows)], head)
 
     def _cells(self, row: Row) -> list[str]:
         cells = [
             f"{row.groups}{' *' if row == self.best else ''}",
             f"{row.stability:.2f}",
-            f"{row.chance_stability:.2f}",
             f"{row.silhouette:.3f}",
-            f"{row.chance_silhouette:.3f}",
+            f"{row.blur:.2f}",
+            f"{row.cloud:.2f}",
             str(row.smallest),
             f"{row.cost:.3f}",
         ]
-        if known := row.agreement:
-            cells += [f"{value:.1f}" for value in (known.matched, known.purity, known.mean_matched, known.mean_purity)]
+        for known in (row.agreement, row.mean_start):
+            cells += [f"{known.matched:.1f}", f"{known.purity:.1f}"] if known else []
         return cells
 
     def advice(self) -> str:
@@ -110,21 +109,30 @@ class Survey:
         best = self.best
         if best is None:
             return (
-                "Warning: these groups look like noise. With no number of groups do different starts agree "
-                f"(stability of at least {STEADY}) and clients stand clearly nearer to their own group than chance "
-                f"would have it (a silhouette higher by {CLEAR}). Use one group (algorithm frl), or let clients train "
-                "longer first (learner.epochs)."
+                "Warning: these groups look like noise. With no number of groups are the same ones found without a "
+                f"quarter of the clients (a stability of at least {STEADY}) and few clients between them (a blur of at "
+                f"most {SHARP} times that of a cloud cut into pieces). Use one group (algorithm frl), or let clients "
+                "train longer first (learner.epochs)."
             )
         text = (
-            f'Use {best.groups} groups: grouping = {{ name = "rank_clustering", groups = {best.groups} }}. '
-            f"Clients stand clearly nearer to their own group than chance would have it, and different starts agree to "
-            f"{best.stability:.2f}."
+            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients stand between groups, and "
+            f"what is found without a quarter of the clients agrees to {best.stability:.2f}."
         )
         if best.stability < FIRM:
-            text += " That is not much: keep many starts (restarts), and read the groups as a tendency."
+            text += " That is not much: read the groups as a tendency."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
         return text
+
+    def grouping(self, groups: int) -> str:
+        """How to ask for this clustering: what differs from the defaults, as TOML."""
+        asked = replace(self.clustering, groups=groups)
+        settings = {"name": "rank_clustering", "groups": groups} | {
+            setting.name: getattr(asked, setting.name)
+            for setting in fields(asked)
+            if setting.name != "groups" and getattr(asked, setting.name) != setting.default
+        }
+        return f"{{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in settings.items())} }}"
 
 
 def survey(
@@ -145,49 +153,49 @@ def survey(
     data = data or experiment.build_data()
     if last >= len(data.roll):
         raise ConfigError(f"--to is {last}, but there are only {len(data.roll)} clients; there must be fewer groups")
-    clustering = _clustering(experiment)
-    clustering = replace(clustering, groups=last, restarts=max(STARTS, clustering.restarts))
+    clustering = replace(_clustering(experiment), groups=last)
     tell(f"training {len(data.roll)} clients once")
     ballots = collect(experiment, clustering, data)
     if last >= len(ballots):
         raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
     tell(f"comparing {len(ballots)} ballots")
     table = clustering.table(ballots, experiment.seed)
-    without = clustering.table(Shuffled(table, experiment.seed), experiment.seed)
-    judges = np.sort(stream(experiment.seed, "judges").permutation(len(table))[:JUDGES])
-    distances, by_chance = (some.pairwise(judges.tolist())[judges] for some in (table, without))
+    pairs = Pairs.of(table, experiment.seed)
+    judges = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:JUDGES])
+    judged = pairs.distances[np.ix_(judges, judges)]
+    clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
     declared = [data.roll.declared[client] for client in table.clients]
-    alone = next(clustering.attempts(table, 1, experiment.seed)).cost
+    everybody = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
+    alone = settle(table, everybody, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        attempts = list(clustering.attempts(table, groups, experiment.seed))
-        kept = clustering.best(attempts)
-        chance = list(replace(clustering, restarts=STARTS).attempts(without, groups, experiment.seed))
-        accident = clustering.best(chance)
+        attempts = clustering.attempts(table, groups, experiment.seed, pairs)
+        kept = cheapest(attempts)
+        assigned = kept.assigned[pairs.places]
         rows.append(
             Row(
                 groups,
-                stability(attempts),
-                silhouette(distances, kept.assigned[judges]),
-                stability(chance),
-                silhouette(by_chance, accident.assigned[judges]),
+                stability(pairs, kept, groups, experiment.seed),
+                silhouette(pairs.distances, assigned),
+                blur(judged, assigned[judges]),
+                float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
                 int(np.bincount(kept.assigned, minlength=groups).min()),
                 kept.cost / alone if alone else 1.0,
-                _agreement(kept, attempts, declared),
+                _agreement([kept], declared),
+                _agreement(attempts, declared) if len(attempts) > 1 else None,
             )
         )
     tell("done")
-    return Survey(tuple(rows))
+    return Survey(tuple(rows), clustering)
 
 
-def _agreement(kept: Attempt, attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+    """On average over these; None where somebody's group is not known."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
-        return None  # somebody's group is not known
+        return None
     return Agreement(
-        metrics.matched(kept.assigned, true),
-        metrics.purity(kept.assigned, true),
         float(np.mean([metrics.matched(attempt.assigned, true) for attempt in attempts])),
         float(np.mean([metrics.purity(attempt.assigned, true) for attempt in attempts])),
     )
@@ -203,58 +211,6 @@ def collect(experiment: Experiment, clustering: RankClustering, data: FederatedD
     if len(replies.answers) < 3:
         raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
     return FirstRankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
-
-
-def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """The mean silhouette: (b - a) / max(a, b), with a the mean distance to the own group, b to the nearest other.
-
-    distances: [clients, clients]. A client alone in its group counts 0; so does everything if there is one group.
-    """
-    names, group = np.unique(assigned, return_inverse=True)
-    if len(names) < 2:
-        return 0.0
-    member = np.eye(len(names))[group]  # [clients, groups]
-    sizes = member.sum(axis=0)
-    sums = distances @ member
-    rows = np.arange(len(group))
-    own = sums[rows, group] / np.maximum(sizes[group] - 1, 1)
-    means = sums / sizes
-    means[rows, group] = np.inf
-    other = means.min(axis=1)
-    largest = np.maximum(own, other)
-    values = np.divide(other - own, largest, out=np.zeros_like(own), where=largest > 0)
-    return float(np.where(sizes[group] > 1, values, 0.0).mean())
-
-
-class Shuffled(Mapping[ClientId, Ranking]):
-    """The same ballots, with the ranks of every edge dealt out anew among the clients: no groups are left in them.
-
-    Neighbouring edges are dealt out together, and what a client gets is ranked again.
-    """
-
-    def __init__(self, table: Table, seed: int, blocks: int = 64):
-        self.table = table
-        self.places = {client: place for place, client in enumerate(table.clients)}
-        self.deals = [stream(seed, "shuffled edges", block).permutation(len(table)) for block in range(blocks)]
-
-    def __getitem__(self, client: ClientId) -> Ranking:
-        place = self.places[client]
-        return {view.layer: self._dealt(view.layer, place) for view in self.table.views}
-
-    def _dealt(self, layer: str, place: int) -> NDArray[np.int32]:
-        rows = self.table.rows[layer]
-        cuts = np.linspace(0, rows.shape[1], len(self.deals) + 1).astype(int).tolist()
-        pieces = [
-            rows.piece(int(deal[place]), start, stop)
-            for deal, (start, stop) in zip(self.deals, pairwise(cuts), strict=True)
-        ]
-        return compiled.rank_of_sums(np.concatenate(pieces).astype(np.int64))
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.table.clients)
-
-    def __len__(self) -> int:
-        return len(self.table)
 
 
 def _clustering(experiment: Experiment) -> RankClustering:

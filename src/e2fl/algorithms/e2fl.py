@@ -76,7 +76,7 @@ class Rankings:
     seed: int
     origin: Ranking = field(default_factory=dict)  # what all began with, where clustering or absent groups need it
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # what clustering found
-    facts: dict[str, float] = field(default_factory=dict)  # figures about it
+    facts: dict[str, float | None] = field(default_factory=dict)  # figures about it
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Clustering:
 
     assigned: dict[ClientId, GroupId]
     centroids: dict[GroupId, Ranking]  # of the layers, and the edges in them, that were looked at
-    facts: dict[str, float]
+    facts: dict[str, float | None]  # None: cannot be told
 
 
 def refuse_count(count: int, roll: Roll, where: str) -> None:

@@ -89,13 +89,6 @@ class Rows:
         raw = os.pread(self.file.fileno(), (stop - start) * self.bytes, start * self.bytes)
         return np.frombuffer(raw, dtype=np.int32).reshape(stop - start, self.shape[1])
 
-    def piece(self, place: int, start: int, stop: int) -> NDArray[np.int32]:
-        """Some edges of one client's row."""
-        if self.memory is not None:
-            return self.memory[place, start:stop]
-        raw = os.pread(self.file.fileno(), 4 * (stop - start), place * self.bytes + 4 * start)
-        return np.frombuffer(raw, dtype=np.int32)
-
 
 class _Taken(Mapping[ClientId, Ranking]):
     """Some rows of a table, numbered anew, read when they are asked for."""
