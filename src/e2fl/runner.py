@@ -194,6 +194,8 @@ class _Runner:
         first = self.algorithm.first_round if latest is None else latest.number + 1
         last = self.algorithm.rounds(experiment.rounds, self.federation.roll)
         self.watcher.begin(experiment, first, last)
+        if caution := self.algorithm.caution(self.model, self.federation.roll):
+            self.watcher.warn(caution)
         try:
             for done in run(
                 self.algorithm,
@@ -324,6 +326,7 @@ class _Runner:
         }
         if "inference" in measured:
             measured["inference"] = {key: value for key, value in measured["inference"].items() if key != "rounds"}
+        caution = self.algorithm.caution(self.model, self.federation.roll)
         summary: Json = {
             "algorithm": self.experiment.algorithm["name"],
             "label": self.experiment.label,
@@ -332,6 +335,7 @@ class _Runner:
             "seed": self.experiment.seed,
             "version": __version__,
             **measured,
+            **({"caution": caution} if caution else {}),
             "bytes": byte_summary(self.kept.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),

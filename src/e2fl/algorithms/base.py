@@ -82,6 +82,10 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     def start(self, model: Model, roll: Roll, seed: int) -> State:
         """The state before the first round."""
 
+    def caution(self, model: Model, roll: Roll) -> str:
+        """Why results on such data are to be taken with care; empty where all is well."""
+        return ""
+
     def rounds(self, asked: int, roll: Roll) -> int:
         """How many rounds this algorithm has use for, when so many are asked for."""
         return asked

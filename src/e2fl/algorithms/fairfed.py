@@ -8,13 +8,12 @@ not defined, because it has no favourable examples in a group, is judged by its 
 measure of all is not defined; sums are over the clients that answered, which is everybody when all take part, and a
 client that answers for the first time starts with its share of their examples.
 
-It is defined for two classes and two groups. On other data it runs, but warns, and says so in the notes of its history:
-of more classes, class 1 is held against all the others; of more groups, the first two are compared; without two groups
-clients are judged by their accuracy alone.
+It is defined for two classes and two groups. On other data it runs, with a word of caution: of more classes, class 1 is
+held against all the others; of more groups, the first two are compared; without two groups clients are judged by their
+accuracy alone.
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -50,7 +49,6 @@ class Weighted:
     params: Params
     weights: dict[ClientId, float]
     gap: float | None  # the equal opportunity difference of the model before, over all that answered
-    caution: str = ""  # why the data does not fit, if so
 
 
 @dataclass(frozen=True)
@@ -68,10 +66,10 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
             raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
 
     def start(self, model: Model, roll: Roll, seed: int) -> Weighted:
-        caution = misfit(classes=model.spec.layers[-1].shape[0], groups=roll.groups)
-        if caution:
-            warnings.warn(caution, stacklevel=2)
-        return Weighted(model.initial_weights(seed), {}, None, caution)
+        return Weighted(model.initial_weights(seed), {}, None)
+
+    def caution(self, model: Model, roll: Roll) -> str:
+        return misfit(classes=model.spec.layers[-1].shape[0], groups=roll.groups)
 
     def broadcast(self, state: Weighted, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
@@ -124,8 +122,7 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
 
     def notes(self, state: Weighted) -> Mapping[str, Any]:
         values = list(state.weights.values()) or [0.0]
-        found = {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
-        return found | ({"caution": state.caution} if state.caution else {})
+        return {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
 
     def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
         return Uses({"global": Use(message.params)})
