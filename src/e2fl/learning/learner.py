@@ -1,7 +1,7 @@
 """Learner: everything a client can do with a model and its own data."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
-from e2fl.learning.general import Batch, General
+from e2fl.learning.general import Batch, General, Slope
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import stream
 from e2fl.ranking import Mask, Ranking, rank_of
@@ -115,7 +115,8 @@ class Learner:
     def gradient(self, params: Params, examples: Examples) -> Params:
         """The gradient of the mean loss over all examples."""
 
-        def slope(outputs: Tensor, labels: Tensor) -> Tensor:
+        def slope(outputs: Tensor, rows: slice) -> Tensor:
+            labels = examples.labels(rows)
             if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
                 raise DataError(f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}")
             right = one_hot(labels.to(outputs.device), outputs.shape[1])
@@ -123,14 +124,13 @@ class Learner:
 
         return self._gradient(params, examples, slope)
 
-    def _gradient(self, params: Params, examples: Examples, slope: Callable[[Tensor, Tensor], Tensor]) -> Params:
-        """The gradient of what has this slope at the outputs, given them and the labels."""
+    def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
+        """The gradient of what has this slope at the outputs, given them and the rows they are of."""
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(len(examples)):
-            labels = examples.labels(rows)
 
-            def part(outputs: Tensor, some: slice, labels: Tensor = labels) -> Tensor:
-                return slope(outputs, labels[some])
+            def part(outputs: Tensor, some: slice, start: int = rows.start) -> Tensor:
+                return slope(outputs, slice(start + some.start, start + some.stop))
 
             for name, value in self.engine.gradient(params, examples.inputs(rows), part).items():
                 total[name] += value
@@ -173,7 +173,7 @@ class Learner:
         frozen = self.supernet.weights
         mixed = {name: weight * _shares(masks, name).view(weight.shape) for name, weight in frozen.items()}
 
-        def slope(outputs: Tensor, labels: Tensor) -> Tensor:
+        def slope(outputs: Tensor, rows: slice) -> Tensor:
             logs = log_softmax(outputs.double(), dim=1)
             entropy = -(logs.exp() * logs).sum(dim=1, keepdim=True)
             return -logs.exp() * (logs + entropy) / len(examples)
