@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import tomli_w
 
 from e2fl.changes import given, typed
+from e2fl.cli import main
 from e2fl.comparison import contenders
 from e2fl.errors import ConfigError
+from e2fl.experiment import load
 
 VARIANTS = {
     "fedavg": {"learner": {"learning_rate": 0.01}},
@@ -77,3 +80,15 @@ def test_what_is_given_from_python_means_the_same_as_what_is_typed(toy):
     python = given({"rounds": 3, "algorithm": {"q": 5.0, "grouping": {"groups": 2}}, "model": {"keep": 0.3}})
     words = typed(["rounds=3", "algorithm.q=5.0", "algorithm.grouping.groups=2", "model.keep=0.3"])
     assert contenders(experiment, ALL, python) == contenders(experiment, ALL, words)
+
+
+def test_what_is_missing_in_the_file_may_be_given_beside(toy, tmp_path):
+    values = toy.to_dict()
+    data = values.pop("data")
+    path = tmp_path / "toy.toml"
+    path.write_text(tomli_w.dumps(values))
+    changes = [f"data.name='{data['name']}'", "rounds=1", "algorithm.clients_per_round=4"]
+    assert load(path, changes, algorithm="fedavg").algorithm == {"name": "fedavg", "clients_per_round": 4}
+    out = str(tmp_path / "out")
+    typed_in = [word for change in changes for word in ("--set", change)]
+    assert main(["compare", str(path), "--algorithms", "local,fedavg", "--out", out, *typed_in]) == 0

@@ -21,6 +21,7 @@ from e2fl.data.federated import Client, Examples
 from e2fl.errors import WireError
 from e2fl.experiment import from_dict
 from e2fl.metrics import protected
+from e2fl.report.runs import study_of
 from e2fl.runner import Watcher, run_experiment
 from e2fl.wire import Weights
 
@@ -125,6 +126,7 @@ def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
     run = run_experiment(toy(**data), watcher=Listening())
     assert re.search(reason, run.summary["caution"])
     assert heard == [run.summary["caution"]]
+    assert study_of([run]).cautions == (f"FairFed: {run.summary['caution']}.",)
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -162,6 +162,17 @@ def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
     assert np.abs(slopes[0]).max() > 1e-5
 
 
+def test_weights_may_be_views_of_others() -> None:
+    model = Model(lenet((1, 10, 10), 4, channels=(5, 9), hidden=7))
+    params = model.initial_weights(0)
+    turned = {n: w.transpose(0, 1).contiguous().transpose(0, 1) for n, w in params.items()}
+    assert not any(w.is_contiguous() for w in turned.values() if min(w.shape[:2]) > 1)
+    examples = Examples(np.random.default_rng(0).random((40, 1, 10, 10), np.float32), np.arange(40) % 4)
+    learner = Learner(model, engine_for(model), model.supernet(0), params, Settings(), 0)
+    close(learner.gradient(turned, examples), learner.gradient(params, examples))
+    close(learner.fit(turned, examples), learner.fit(params, examples))
+
+
 def test_labels_that_are_no_class_have_no_gradient() -> None:
     model = Model(nn.Sequential(nn.Flatten(), linear(4, 3)))
     examples = Examples(np.zeros((2, 4), np.float32), np.array([0, 3]))

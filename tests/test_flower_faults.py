@@ -1,5 +1,6 @@
 """Flower with bad answers, or too few of them; all in one process."""
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,6 +68,18 @@ FAULTS: dict[str, tuple[str, Callable[[Message, Message], list[Message]]]] = {
     "floats": ("malformed", lambda m, h: [Message(payload(np.ones(64), h), reply_to=m)]),
     "a table": ("malformed", lambda m, h: [Message(payload(np.zeros((4, 4), np.uint8), h), reply_to=m)]),
 }
+
+
+@pytest.mark.parametrize("passes", [None, "1", 1, True, math.nan, math.inf, -1.0, 1e308])
+def test_passes_that_cannot_be_are_not_believed(passes: object, toy: Experiment, tmp_path: Path) -> None:
+    def act(message: Message, honest: Message) -> list[Message]:
+        facts = {name: value for name, value in honest.content[FACTS].items() if name != "passes"}
+        claim = ConfigRecord(facts if passes is None else {**facts, "passes": passes})
+        return [Message(RecordDict({PAYLOAD: honest.content[PAYLOAD], FACTS: claim}), reply_to=message)]
+
+    run = on_flower(replace(everybody(toy), rounds=1), tmp_path, QUICK, trouble=misbehaving("train", act))
+    assert run.history[0]["faults"] == {"malformed": 1}
+    assert run.history[0]["answered"] == 7
 
 
 @pytest.mark.parametrize("name", FAULTS)

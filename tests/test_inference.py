@@ -141,6 +141,17 @@ def test_ifca_says_so_too():
     assert run.summary["inference"]["passes"] == 4 * 4 * 2
 
 
+def test_each_start_that_ifca_tries_is_told_apart():
+    """Every round has its entry, and what was chosen among the models of one start is not held against another's."""
+    section = {"name": "ifca", "clients_per_round": 4, "restarts": 3, "trial_rounds": 2}
+    for seed in range(3):
+        run = run_experiment(replace(toy({"name": "known"}), algorithm=section, seed=seed))
+        rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
+        assert [entry["round"] for entry in rounds] == list(range(1, 9))
+        assert sum(entry["passes"] for entry in rounds) == run.summary["inference"]["passes"] == 8 * 4 * 2
+        assert [rounds[number - 1]["changed"] for number in (1, 3, 5)] == [None, None, None]
+
+
 def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
     """Its mask is a random start: good for telling groups apart, not for predicting."""
     algorithm = E2FL(grouping=LowestLoss(groups=3))

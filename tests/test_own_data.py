@@ -8,8 +8,8 @@ import torch
 
 from e2fl.data import DATASETS, from_arrays, from_partitioner
 from e2fl.data.partition import Dirichlet, Iid
-from e2fl.errors import DataError
-from e2fl.experiment import from_dict
+from e2fl.errors import ConfigError, DataError
+from e2fl.experiment import from_dict, load
 from e2fl.runner import run_experiment
 
 npz = DATASETS["npz"]
@@ -265,6 +265,34 @@ def test_the_unprivileged_group_may_be_a_number():
     x, y = np.eye(4), np.arange(4) % 2
     data = from_arrays({"k": (x, y, 0), "l": (x, y, 1)}, unprivileged=1)
     assert data.group_names == ("1", "0")
+
+
+def test_the_unprivileged_group_and_the_positive_label_may_be_numbers_in_a_configuration(tmp_path):
+    x, y = np.eye(8), np.arange(8) % 2
+    np.savez(tmp_path / "d.npz", x=x, y=y, client=y, group=y)
+    rows = ["c,g,y,n", *(f"{'ab'[n % 2]},{n % 2},{n // 2 % 2},{n}" for n in range(16))]
+    (tmp_path / "d.csv").write_text("\n".join(rows))
+    sections = (
+        {"name": "npz", "path": str(tmp_path / "d.npz")},
+        {"name": "table", "path": str(tmp_path / "d.csv"), "client": "c", "group": "g", "label": "y"},
+    )
+    for section in sections:
+        values = {"data": section, "model": {"name": "mlp"}, "algorithm": {"name": "fedavg"}}
+        (tmp_path / "d.toml").write_text(from_dict(values).to_toml())
+        assert load(tmp_path / "d.toml", ["data.unprivileged=1"]).build_data().group_names == ("1", "0")
+    assert load(tmp_path / "d.toml", ["data.positive=0"]).build_data().about()["labels"] == ["1", "0"]
+    with pytest.raises(ConfigError, match=r"data\.positive must be a text or a whole number, not \[1\]"):
+        load(tmp_path / "d.toml", ["data.positive=[1]"]).build_data()
+
+
+def test_a_file_may_go_once_it_was_read(tmp_path):
+    """A run of many hours must not end without a summary because somebody tidied up."""
+    x, y = np.eye(8), np.arange(8) % 2
+    np.savez(tmp_path / "d.npz", x=x, y=y, client=y)
+    data = npz(path=str(tmp_path / "d.npz"))
+    assert data.roll.ids
+    (tmp_path / "d.npz").unlink()
+    assert len(data.about()["sha256"]) == 64
 
 
 def test_a_list_of_clients_is_refused_and_tensors_with_gradients_are_read():

@@ -146,7 +146,7 @@ def test_a_table_that_has_changed_since_the_run_is_noticed(tmp_path):
     rows[0][3] = 1000
     written(tmp_path / "t.csv", rows)
     wrong = made.build_data().encode(new)
-    with pytest.raises(DataError, match=r"training rows were encoded by a table .* no longer.* \(another sha256\)"):
+    with pytest.raises(DataError, match=r"training rows were encoded by a table .* no longer.* \(another encoding\)"):
         assign(tmp_path / "run", wrong)
     with pytest.raises(DataError, match="test rows were encoded by a table"):
         assign(tmp_path / "run", right, test=wrong)
@@ -155,3 +155,16 @@ def test_a_table_that_has_changed_since_the_run_is_noticed(tmp_path):
     turned = from_dict(made.to_dict() | {"data": made.data | {"positive": "False"}}).build_data()
     with pytest.raises(DataError, match=r"\(another labels\)"):
         assign(tmp_path / "run", turned.encode(new))
+
+
+def test_inputs_in_another_order_or_on_another_scale_are_noticed(tmp_path):
+    made = experiment(written(tmp_path / "t.csv", cells()), {"name": "fedavg"})
+    data = made.data | {"features": ["flag", "n"]}
+    run_experiment(from_dict(made.to_dict() | {"data": data}), out=tmp_path / "run")
+    new = [{"flag": True, "n": 3, "y": True}] * 2
+    assign(tmp_path / "run", from_dict(made.to_dict() | {"data": data}).build_data().encode(new))
+    for other in ({"features": ["n", "flag"]}, {"seed": 5, "test_share": 0.5}):
+        rows = from_dict(made.to_dict() | {"data": data | other}).build_data().encode(new)
+        for given in (rows, rows.take(np.array([0]))):
+            with pytest.raises(DataError, match=r"\(another encoding\)"):
+                assign(tmp_path / "run", given)

@@ -276,6 +276,12 @@ def test_a_natural_partition_goes_by_any_column_as_clients_do(tmp_path):
         assert np.array_equal(left.client(number).train.x, right.client(number).train.x)
 
 
+def test_every_label_may_be_a_client_of_its_own(tmp_path):
+    data = hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "label"})
+    assert [set(data.client(number).train.y.tolist()) for number in data.roll.ids] == [{0}, {1}]
+    assert data.shape == hospitals(tmp_path / "t.csv", partition={"name": "iid", "num_partitions": 2}).shape
+
+
 def test_rows_that_a_partition_leaves_out_are_counted(tmp_path):
     partition = {"name": "natural_id", "partition_by": "hospital", "min_partition_size": 3}
     data = hospitals(tmp_path / "t.csv", partition=partition)

@@ -232,11 +232,12 @@ def _run(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from e2fl.changes import typed
     from e2fl.comparison import compare, contenders
-    from e2fl.experiment import load
+    from e2fl.experiment import base_of
     from e2fl.watching import finish, watching
 
     names = [name for name in options.algorithms.split(",") if name]
-    found = contenders(load(options.config), names, typed(options.changes))
+    changes = typed(options.changes)
+    found = contenders(base_of(options.config, changes), names, changes)
     first = next(iter(found.values()))
     seeds = _seeds(options.seeds, first.seed)
     out = options.out or _new_folder(f"{first.name}-compare", options.resume)

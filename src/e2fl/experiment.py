@@ -18,7 +18,7 @@ import tomli_w
 import torch
 
 from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
-from e2fl.changes import Change, lay, typed
+from e2fl.changes import Change, given, lay, typed
 from e2fl.data import DATASETS, FederatedData
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
@@ -151,7 +151,7 @@ class Experiment:
         if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
-        return from_dict(merge(base.to_dict(), own))
+        return base.changed(given(own))
 
     def algorithm_settings(self) -> list[str]:
         """What can be set of the algorithm and of its grouping: clients_per_round, grouping.name, grouping.groups."""
@@ -219,7 +219,12 @@ def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | No
     asked = typed(changes)
     if algorithm is None:
         return from_dict(lay(asked, _read(config)))
-    return from_dict(_read(config)).variant(algorithm, asked)
+    return base_of(config, asked).variant(algorithm, asked)
+
+
+def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
+    """The experiment that variants are made of: with all changes but those of an algorithm, which each takes itself."""
+    return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
 
 
 def shipped() -> dict[str, str]:
@@ -230,17 +235,6 @@ def shipped() -> dict[str, str]:
             first = entry.read_text(encoding="utf-8").splitlines()[0]
             found[entry.name.removesuffix(".toml")] = first.lstrip("# ")
     return dict(sorted(found.items()))
-
-
-def merge(base: Section, changes: Section) -> Section:
-    """The base with changes laid over it, section by section; a section of another name starts empty."""
-    merged = dict(base)
-    for key, value in changes.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and value.get("name", old.get("name")) == old.get("name"):
-            value = merge(old, value)
-        merged[key] = value
-    return merged
 
 
 def _read(config: str | Path) -> Section:

@@ -127,10 +127,11 @@ class Survey:
     def grouping(self, groups: int) -> str:
         """How to ask for this clustering: what differs from the defaults, as TOML."""
         asked = replace(self.clustering, groups=groups)
+        unsaid = {"groups", "restarts"} if asked.start == "tree" else {"groups"}  # a tree is one start
         settings = {"name": "rank_clustering", "groups": groups} | {
             setting.name: getattr(asked, setting.name)
             for setting in fields(asked)
-            if setting.name != "groups" and getattr(asked, setting.name) != setting.default
+            if setting.name not in unsaid and getattr(asked, setting.name) != setting.default
         }
         return f"{{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in settings.items())} }}"
 

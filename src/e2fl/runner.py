@@ -253,13 +253,13 @@ class _Runner:
         """What is kept after this round, but for its faults."""
         traffic = replace(self.federation.traffic)
         found = self.algorithm.found(done.state)
-        if not found:
+        if found is None:
             return replace(self.kept, traffic=traffic)
         spent = Traffic(
             finding=traffic.finding - self.kept.traffic.finding, passes=traffic.passes - self.kept.traffic.passes
         )
-        known = {} if before is None else self.algorithm.found(before.state)
-        finding = of_round(done, found, known, self.data.roll, spent)
+        known = None if before is None else self.algorithm.carried(before.state)
+        finding = of_round(done, found, known or {}, self.data.roll, spent)
         return replace(self.kept, traffic=traffic, finding=(*self.kept.finding, finding))
 
     def _save(self, done: Round) -> None:
@@ -294,7 +294,7 @@ class _Runner:
             experiment=self.experiment.fingerprint(),
             warn=self.watcher.warn,
         )
-        if found is not None and found.extra["data"] != self._data_file:
+        if found is not None and found.extra.get("data", self._data_file) != self._data_file:
             raise RunError(
                 f"{self.folder.path} was begun with other data: the file has changed since; "
                 "put back what it was, or begin anew in another folder with --out"
@@ -310,7 +310,7 @@ class _Runner:
             Traffic(**found.extra["traffic"]),
             {int(client): int(group) for client, group in found.extra["found"]},
             Counter(found.extra["faults"]),
-            tuple(found.extra["finding"]),
+            tuple(found.extra.get("finding", ())),
         )
         self.federation.traffic = replace(self.kept.traffic)
         self.seconds = float(found.extra["seconds"])

@@ -72,7 +72,16 @@ def fit(value: Any, kind: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
-        return fit(value, next(choice for choice in inner if choice is not type(None)), where)
+        choices = [choice for choice in inner if choice is not type(None)]
+        for choice in choices[:-1]:
+            try:
+                return fit(value, choice, where)
+            except ConfigError:
+                continue
+        try:
+            return fit(value, choices[-1], where)
+        except ConfigError:
+            raise ConfigError(f"{where} must be {' or '.join(map(_words, choices))}, not {value!r}") from None
     if origin is tuple and isinstance(value, list | tuple):
         if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
             raise ConfigError(f"{where} needs two values, not {len(value)}")

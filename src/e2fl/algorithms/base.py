@@ -118,9 +118,13 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
         """What each client is given to use."""
 
-    def found(self, state: State) -> Mapping[ClientId, GroupId]:
-        """The group each client was in when last heard of, where groups are found and not declared."""
-        return {}
+    def found(self, state: State) -> Mapping[ClientId, GroupId] | None:
+        """The group each client was in when last heard of; None where groups are declared, or there are none."""
+        return None
+
+    def carried(self, state: State) -> Mapping[ClientId, GroupId] | None:
+        """What is left of that when the next round begins: all, unless it begins with other groups."""
+        return self.found(state)
 
     def models(self, state: State) -> Mapping[str, Params | Mask]:
         """The models to keep when a run ends, by name: weights, or masks of the supernetwork."""

@@ -266,8 +266,8 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             state = self.aggregate(state, {client.id: self.train(invitation, client, replace(learner, number=0))})
         return super().welcome(state, client, learner)
 
-    def found(self, state: Rankings) -> Mapping[ClientId, GroupId]:
-        return state.assigned if self.grouping.infers or self.grouping.clusters else {}
+    def found(self, state: Rankings) -> Mapping[ClientId, GroupId] | None:
+        return state.assigned if self.grouping.infers or self.grouping.clusters else None
 
     def models(self, state: Rankings) -> Mapping[str, Mask]:
         masks = {f"group{group}": mask_layers(ranking, state.keep) for group, ranking in sorted(state.groups.items())}

@@ -220,8 +220,11 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         group, _ = lowest_loss(message.models, client, learner)
         return Uses({"group": Use(message.models[group])}, group)
 
-    def found(self, state: Groups) -> Mapping[ClientId, GroupId]:
-        return {} if self.oracle_groups else self._in_use(state).assigned
+    def found(self, state: Groups) -> Mapping[ClientId, GroupId] | None:
+        return None if self.oracle_groups else state.assigned
+
+    def carried(self, state: Groups) -> Mapping[ClientId, GroupId] | None:
+        return self.found(self._up_next(state))  # what was chosen among other models compares with nothing
 
     def models(self, state: Groups) -> Mapping[str, Params]:
         return {f"group{group}": model for group, model in enumerate(self._in_use(state).current.models)}

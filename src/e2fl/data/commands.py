@@ -1,6 +1,5 @@
 """What `e2fl data` does: list, get, check, show, convert."""
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from e2fl.data.federated import FederatedData
 from e2fl.data.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
 from e2fl.data.mnist import bundled
 from e2fl.data.picture import draw
-from e2fl.data.places import data_directory
+from e2fl.data.places import data_directory, sha256
 from e2fl.data.unpacking import BadArchiveError, extract
 from e2fl.errors import ConfigError, DataError
 from e2fl.settings import construct, did_you_mean, look_up
@@ -96,8 +95,8 @@ def _femnist_file(path: Path) -> str:
     """A file that a run of FEMNIST would read: whether it is whole, as far as can be told."""
     if path.suffix == ".npz":
         images = read_npz(path)
-        return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {_digest(path)}"
-    return f"{path}: here, SHA-256 {_digest(path)}; nobody published one to compare it with"
+        return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256(path)}"
+    return f"{path}: here, SHA-256 {sha256(path)}; nobody published one to compare it with"
 
 
 def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
@@ -171,11 +170,6 @@ def _femnist_state() -> str:
     names = ", ".join(path.name for path in files[:2]) + (f" and {len(files) - 2} more" if len(files) > 2 else "")
     whole = f"; {fetched}, all of it" if files[0].name == PARTIAL else ""
     return f"{names}: here, {size:.1f} MiB{whole}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Bar:

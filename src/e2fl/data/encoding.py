@@ -1,8 +1,11 @@
 """Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +50,12 @@ class Encoding:
     def kinds(self) -> dict[str, str]:
         """What each column was taken for."""
         return {name: "words" if isinstance(column, Choice) else "numbers" for name, column in self.columns.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells encodings apart that make other inputs of the same row."""
+        learnt = [[name, *vars(column).values()] for name, column in self.columns.items()]
+        return hashlib.sha256(json.dumps(learnt).encode()).hexdigest()
 
     def columns_of(self, sheet: Sheet) -> dict[str, Column]:
         """The columns of other rows, each of the kind it was in training."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from e2fl.data.dealt import DealtData
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
-from e2fl.data.own import OwnData
 
 EVERYBODY = "all clients"  # what the one group is called where there are none
 SHOWN = 60  # clients whose label mix is told
@@ -77,8 +76,7 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
 
 
 def _labels(data: FederatedData) -> tuple[str, ...]:
-    known = data.table.labels if isinstance(data, OwnData) else data.label_names
-    return known or tuple(str(number) for number in range(data.classes))
+    return data.label_names or tuple(str(number) for number in range(data.classes))
 
 
 def _sizes(data: FederatedData) -> tuple[int, ...]:

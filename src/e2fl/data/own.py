@@ -42,6 +42,10 @@ class OwnData(DealtData):
         return self.table.x.shape[1:]
 
     @cached_property
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]  # as above
+        return self.table.labels
+
+    @cached_property
     def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # as above
         return self.table.groups
 
@@ -144,10 +148,8 @@ class Npz(OwnData):
             split=arrays.get("split"),
             unprivileged=self.unprivileged,
             where=str(path),
+            facts={"sha256": sha256(path)},
         )
-
-    def about(self) -> dict[str, object]:
-        return super().about() | {"sha256": sha256(existing(self.path))}
 
 
 @dataclass(frozen=True, eq=False)

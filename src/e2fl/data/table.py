@@ -34,6 +34,10 @@ class Encoded(Examples):
 
     made_by: Mapping[str, object] = field(default_factory=dict)
 
+    def take(self, rows: NDArray[np.int64]) -> "Encoded":
+        part = super().take(rows)
+        return Encoded(part.x, part.y, part.group, part.scale, part.shift, self.made_by)
+
 
 @dataclass(frozen=True, eq=False)
 class TableData(Arrays):
@@ -88,7 +92,7 @@ class TableData(Arrays):
         if group is not None and group in written:
             groups = _places(written[group], self.table.groups, "group", sheet)
         about = self.about()
-        return Encoded(x, y, groups, made_by={name: about[name] for name in ("sha256", "columns", "labels", "groups")})
+        return Encoded(x, y, groups, made_by={name: about[name] for name in ("encoding", "labels", "groups")})
 
     def _known(self, name: str) -> str:
         column = self.encoding.columns[name]
@@ -167,7 +171,7 @@ def from_table(
             raise ConfigError(f"{file} has no column '{name}'{did_you_mean(name, known)}")
     if not names:
         raise ConfigError(f"{file} has no column left to learn from")
-    _refuse_double_use(used, names)
+    _refuse_double_use({role: name for role, name in used.items() if not (natural and role == "client")}, names)
     for name in words:
         if name not in names:
             raise ConfigError(f"data.words has '{name}', which is not learnt from{did_you_mean(name, names)}")
@@ -205,6 +209,7 @@ def from_table(
     facts = {
         "inputs": encoding.width,
         "columns": encoding.kinds,
+        "encoding": encoding.digest,
         "values_unseen_in_training": sum(len(places) for places in unseen.values()),
         "rows_left_out": len(sheet) - len(rows),
         "sha256": sha256(file),

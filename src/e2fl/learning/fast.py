@@ -260,7 +260,7 @@ class Fast(General):
         pull: float = 0.0,
     ) -> Params:
         """Dense SGD from these weights, which stay as they are; `pull` holds the result near `toward`."""
-        trained = {name: weight.clone() for name, weight in params.items()}
+        trained = _own(params)
         plan: Plan | None = None
         for batch in batches:
             if plan is None:
@@ -282,12 +282,12 @@ class Fast(General):
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
         """The gradient of whatever has this slope at the outputs, summed over the examples."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
-        plan.put_weights({name: weight.clone() for name, weight in params.items()})
+        plan.put_weights(_own(params))
         images = x.numpy()
         for at in range(0, len(images), SCORED_TOGETHER):
             rows = slice(at, min(at + SCORED_TOGETHER, len(images)))
             plan.go_back(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
-        found = {name: torch.empty_like(weight) for name, weight in params.items()}
+        found = {name: torch.empty(weight.shape) for name, weight in params.items()}
         plan.take_gradient({name: _flat(weight) for name, weight in found.items()})
         return found
 
@@ -319,6 +319,11 @@ def _signs(weight: Tensor) -> Signs | None:
     minus = np.zeros((len(table), row_length(table.shape[1])), np.bool_)
     minus[:, : table.shape[1]] = table < 0
     return Signs(np.float32(magnitude), np.packbits(minus, bitorder="little").view(np.uint16))
+
+
+def _own(params: Params) -> Params:
+    """A copy that may be changed in place, each in one piece of memory whatever the original is a view of."""
+    return {name: weight.clone(memory_format=torch.contiguous_format) for name, weight in params.items()}
 
 
 def _flat(weight: Tensor) -> Float32:

@@ -78,6 +78,9 @@ def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str 
     labels = _labels([team[0].experiment for team in teams])
     named = sorted(zip(labels, teams, strict=True), key=lambda pair: _place(*pair))
     contenders = [contender for label, team in named for contender in _contenders(label, team)]
+    cautions += [
+        f"{label}: {run.summary['caution']}." for label, team in named for run in team if "caution" in run.summary
+    ]
     cautions += _differences(contenders, teams)
     return Study(
         title=_title([run.experiment for run in runs]),
