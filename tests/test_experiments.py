@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.experiment import load, merge, shipped
+from e2fl.changes import given
+from e2fl.cli import main
+from e2fl.experiment import load, shipped
 from e2fl.runner import run_experiment
 
 SMALL = {
@@ -38,6 +40,25 @@ def test_dense_algorithms_get_a_rate_on_adult_that_they_survive(name):
     assert section["learning_rate"] == (0.5 if name == "afl" else 0.01)
 
 
+def test_all_algorithms_compare_on_the_bundled_data_the_same_for_any_number_of_threads(tmp_path, capsys):
+    small = ["rounds=2", "evaluate_every=2", "data.clients=20", "model={name='mlp', hidden=[8]}", "learner.epochs=1"]
+    names = ",".join(ALGORITHMS)
+    tables = []
+    for threads in (1, 3):
+        changes = [word for change in (*small, f"threads={threads}") for word in ("--set", change)]
+        out = tmp_path / str(threads)
+        assert main(["compare", "demo", "--algorithms", names, "--out", str(out), *changes]) == 0
+        tables.append(capsys.readouterr().out.split("written to")[0])
+    assert tables[0] == tables[1]
+    for name in ALGORITHMS:
+        assert f"\n{name} " in tables[0]
+        for file in ("history.jsonl", "clients.csv", "model.safetensors"):
+            one, other = (tmp_path / threads / f"{name}-seed0" / file for threads in ("1", "3"))
+            assert (one.exists(), other.exists()) == (file != "model.safetensors" or name != "local",) * 2
+            if one.exists():
+                assert one.read_bytes() == other.read_bytes()
+
+
 @pytest.fixture(scope="module")
 def made():
     return {}
@@ -47,7 +68,7 @@ def made():
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_a_shipped_experiment_runs(real_data, made, name, variant):
     experiment = load(name).variant(variant)
-    values = merge(experiment.to_dict(), SMALL[name])
+    values = experiment.changed(given(SMALL[name])).to_dict()
     values["data"]["dir"] = str(real_data)
     values["algorithm"]["clients_per_round"] = 5
     if variant == "local":
