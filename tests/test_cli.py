@@ -141,21 +141,28 @@ def test_without_a_command_help_is_shown(capsys):
     assert "examples:" in capsys.readouterr().out
 
 
-def _start(tmp_path, *more, **options):
-    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run", "--set", "rounds=100000", *more]
-    return subprocess.Popen(command, cwd=tmp_path, **options)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_being_stopped_leaves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, how):
-    process = _start(tmp_path, "--set", "checkpoint_seconds=1000.0", stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if (tmp_path / "run" / "history.jsonl").exists() and (tmp_path / "run" / "history.jsonl").stat().st_size:
-            break
-        time.sleep(0.1)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
+    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run"]
+    command += ["--set", "rounds=100000", "--set", "checkpoint_seconds=1000.0"]
+    history = tmp_path / "run" / "history.jsonl"
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it may be ignored where tests run unattended
+    ) as process:
+        try:
+            for _ in range(600):
+                if history.exists() and history.stat().st_size:
+                    break
+                time.sleep(0.1)
+            process.send_signal(how)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "--resume" in errors.splitlines()[-1]
     assert "Traceback" not in errors
