@@ -126,6 +126,13 @@ def test_more_clients_a_round_than_clients_is_refused(toy):
         run_experiment(from_dict(toy.to_dict() | {"algorithm": {"name": "e2fl", "clients_per_round": 9}}))
 
 
+def test_a_mistake_that_the_algorithm_finds_leaves_no_folder(toy, tmp_path):
+    wrong = replace(toy, algorithm={"name": "ifca", "clients_per_round": 4, "groups": 9})
+    with pytest.raises(ConfigError, match="only 8 clients"):
+        run_experiment(wrong, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 class StopAfter(Watcher):
     """Stands for Ctrl-C in a certain round."""
 

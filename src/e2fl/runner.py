@@ -176,6 +176,9 @@ class _Runner:
         self.algorithm = experiment.build_algorithm()
         self.model = experiment.build_model(data)
         self.federation = federate(self.algorithm, self.model, folder)
+        # Here, for a mistake that it finds must be told before anything is written.
+        start = self.algorithm.start(self.model, self.federation.roll, experiment.seed)
+        self.fresh = Round(self.algorithm.first_round - 1, start)
         self.history: list[Json] = []
         self.seconds = 0.0
         self.kept = _Kept()
@@ -204,7 +207,7 @@ class _Runner:
                 rounds=experiment.rounds,
                 seed=experiment.seed,
                 evaluate_every=experiment.evaluate_every,
-                resume=resumed,
+                resume=resumed or self.fresh,
             ):
                 self.seconds = time.monotonic() - started
                 self.kept = self._record(done, latest)
@@ -287,10 +290,9 @@ class _Runner:
     def _restore(self) -> Round | None:
         """Go back to the last good checkpoint: history and memories are cut to it."""
         assert self.folder is not None
-        fresh = self.algorithm.start(self.model, self.federation.roll, self.experiment.seed)
         found = checkpoint.latest(
             self.folder.checkpoints,
-            type(fresh),
+            type(self.fresh.state),
             experiment=self.experiment.fingerprint(),
             warn=self.watcher.warn,
         )
