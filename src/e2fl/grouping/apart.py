@@ -22,11 +22,9 @@ def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> f
 
     distances: [clients, clients]. A client alone in its group counts 0; so does everything if there is one group.
     """
-    names, group = np.unique(assigned, return_inverse=True)
-    if len(names) < 2:
+    group, member, sizes = _members(assigned)
+    if len(sizes) < 2:
         return 0.0
-    member = np.eye(len(names))[group]  # [clients, groups]
-    sizes = member.sum(axis=0)
     sums = distances @ member
     rows = np.arange(len(group))
     own = sums[rows, group] / np.maximum(sizes[group] - 1, 1)
@@ -44,11 +42,9 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
     distances: [clients, clients]. The middle is that of the others in the group: nobody is near just by counting.
     A client alone in its group counts 1; so does everything if there is one group.
     """
-    names, group = np.unique(assigned, return_inverse=True)
-    if len(names) < 2:
+    group, member, sizes = _members(assigned)
+    if len(sizes) < 2:
         return 1.0
-    member = np.eye(len(names))[group]  # [clients, groups]
-    sizes = member.sum(axis=0)
     sums = distances @ member
     between = member.T @ sums  # [groups, groups]
     within = between.diagonal() / np.maximum(sizes * (sizes - 1), 1)  # the mean distance of two in a group
@@ -63,6 +59,13 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
     gap = gaps[group, next_one]
     inward = np.divide(others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0)  # 0 border, 1 middle
     return float(np.where(sizes[group] > 1, np.clip(1 - inward, 0, 1), 1.0).mean())
+
+
+def _members(assigned: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """The groups there are, numbered anew: that of each client, who is in which [clients, groups], and their sizes."""
+    names, group = np.unique(assigned, return_inverse=True)
+    member = np.eye(len(names))[group]
+    return group, member, member.sum(axis=0)
 
 
 def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
