@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from e2fl.experiment import Experiment, from_dict
+from e2fl.config.experiment import Experiment, from_dict
 
 settings.register_profile("e2fl", deadline=None)  # the first example compiles
 settings.load_profile("e2fl")

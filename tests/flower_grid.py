@@ -15,8 +15,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from e2fl.experiment import Experiment
-from e2fl.flower.options import Options
+from e2fl.config.experiment import Experiment
+from e2fl.flower.run_config import Options
 
 Trouble = Callable[[int, Message, Message], list[Message]]  # partition, message, its honest answer: what comes instead
 QUICK = Options(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)

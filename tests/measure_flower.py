@@ -15,13 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from e2fl.experiment import load
+from e2fl.config.experiment import load
+from e2fl.flower.certificates import make_keys
 from e2fl.flower.client import client_app
 from e2fl.flower.export import export
-from e2fl.flower.keys import make_keys
-from e2fl.flower.options import Options
+from e2fl.flower.run_config import Options
 from e2fl.flower.server import run_on
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 from tests.flower_grid import LocalGrid
 from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
 

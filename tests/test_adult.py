@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from e2fl import metrics
-from e2fl.data.adult import FEMALE, MALE, Adult, read_table
+from e2fl.config.experiment import from_dict
+from e2fl.data.sets.adult import FEMALE, MALE, Adult, read_table
 from e2fl.errors import ConfigError
-from e2fl.experiment import from_dict
-from e2fl.runner import run_experiment
-from e2fl.tables import protected
+from e2fl.runs.runner import run_experiment
+from e2fl.terminal import protected
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl import metrics
-from e2fl.audit import BLOCK, read_scores
+from e2fl.audit.reader import BLOCK, read_scores
 from e2fl.cli import main
 from e2fl.errors import DataError
 

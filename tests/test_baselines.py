@@ -14,11 +14,11 @@ from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM, Graded
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, WireError
-from e2fl.experiment import from_dict
 from e2fl.models import Model
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
 from e2fl.wire import Weights
 

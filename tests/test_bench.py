@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from benchmarks import engine, federation, peers
+from benchmarks.figures import Figure, Goal, ratios, seconds
+from benchmarks.main import describe_machine
+from benchmarks.work import Pictures, flops_of_an_example, logistic, paper_lenet, strokes
 
-from e2fl.bench import engine, federation, peers
-from e2fl.bench.figures import Figure, Goal, ratios, seconds
-from e2fl.bench.main import describe_machine
-from e2fl.bench.work import Pictures, flops_of_an_example, logistic, paper_lenet, strokes
 from e2fl.cli import main
 
 

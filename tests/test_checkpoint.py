@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from e2fl.checkpoint import KEPT, Checkpoint, latest, load, oldest, save
 from e2fl.errors import RunError
-from e2fl.memory import Memories
+from e2fl.runs.checkpoint import KEPT, Checkpoint, latest, load, oldest, save
+from e2fl.simulation.client_memory import Memories
 
 
 @dataclass(frozen=True)

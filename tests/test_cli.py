@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from e2fl.cli import main
-from e2fl.runner import read_run
+from e2fl.runs.runner import read_run
 
 
 @pytest.fixture

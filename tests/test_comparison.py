@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import tomli_w
 
-from e2fl.changes import given, typed
 from e2fl.cli import main
-from e2fl.comparison import contenders
+from e2fl.config.experiment import load
+from e2fl.config.overrides import given, typed
 from e2fl.errors import ConfigError
-from e2fl.experiment import load
+from e2fl.runs.compare import contenders
 
 VARIANTS = {
     "fedavg": {"learner": {"learning_rate": 0.01}},

@@ -13,9 +13,9 @@ from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
+from e2fl.construct import fields_of
 from e2fl.grouping import GROUPINGS
-from e2fl.runner import Watcher, read_run, run_experiment
-from e2fl.settings import fields_of
+from e2fl.runs.runner import Watcher, read_run, run_experiment
 from e2fl.testing import check_algorithm
 from e2fl.testing.contract import CHECKS, Problem
 from e2fl.testing.toy import Toy
@@ -92,7 +92,7 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name, toy, tmp_
 
 
 def test_every_algorithm_in_one_comparison_finishes_and_is_deterministic(toy):
-    from e2fl.comparison import compare, contenders
+    from e2fl.runs.compare import compare, contenders
 
     experiment = replace(toy, rounds=2, variants={name: {"algorithm": s} for name, s in SETTINGS.items()})
     found = contenders(experiment, list(ALGORITHMS))

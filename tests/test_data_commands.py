@@ -12,9 +12,9 @@ import pytest
 from e2fl.cli import main
 from e2fl.data import DATASETS, from_arrays
 from e2fl.data.commands import in_words
-from e2fl.data.facts import look_at
-from e2fl.data.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.places import cache_directory, data_directory
+from e2fl.data.files.places import cache_directory, data_directory
+from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.data.summary import look_at
 
 
 def images(groups=None):

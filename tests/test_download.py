@@ -7,9 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from e2fl.data import catalogue, commands
-from e2fl.data.catalogue import File, Source
-from e2fl.data.download import _refuse_scheme, download
+from e2fl.data import commands
+from e2fl.data.files import catalogue
+from e2fl.data.files.catalogue import File, Source
+from e2fl.data.files.download import _refuse_scheme, download
 from e2fl.errors import DataError
 
 BODY = bytes(range(256)) * 2000  # 512,000 bytes

@@ -9,10 +9,10 @@ from torch import nn
 from e2fl.algorithms.e2fl import E2FL, FRL, Ballots, Rankings
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, WireError
+from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss, One
 from e2fl.models import Model
 from e2fl.ranking import invert, vote_layers
-from e2fl.scores import NO_GROUP
 
 A, B, C = 0, 1, 2
 ORDERS = [  # of the six clients of the golden example

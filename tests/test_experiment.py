@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
+from e2fl.config.experiment import from_dict, load, shipped
 from e2fl.errors import ConfigError
-from e2fl.experiment import from_dict, load, shipped
 
 
 def variation(toy, **changes):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.changes import given
 from e2fl.cli import main
-from e2fl.experiment import load, shipped
-from e2fl.runner import run_experiment
+from e2fl.config.experiment import load, shipped
+from e2fl.config.overrides import given
+from e2fl.runs.runner import run_experiment
 
 SMALL = {
     "adult": {"data": {}, "learner": {"epochs": 1, "batch_size": 256}},

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from e2fl.data.fair_mnist_rotate import SIZES, FairMNISTRotate, rotated, scaled
+from e2fl.data.sets.fair_mnist_rotate import SIZES, FairMNISTRotate, rotated, scaled
 from e2fl.errors import ConfigError, DataError
 
 

@@ -17,12 +17,12 @@ from e2fl.algorithms.fairfed import (
     reweighed,
     row_groups,
 )
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples
 from e2fl.errors import WireError
-from e2fl.experiment import from_dict
 from e2fl.metrics import protected
-from e2fl.report.runs import study_of
-from e2fl.runner import Watcher, run_experiment
+from e2fl.report.from_runs import study_of
+from e2fl.runs.runner import Watcher, run_experiment
 from e2fl.wire import Weights
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from e2fl.metrics import accuracies, fairness
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 from tests.test_metrics import ACCURACIES, GROUPS
 
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError
-from e2fl.learning import Learner, Settings, kernels
-from e2fl.learning.fast import Fast, blocks_of, engine_for
-from e2fl.learning.general import Batch, General
+from e2fl.learning import Learner, Settings
+from e2fl.learning import score_step as kernels
+from e2fl.learning.autograd import Batch, General
+from e2fl.learning.fast.engine import Fast, blocks_of, engine_for
 from e2fl.models import Model, lenet, mlp
 from e2fl.ranking import dropped, mask_layers
 from e2fl.testing import reference

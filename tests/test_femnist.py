@@ -6,10 +6,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from e2fl.data.compact import convert
-from e2fl.data.dealt import TEST, TRAIN, UNDECIDED
-from e2fl.data.femnist import Femnist, Part, read, read_npz
-from e2fl.data.leaf import read_clients
+from e2fl.data.files.compact import convert
+from e2fl.data.files.leaf import read_clients
+from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
+from e2fl.data.sets.femnist import Femnist, Part, read, read_npz
 from e2fl.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_more_writers_than_two_bytes_count_can_be_converted(tmp_path, monkeypatc
             images = 1 if number in (0, 65_537) else 0
             yield Part(str(number), np.zeros((images, 28, 28), np.uint8), np.zeros(images, np.uint8), TRAIN)
 
-    monkeypatch.setattr("e2fl.data.compact.read_parts", parts)
+    monkeypatch.setattr("e2fl.data.files.compact.read_parts", parts)
     convert(tmp_path, tmp_path / "many.npz")
     assert read_npz(tmp_path / "many.npz").writer.tolist() == [0, 65_537]
 
@@ -158,7 +158,7 @@ def test_leaf_files_are_read_whatever_the_blocks(tmp_path, monkeypatch):
     whole = [(name, data["y"]) for name, data in read_clients(tmp_path / "all_data_0.json")]
     assert [name for name, _ in whole] == list(made)
     for block in (1, 2, 3, 7, 64):
-        monkeypatch.setattr("e2fl.data.leaf.BLOCK", block)
+        monkeypatch.setattr("e2fl.data.files.leaf.BLOCK", block)
         small = tmp_path / "small.json"
         small.write_text(
             '{"users": ["a\\\\", "\\u00e9"], "n": 12, "user_data" : {"a\\"}" : {"x": [[1, 2]], "y": [3]}}}'
@@ -223,7 +223,7 @@ def test_a_writer_without_pixels_does_not_shift_the_images_of_others(tmp_path):
 
 
 def test_a_value_without_end_is_refused_before_memory_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("e2fl.data.leaf.VALUE_LIMIT", 1000)
+    monkeypatch.setattr("e2fl.data.files.leaf.VALUE_LIMIT", 1000)
     (tmp_path / "all_data_0.json").write_text('{"users": [' + "1, " * 2_000_000)
     with pytest.raises(DataError, match="more than 1000 characters"):
         read(tmp_path)

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Roll
 from e2fl.errors import ConfigError
-from e2fl.experiment import from_dict
 from e2fl.grouping import Binary, LowestLoss, OneShot
 from e2fl.grouping.lowest_loss import lowest_loss
 from e2fl.learning import Learner, Settings
-from e2fl.learning.general import General
+from e2fl.learning.autograd import General
 from e2fl.models import Model, Supernet
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 
 MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
 

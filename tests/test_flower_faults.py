@@ -14,15 +14,15 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError
-from e2fl.experiment import Experiment
+from e2fl.evaluation import Score, Tally
 from e2fl.flower.client import client_app
-from e2fl.flower.envelope import FACTS, PAYLOAD, homeward
-from e2fl.flower.scoresheet import ScoreSheet, fill
+from e2fl.flower.evaluation_message import ScoreSheet, fill
+from e2fl.flower.records import FACTS, PAYLOAD, homeward
 from e2fl.flower.server import run_on
 from e2fl.flower.strategy import AlgorithmStrategy
-from e2fl.runner import Watcher, run_experiment
-from e2fl.scores import Score, Tally
+from e2fl.runs.runner import Watcher, run_experiment
 from tests.flower_grid import QUICK, LocalGrid, Trouble, everybody
 from tests.test_runtimes_agree import on_flower, plain
 

@@ -11,13 +11,13 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 
 from flwr.app import Message
 
+from e2fl.config.experiment import Experiment
 from e2fl.data import Client
 from e2fl.errors import ConfigError, RunError
-from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
-from e2fl.flower.options import Options
+from e2fl.flower.run_config import Options
 from e2fl.flower.server import run_on
-from e2fl.runner import Watcher, run_experiment
+from e2fl.runs.runner import Watcher, run_experiment
 from tests.flower_grid import QUICK, LocalGrid, everybody
 from tests.test_runtimes_agree import plain
 

@@ -20,11 +20,11 @@ pytest.importorskip("psutil", reason="ending processes by their ids needs psutil
 
 import psutil
 
-from e2fl.experiment import Experiment, from_dict
+from e2fl.config.experiment import Experiment, from_dict
+from e2fl.flower.certificates import make_keys
 from e2fl.flower.export import export
-from e2fl.flower.keys import make_keys
-from e2fl.history import Folder
-from e2fl.runner import run_experiment
+from e2fl.runs.folder import Folder
+from e2fl.runs.runner import run_experiment
 
 pytestmark = pytest.mark.slow
 

@@ -15,14 +15,14 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 from flwr.app import Message
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.config.experiment import Experiment, from_dict
 from e2fl.data import Client
 from e2fl.errors import ConfigError, RunError
-from e2fl.experiment import Experiment, from_dict
 from e2fl.flower.client import client_app
-from e2fl.flower.envelope import PAYLOAD
-from e2fl.flower.options import Options, changes, from_run_config
+from e2fl.flower.records import PAYLOAD
+from e2fl.flower.run_config import Options, changes, from_run_config
 from e2fl.flower.server import run_on
-from e2fl.runner import Run, Watcher, run_experiment
+from e2fl.runs.runner import Run, Watcher, run_experiment
 from tests.flower_grid import QUICK, LocalGrid, everybody
 from tests.test_runtimes_agree import assert_equal, on_flower, plain
 
@@ -116,7 +116,7 @@ def test_a_message_for_many_is_encoded_once(toy: Experiment, tmp_path: Path) -> 
 
 def test_a_node_brings_its_own_data_and_its_group(toy: Experiment, tmp_path: Path) -> None:
     source = toy.build_data()
-    section = {"name": "e2fl.flower.data:OnNodes", "clients": 8, "classes": 3, "shape": [16], "groups": 2}
+    section = {"name": "e2fl.flower.on_nodes:OnNodes", "clients": 8, "classes": 3, "shape": [16], "groups": 2}
     experiment = replace(toy, data=section)
     path = tmp_path / "experiment.toml"
     path.write_text(experiment.to_toml())
@@ -134,7 +134,7 @@ def test_a_node_brings_its_own_data_and_its_group(toy: Experiment, tmp_path: Pat
 
 
 def test_data_on_nodes_cannot_be_simulated(toy: Experiment) -> None:
-    section = {"name": "e2fl.flower.data:OnNodes", "clients": 8, "classes": 3, "shape": [16], "groups": 2}
+    section = {"name": "e2fl.flower.on_nodes:OnNodes", "clients": 8, "classes": 3, "shape": [16], "groups": 2}
     with pytest.raises(Exception, match="run the experiment with Flower"):
         run_experiment(replace(toy, data=section))
 
@@ -175,8 +175,8 @@ def test_memories_of_a_killed_life_are_forgotten(tmp_path: Path) -> None:
             "algorithm": {"name": "tests.test_flower_runs:Counting"},
         }
     )
-    from e2fl.flower.envelope import Errand, outward
-    from e2fl.flower.envelope import payload as wrap
+    from e2fl.flower.records import Errand, outward
+    from e2fl.flower.records import payload as wrap
     from e2fl.wire import Nothing
 
     path = tmp_path / "experiment.toml"

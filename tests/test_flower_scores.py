@@ -12,14 +12,14 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
+from e2fl.config.experiment import Experiment
 from e2fl.data import Roll
 from e2fl.errors import WireError
-from e2fl.experiment import Experiment
+from e2fl.evaluation import NO_GROUP, Score, Tally
 from e2fl.flower.client import client_app
+from e2fl.flower.evaluation_message import ScoreSheet, agreeing, fill, offered, read
 from e2fl.flower.fairness import fairness
-from e2fl.flower.scoresheet import ScoreSheet, agreeing, fill, offered, read
 from e2fl.models import Layer, ModelSpec
-from e2fl.scores import NO_GROUP, Score, Tally
 from tests.flower_grid import LocalGrid
 
 

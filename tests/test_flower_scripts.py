@@ -14,10 +14,10 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 
 
 from e2fl.cli import main
+from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError
-from e2fl.experiment import Experiment
+from e2fl.flower.certificates import make_keys
 from e2fl.flower.export import export
-from e2fl.flower.keys import make_keys
 
 
 def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:

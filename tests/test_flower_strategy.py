@@ -10,12 +10,12 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 from flwr.app import Message, RecordDict
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError
-from e2fl.experiment import Experiment
 from e2fl.flower.client import client_app
-from e2fl.flower.options import from_run_config
+from e2fl.flower.run_config import from_run_config
 from e2fl.flower.strategy import AlgorithmStrategy
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 from tests.flower_grid import QUICK, LocalGrid, everybody
 from tests.test_flower_faults import FAULTS, misbehaving
 from tests.test_runtimes_agree import plain

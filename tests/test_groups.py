@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from e2fl.cli import main
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Roll
 from e2fl.errors import ConfigError
-from e2fl.experiment import from_dict
 from e2fl.grouping import RankClustering
-from e2fl.grouping.apart import blur, cloud, pieces, silhouette
-from e2fl.groups import SHARP, Row, Survey, survey
+from e2fl.grouping.separation import blur, cloud, pieces, silhouette
+from e2fl.runs.group_survey import SHARP, Row, Survey, survey
 from e2fl.testing.toy import Toy
 
 

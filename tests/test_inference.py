@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL, Ballots
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError, RunError
-from e2fl.experiment import from_dict
+from e2fl.evaluation import Score
 from e2fl.grouping import LowestLoss, RankClustering
-from e2fl.inference import of_evaluation
 from e2fl.ranking import rank_of
 from e2fl.rounds import Traffic
-from e2fl.runner import Watcher, run_experiment
-from e2fl.scores import Score
-from e2fl.simulator import Simulated
+from e2fl.runs.group_recovery import of_evaluation
+from e2fl.runs.runner import Watcher, run_experiment
+from e2fl.simulation.simulator import Simulated
 from e2fl.testing.toy import Toy
 
 FOUND = [0, 0, 0, 1, 1, 2, 2, 2]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from e2fl import compiled
-from e2fl.learning import kernels
+from e2fl.learning import score_step as kernels
 from e2fl.testing import reference
 
 # The first call of each loop compiles it, which no deadline should count.

@@ -10,7 +10,7 @@ from torch import nn
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner, Settings
-from e2fl.learning.general import Batch, General
+from e2fl.learning.autograd import Batch, General
 from e2fl.models import Model, Supernet, mlp
 from e2fl.ranking import invert, mask_layers, mask_of, order_of, rank_of
 

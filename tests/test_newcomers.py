@@ -7,10 +7,10 @@ import pytest
 
 from e2fl import assign
 from e2fl.algorithms import ALGORITHMS
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
-from e2fl.experiment import from_dict
-from e2fl.runner import Watcher, read_run, run_experiment
+from e2fl.runs.runner import Watcher, read_run, run_experiment
 from e2fl.testing.toy import Toy
 
 

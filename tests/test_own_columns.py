@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from e2fl.data import columns
 from e2fl.data import from_table as table
+from e2fl.data.tabular import columns
 from e2fl.errors import ConfigError, DataError
 
 
@@ -154,7 +154,7 @@ def test_a_small_parquet_file_of_very_many_rows_takes_few_bytes_a_cell(tmp_path)
 
 def test_what_parquet_needs_in_memory_is_estimated_before_it_is_read(tmp_path, monkeypatch):
     path = as_parquet(tmp_path / "t.parquet", **roles(5000), k=[1.5] * 5000, other=["x" * 500] * 5000)
-    monkeypatch.setattr("e2fl.data.columns.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
+    monkeypatch.setattr("e2fl.data.tabular.columns.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
     with pytest.raises(DataError, match=r"would take .* the limit of a table.*fewer columns with features"):
         table(path=path, client="who", label="y")
     assert len(table(path=path, client="who", label="y", features=("k",)).roll) == 2

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from e2fl.config.experiment import from_dict, load
 from e2fl.data import DATASETS, from_arrays, from_partitioner
-from e2fl.data.partition import Dirichlet, Iid
+from e2fl.data.partitioners import Dirichlet, Iid
 from e2fl.errors import ConfigError, DataError
-from e2fl.experiment import from_dict, load
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 
 npz = DATASETS["npz"]
 

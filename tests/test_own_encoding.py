@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from e2fl import assign
+from e2fl.config.experiment import from_dict
 from e2fl.data import from_table as table
 from e2fl.errors import DataError
-from e2fl.experiment import from_dict
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 
 
 def written(path, rows):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from e2fl import assign
+from e2fl.config.experiment import load
 from e2fl.data import from_table as table
 from e2fl.errors import ConfigError, DataError
-from e2fl.experiment import load
-from e2fl.runner import run_experiment
+from e2fl.runs.runner import run_experiment
 
 
 def cancer(path):
@@ -317,7 +317,7 @@ def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, mo
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
     written(tmp_path / "t.csv", GOOD)
-    monkeypatch.setattr("e2fl.data.columns.INPUT_LIMIT", 20)
+    monkeypatch.setattr("e2fl.data.tabular.columns.INPUT_LIMIT", 20)
     with pytest.raises(DataError, match="the limit of a table"):
         table(path=str(tmp_path / name), client="who", label="y")
 

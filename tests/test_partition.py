@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2fl.data.partition import ByGroup, Columns, Dirichlet, Iid, NaturalId, deal, shared, split_rows
+from e2fl.data.partitioners import ByGroup, Columns, Dirichlet, Iid, NaturalId, deal, shared, split_rows
 from e2fl.errors import ConfigError, DataError
 
 LABELS = np.repeat([0, 1, 2], [50, 30, 20])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from e2fl.data import from_arrays
-from e2fl.data.adult import Adult
-from e2fl.data.facts import look_at
-from e2fl.data.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.femnist import Femnist
-from e2fl.data.picture import LEFT, WIDTH, draw, png
+from e2fl.data.sets.adult import Adult
+from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.data.sets.femnist import Femnist
+from e2fl.data.summary import look_at
+from e2fl.data.svg import LEFT, WIDTH, draw, png
 
 SVG = "{http://www.w3.org/2000/svg}"
 

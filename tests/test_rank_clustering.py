@@ -9,17 +9,17 @@ import pytest
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import Rankings
-from e2fl.checkpoint import load
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Roll
 from e2fl.errors import ConfigError
-from e2fl.experiment import from_dict
 from e2fl.grouping import RankClustering, rank_clustering
+from e2fl.grouping.ballot_table import Table, views
 from e2fl.grouping.rank_clustering import settle, spread
-from e2fl.grouping.table import Table, views
 from e2fl.grouping.tree import divide
 from e2fl.models import Layer, ModelSpec
 from e2fl.ranking import footrule, invert
-from e2fl.runner import run_experiment
+from e2fl.runs.checkpoint import load
+from e2fl.runs.runner import run_experiment
 
 SPEC = ModelSpec((Layer("one.weight", (4,)), Layer("two.weight", (3,))))
 ORDERS = [  # of six clients, in two layers
@@ -323,7 +323,7 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
     code = """
 import resource, numpy as np
 from collections.abc import Mapping
-from e2fl.grouping.table import Table, views
+from e2fl.grouping.ballot_table import Table, views
 from e2fl.grouping.rank_clustering import settle
 from e2fl.models import Layer, ModelSpec
 EDGES, CLIENTS = 250_000, 200

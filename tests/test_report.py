@@ -12,18 +12,18 @@ from html.parser import HTMLParser
 
 import pytest
 
-from e2fl.comparison import compare, contenders
+from e2fl.config.experiment import with_seed
 from e2fl.errors import ReportError, RunError
-from e2fl.experiment import with_seed
 from e2fl.report import report, report_runs, report_scores
 from e2fl.report.chart import frame
 from e2fl.report.contents import difference_table, main_table
 from e2fl.report.definitions import DEFINITIONS
-from e2fl.report.paint import ON_PAGE
-from e2fl.report.runs import read_runs, study_of
+from e2fl.report.from_runs import read_runs, study_of
 from e2fl.report.study import MEASURES, pareto
 from e2fl.report.table import Cell, Column, Table
-from e2fl.runner import read_run, run_experiment
+from e2fl.report.theme import ON_PAGE
+from e2fl.runs.compare import compare, contenders
+from e2fl.runs.runner import read_run, run_experiment
 from tests.conftest import ROOT
 from tests.studies import contender, study
 
@@ -33,7 +33,7 @@ pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A comparison of three algorithms with two seeds, on disk."""
-    from e2fl.experiment import from_dict
+    from e2fl.config.experiment import from_dict
 
     toy = from_dict(
         {
@@ -337,7 +337,7 @@ def test_every_link_to_a_definition_leads_somewhere(made):
 def test_a_library_that_could_break_out_of_the_page_is_refused(monkeypatch):
     import vl_convert
 
-    from e2fl.report import page
+    from e2fl.report import html as page
 
     page.script.cache_clear()
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "'</SCRIPT>'")

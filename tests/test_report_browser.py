@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from e2fl.comparison import compare, contenders
-from e2fl.experiment import from_dict
+from e2fl.config.experiment import from_dict
 from e2fl.report import report_runs, report_scores
 from e2fl.report.study import MEASURES
+from e2fl.runs.compare import compare, contenders
 
 pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
 playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")

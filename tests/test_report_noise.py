@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from e2fl.report.noise import interval, paired
+from e2fl.report.intervals import interval, paired
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=8)
 

@@ -15,12 +15,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from e2fl import checkpoint, runner, simulator
 from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError, RunError
-from e2fl.experiment import from_dict
-from e2fl.history import Folder, astray
-from e2fl.runner import Watcher, read_run, run_experiment
+from e2fl.runs import checkpoint, runner
+from e2fl.runs.folder import Folder, astray
+from e2fl.runs.runner import Watcher, read_run, run_experiment
+from e2fl.simulation import simulator
 
 FILES = ("history.jsonl", "clients.csv", "model.safetensors")
 

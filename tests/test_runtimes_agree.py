@@ -9,13 +9,13 @@ import torch
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.checkpoint import _encode
-from e2fl.experiment import Experiment
+from e2fl.config.experiment import Experiment
 from e2fl.flower.client import client_app
-from e2fl.flower.options import Options
+from e2fl.flower.run_config import Options
 from e2fl.flower.server import run_on
 from e2fl.grouping import GROUPINGS
-from e2fl.runner import Run, run_experiment
+from e2fl.runs.checkpoint import _encode
+from e2fl.runs.runner import Run, run_experiment
 from tests.flower_grid import LocalGrid
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from e2fl import simulator
 from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples
 from e2fl.errors import RunError
-from e2fl.experiment import from_dict
-from e2fl.history import measure
 from e2fl.learning import Learner
 from e2fl.rounds import run
-from e2fl.runner import run_experiment
-from e2fl.simulator import Simulated
+from e2fl.runs.folder import measure
+from e2fl.runs.runner import run_experiment
+from e2fl.simulation import simulator
+from e2fl.simulation.simulator import Simulated
 from e2fl.testing.toy import Toy
 
 

@@ -7,7 +7,7 @@ from e2fl.algorithms.e2fl import Ballots
 from e2fl.errors import WireError
 from e2fl.models import Layer, ModelSpec
 from e2fl.rounds import Admitted
-from e2fl.spool import Spool, _Place
+from e2fl.simulation.spool import Spool, _Place
 from e2fl.testing.contract import same
 
 SPEC = ModelSpec((Layer("fc.weight", (20,)),))

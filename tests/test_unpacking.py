@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from e2fl.data.unpacking import extract, gunzip, gunzip_bytes, load_npz, read_idx
+from e2fl.data.files.unpacking import extract, gunzip, gunzip_bytes, load_npz, read_idx
 from e2fl.errors import DataError
 
 

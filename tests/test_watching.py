@@ -6,9 +6,9 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.errors import ConfigError
-from e2fl.history import Folder
-from e2fl.runner import Watcher, Watchers, run_experiment
-from e2fl.tracking import flat, tracker
+from e2fl.runs.folder import Folder
+from e2fl.runs.runner import Watcher, Watchers, run_experiment
+from e2fl.runs.trackers import flat, tracker
 
 
 @pytest.fixture

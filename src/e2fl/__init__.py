@@ -11,26 +11,26 @@ from e2fl.version import __version__
 if TYPE_CHECKING:
     from e2fl.algorithms import ALGORITHMS, Algorithm, Use, Uses
     from e2fl.api import compare, run
+    from e2fl.config.experiment import Experiment
+    from e2fl.config.experiment import load as load_experiment
     from e2fl.data import DATASETS, Client, Examples, FederatedData, Roll, from_arrays, from_partitioner, from_table
     from e2fl.errors import ConfigError, DataError, E2flError, RunError, WireError
-    from e2fl.experiment import Experiment
-    from e2fl.experiment import load as load_experiment
     from e2fl.grouping import GROUPINGS, Grouping
     from e2fl.learning import Learner, Settings
     from e2fl.models import MODELS, Model
-    from e2fl.newcomers import Assigned, assign
-    from e2fl.runner import Run, read_run
+    from e2fl.runs.runner import Run, read_run
+    from e2fl.runs.unseen import Assigned, assign
     from e2fl.wire import Message
 
 _HOMES = {
     "run": "e2fl.api",
     "compare": "e2fl.api",
-    "read_run": "e2fl.runner",
-    "Run": "e2fl.runner",
-    "assign": "e2fl.newcomers",
-    "Assigned": "e2fl.newcomers",
-    "Experiment": "e2fl.experiment",
-    "load_experiment": "e2fl.experiment:load",
+    "read_run": "e2fl.runs.runner",
+    "Run": "e2fl.runs.runner",
+    "assign": "e2fl.runs.unseen",
+    "Assigned": "e2fl.runs.unseen",
+    "Experiment": "e2fl.config.experiment",
+    "load_experiment": "e2fl.config.experiment:load",
     "Algorithm": "e2fl.algorithms",
     "Use": "e2fl.algorithms",
     "Uses": "e2fl.algorithms",

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from e2fl import comparison
-from e2fl.changes import given
+from e2fl.config.experiment import Experiment, from_dict, load
+from e2fl.config.overrides import given
 from e2fl.data import FederatedData
-from e2fl.experiment import Experiment, from_dict, load
-from e2fl.runner import Run, Watcher, run_experiment
+from e2fl.runs import compare as comparison
+from e2fl.runs.runner import Run, Watcher, run_experiment
 
 Config = str | Path | Mapping[str, Any] | Experiment
 

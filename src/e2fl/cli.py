@@ -217,9 +217,9 @@ def _add_page(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from e2fl.experiment import load
-    from e2fl.runner import run_experiment
-    from e2fl.watching import finish, watching
+    from e2fl.config.experiment import load
+    from e2fl.runs.runner import run_experiment
+    from e2fl.runs.watchers import finish, watching
 
     experiment = load(options.config, options.changes, algorithm=options.algorithm)
     out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
@@ -230,10 +230,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from e2fl.changes import typed
-    from e2fl.comparison import compare, contenders
-    from e2fl.experiment import base_of
-    from e2fl.watching import finish, watching
+    from e2fl.config.experiment import base_of
+    from e2fl.config.overrides import typed
+    from e2fl.runs.compare import compare, contenders
+    from e2fl.runs.watchers import finish, watching
 
     names = [name for name in options.algorithms.split(",") if name]
     changes = typed(options.changes)
@@ -271,9 +271,9 @@ def _written(words: str, out: Path, export_to: Path | None) -> int:
 
 
 def _groups(options: argparse.Namespace) -> int:
-    from e2fl.experiment import load
-    from e2fl.groups import survey
-    from e2fl.progress import timed_steps
+    from e2fl.config.experiment import load
+    from e2fl.runs.group_survey import survey
+    from e2fl.runs.progress import timed_steps
 
     experiment = load(options.config, options.changes)
     found = survey(experiment, options.first, options.last, tell=timed_steps())
@@ -283,14 +283,14 @@ def _groups(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from e2fl.listing import listing
+    from e2fl.config.listing import listing
 
     print(listing(options.what))
     return 0
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from e2fl.bench import bench
+    from benchmarks import bench
 
     return bench(json=options.json, peers=options.peers, quick=options.quick)
 
@@ -317,7 +317,7 @@ def _data_check(options: argparse.Namespace) -> int:
 
 
 def _data_show(options: argparse.Namespace) -> int:
-    from e2fl.changes import lay, typed
+    from e2fl.config.overrides import lay, typed
     from e2fl.data import commands
 
     print(commands.show(options.name, lay(typed(options.changes), {}), options.out))
@@ -332,7 +332,7 @@ def _data_convert(options: argparse.Namespace) -> int:
 
 
 def _flower_export(options: argparse.Namespace) -> int:
-    from e2fl.experiment import load
+    from e2fl.config.experiment import load
     from e2fl.flower.export import export
 
     export(load(options.config, options.changes), options.out)
@@ -341,7 +341,7 @@ def _flower_export(options: argparse.Namespace) -> int:
 
 
 def _flower_keys(options: argparse.Namespace) -> int:
-    from e2fl.flower.keys import make_keys
+    from e2fl.flower.certificates import make_keys
 
     for path in make_keys(options.out, options.nodes, options.hosts or ["127.0.0.1", "localhost"]):
         print(path)

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.data.federated import ClientId, Roll
 from e2fl.errors import RunError, WireError
+from e2fl.evaluation import Score
 from e2fl.models import Model
 from e2fl.randomness import stream
-from e2fl.scores import Score
 from e2fl.wire import Message
 
 

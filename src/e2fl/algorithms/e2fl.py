@@ -19,11 +19,11 @@ import numpy as np
 from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Roll
 from e2fl.errors import ConfigError, WireError
+from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import Grouping, Known, One, RankClustering
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec
 from e2fl.ranking import Mask, Ranking, mask_layers, vote_layers
-from e2fl.scores import NO_GROUP
 from e2fl.wire import Message, mask_size
 
 ABSENT = ("carry_forward", "present_only", "init_vote")

@@ -6,13 +6,13 @@ line in `DATASETS`.
 
 from collections.abc import Callable
 
-from e2fl.data.adult import Adult
-from e2fl.data.fair_mnist_rotate import FairMNISTRotate
+from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Roll
-from e2fl.data.femnist import Femnist
-from e2fl.data.mnist_writers import MNISTWriters
-from e2fl.data.own import Arrays, Npz, from_arrays, from_partitioner
-from e2fl.data.table import from_table
+from e2fl.data.sets.adult import Adult
+from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.data.sets.femnist import Femnist
+from e2fl.data.sets.mnist_writers import MNISTWriters
+from e2fl.data.tabular.table import from_table
 
 DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fair_mnist_rotate": FairMNISTRotate,

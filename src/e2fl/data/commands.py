@@ -6,19 +6,19 @@ from typing import Any
 
 from tqdm import tqdm
 
+from e2fl.construct import construct, did_you_mean, look_up
 from e2fl.data import DATASETS
-from e2fl.data.catalogue import FEMNIST, MNIST, QMNIST, SOURCES, File, Source, contents
-from e2fl.data.compact import convert
-from e2fl.data.download import download
-from e2fl.data.facts import DataFacts, look_at
 from e2fl.data.federated import FederatedData
-from e2fl.data.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
-from e2fl.data.mnist import bundled
-from e2fl.data.picture import draw
-from e2fl.data.places import data_directory, sha256
-from e2fl.data.unpacking import BadArchiveError, extract
+from e2fl.data.files.catalogue import FEMNIST, MNIST, QMNIST, SOURCES, File, Source, contents
+from e2fl.data.files.compact import convert
+from e2fl.data.files.download import download
+from e2fl.data.files.places import data_directory, sha256
+from e2fl.data.files.unpacking import BadArchiveError, extract
+from e2fl.data.sets.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
+from e2fl.data.sets.mnist import bundled
+from e2fl.data.summary import DataFacts, look_at
+from e2fl.data.svg import draw
 from e2fl.errors import ConfigError, DataError
-from e2fl.settings import construct, did_you_mean, look_up
 
 MIB = 2**20
 MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets with files of others

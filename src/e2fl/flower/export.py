@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tomli_w
 
+from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError
-from e2fl.experiment import Experiment
-from e2fl.flower.options import Options
+from e2fl.flower.run_config import Options
 from e2fl.version import __version__
 
 PACKAGE = "federation"

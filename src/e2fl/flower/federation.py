@@ -13,15 +13,15 @@ from flwr.serverapp import Grid
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.data.federated import Client, ClientId, Roll
 from e2fl.errors import RunError, WireError
-from e2fl.flower.envelope import Answer, Errand, ImpostorError, answered, outward, payload
-from e2fl.flower.options import Options
-from e2fl.flower.post import Arrivals, Post
+from e2fl.evaluation import Score
+from e2fl.flower.evaluation_message import ScoreSheet, agreeing, offered, read
+from e2fl.flower.records import Answer, Errand, ImpostorError, answered, outward, payload
 from e2fl.flower.roster import Roster
-from e2fl.flower.scoresheet import ScoreSheet, agreeing, offered, read
+from e2fl.flower.run_config import Options
+from e2fl.flower.transport import Arrivals, Post
 from e2fl.models import ModelSpec
 from e2fl.rounds import Replies, Traffic, Welcomed
-from e2fl.scores import Score
-from e2fl.simulator import Simulated
+from e2fl.simulation.simulator import Simulated
 from e2fl.wire import Message
 
 

@@ -11,15 +11,15 @@ import torch
 from flwr.app import Context, RecordDict
 
 from e2fl.algorithms import AnyAlgorithm
+from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, FederatedData
 from e2fl.errors import ConfigError, RunError
-from e2fl.experiment import Experiment, load
-from e2fl.flower.envelope import FACTS, Claim, Errand, homeward, presenting, received
-from e2fl.flower.options import changes
-from e2fl.flower.scoresheet import fill
+from e2fl.flower.evaluation_message import fill
+from e2fl.flower.records import FACTS, Claim, Errand, homeward, presenting, received
+from e2fl.flower.run_config import changes
 from e2fl.learning import Learner
-from e2fl.memory import Memories
-from e2fl.scoring import score_alone
+from e2fl.simulation.client_memory import Memories
+from e2fl.simulation.evaluator import score_alone
 
 _RUN = re.compile("[0-9a-f]{32}")  # it names a folder here, and comes from outside
 

@@ -10,9 +10,9 @@ from flwr.app import ConfigRecord, RecordDict
 
 from e2fl.data.federated import ClientId, Roll
 from e2fl.errors import RunError, WireError
-from e2fl.flower.envelope import FACTS, ROLL, Claim, presented
-from e2fl.flower.options import Options
-from e2fl.flower.post import NodeId, Post
+from e2fl.flower.records import FACTS, ROLL, Claim, presented
+from e2fl.flower.run_config import Options
+from e2fl.flower.transport import NodeId, Post
 
 
 class Roster:

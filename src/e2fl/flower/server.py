@@ -6,17 +6,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from e2fl.algorithms import AnyAlgorithm
+from e2fl.config.experiment import Experiment, load
 from e2fl.errors import RunError
-from e2fl.experiment import Experiment, load
 from e2fl.flower.federation import Flowered
-from e2fl.flower.options import Options, changes, from_run_config
-from e2fl.history import Folder
+from e2fl.flower.run_config import Options, changes, from_run_config
 from e2fl.models import Model
-from e2fl.progress import Progress
-from e2fl.runner import Run, Runtime, Watcher, run_experiment
-from e2fl.simulator import Simulated
-from e2fl.tables import comparison
-from e2fl.watching import finish
+from e2fl.runs.folder import Folder
+from e2fl.runs.progress import Progress
+from e2fl.runs.runner import Run, Runtime, Watcher, run_experiment
+from e2fl.runs.watchers import finish
+from e2fl.simulation.simulator import Simulated
+from e2fl.terminal import comparison
 
 
 def server_app(experiment: str | Path) -> ServerApp:

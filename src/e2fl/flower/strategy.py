@@ -18,18 +18,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from e2fl import wire
+from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, Roll
 from e2fl.errors import RunError, WireError
-from e2fl.experiment import Experiment
-from e2fl.flower.envelope import Answer, Errand, outward
+from e2fl.evaluation import Score, total
 from e2fl.flower.fairness import summarised
 from e2fl.flower.federation import encode_once, enough, opened, scores_in
-from e2fl.flower.options import Options
-from e2fl.flower.post import Arrivals, NodeId, Post, Prompt
+from e2fl.flower.records import Answer, Errand, outward
 from e2fl.flower.roster import Roster
+from e2fl.flower.run_config import Options
+from e2fl.flower.transport import Arrivals, NodeId, Post, Prompt
 from e2fl.randomness import stream
 from e2fl.rounds import Replies, admit
-from e2fl.scores import Score, total
 
 
 class AlgorithmStrategy(Strategy):

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from e2fl import compiled, metrics
 from e2fl.data.federated import ClientId, GroupId, Roll
 from e2fl.errors import ConfigError
+from e2fl.grouping.ballot_table import Centroids, Table, View, views
 from e2fl.grouping.base import Clustering, Grouping, refuse_count
-from e2fl.grouping.table import Centroids, Table, View, views
 from e2fl.grouping.tree import divide
 from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream

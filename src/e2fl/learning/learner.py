@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
-from e2fl.learning.general import Batch, General, Slope
+from e2fl.evaluation import Tally
+from e2fl.learning.autograd import Batch, General, Slope
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import stream
 from e2fl.ranking import Mask, Ranking, rank_of
-from e2fl.scores import Tally
 
 SCORING_BATCH = 500  # fixed: sums must not depend on the machine's size
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from e2fl.report.study import Study
-    from e2fl.runner import Run
+    from e2fl.runs.runner import Run
 
 # What each needs is imported when it is called: a table of scores can be audited without torch.
 
 
 def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = None) -> "Study":
     """Write the page of all finished runs in these folders and, if asked, every table and plot as files."""
-    from e2fl.report.runs import read_runs
+    from e2fl.report.from_runs import read_runs
 
     runs, left_out = read_runs(paths)
     return report(runs, out, notes=left_out, export_to=export_to)
@@ -28,8 +28,8 @@ def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = No
 
 def report(runs: "Sequence[Run]", out: Path, *, notes: Sequence[str] = (), export_to: Path | None = None) -> "Study":
     """The same of runs at hand."""
+    from e2fl.report.from_runs import study_of
     from e2fl.report.picture import picture
-    from e2fl.report.runs import study_of
 
     study = study_of(runs, notes).with_data(picture(runs[0].experiment))
     _put(study, out, export_to)
@@ -40,8 +40,8 @@ def report_scores(
     paths: Sequence[Path], out: Path, *, unprivileged: str | None = None, export_to: Path | None = None
 ) -> "Study":
     """Write the page of tables of scores; each is compared with the others under the name of its file."""
-    from e2fl.audit import read_scores
-    from e2fl.report.scores import names_of, study_of_scores
+    from e2fl.audit.reader import read_scores
+    from e2fl.report.audit import names_of, study_of_scores
 
     tables = [read_scores(path, unprivileged=unprivileged) for path in paths]
     names = names_of(paths)
@@ -52,7 +52,7 @@ def report_scores(
 
 def _put(study: "Study", out: Path, export_to: Path | None) -> None:
     from e2fl.report.export import export
-    from e2fl.report.page import write
+    from e2fl.report.html import write
 
     write(study, out)
     if export_to is not None:

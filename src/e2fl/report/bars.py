@@ -3,9 +3,9 @@
 import math
 
 from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, frame, lit, names, quantity, tip, tip_text, whole
-from e2fl.report.noise import interval
-from e2fl.report.paint import Paint
+from e2fl.report.intervals import interval
 from e2fl.report.study import Study
+from e2fl.report.theme import Paint
 
 GROUPS_SHOWN = 40
 

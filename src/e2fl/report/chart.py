@@ -6,9 +6,9 @@ Plots are Vega-Lite specifications, plain dictionaries; a contender that the rea
 from dataclasses import dataclass
 from typing import Any
 
-from e2fl.history import finite
-from e2fl.report.paint import DASHES, Paint, shape_of
 from e2fl.report.study import Study
+from e2fl.report.theme import DASHES, Paint, shape_of
+from e2fl.runs.folder import finite
 
 Spec = dict[str, Any]  # what Vega-Lite takes: nested dictionaries of plain values
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from e2fl.report.noise import Interval, interval
+from e2fl.report.intervals import Interval, interval
 from e2fl.report.study import MEASURES, MIB, Contender, Json, Measure, Study, gains, measured, pareto
 from e2fl.report.table import Cell, Column, Table, text_cells
 from e2fl.report.verdict import difference, worst_words

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 from e2fl.errors import ReportError
-from e2fl.history import finite
 from e2fl.report import contents
-from e2fl.report.paint import IN_FILE
 from e2fl.report.sections import sections
 from e2fl.report.study import Json, Study
 from e2fl.report.table import Table
+from e2fl.report.theme import IN_FILE
 from e2fl.report.verdict import verdict
+from e2fl.runs.folder import finite
 from e2fl.version import __version__
 
 SHARPNESS = 2.0  # pixels of a PNG for one on the page

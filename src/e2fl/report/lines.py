@@ -6,8 +6,8 @@ import numpy as np
 
 from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, dash, frame, lit, quantity, shape, tip, whole
 from e2fl.report.contents import Moment, curve
-from e2fl.report.paint import Paint
 from e2fl.report.study import Study, measured
+from e2fl.report.theme import Paint
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import sys
 import time
 from pathlib import Path
 
+from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flError
-from e2fl.experiment import Experiment
-from e2fl.history import Folder, Json
-from e2fl.report.page import script, write
-from e2fl.report.runs import read_unfinished, run_folders, study_of
-from e2fl.runner import Watcher, read_run
+from e2fl.report.from_runs import read_unfinished, run_folders, study_of
+from e2fl.report.html import script, write
+from e2fl.runs.folder import Folder, Json
+from e2fl.runs.runner import Watcher, read_run
 
 RELOAD = 5  # seconds after which the page in the browser loads itself anew
 PAUSE = 3.0  # seconds between two pages at least: training matters more

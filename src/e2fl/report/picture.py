@@ -9,9 +9,9 @@ from threading import Thread
 
 import numpy as np
 
-from e2fl.data.facts import DataFacts, look_at
-from e2fl.data.picture import png
-from e2fl.experiment import Experiment
+from e2fl.config.experiment import Experiment
+from e2fl.data.summary import DataFacts, look_at
+from e2fl.data.svg import png
 from e2fl.report.study import Json
 
 SECONDS = 20.0

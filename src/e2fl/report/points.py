@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from e2fl.report.chart import ALGORITHM, Plot, Spec, colour, frame, lit, quantity, shape, tip, tip_text
 from e2fl.report.contents import pooled
-from e2fl.report.paint import Paint
 from e2fl.report.study import Contender, Front, Gains, Study, gains, pareto
+from e2fl.report.theme import Paint
 
 POINTS_SHOWN = 4000
 BINS = 40

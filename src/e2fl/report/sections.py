@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from e2fl.report import bars, contents, lines, points
 from e2fl.report.chart import Plot
-from e2fl.report.paint import Paint
 from e2fl.report.study import Study
 from e2fl.report.table import Column, Table, text_cells
+from e2fl.report.theme import Paint
 from e2fl.report.verdict import chosen
 
 

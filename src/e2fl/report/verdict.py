@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from e2fl import metrics
-from e2fl.report.noise import Interval, interval, paired
+from e2fl.report.intervals import Interval, interval, paired
 from e2fl.report.study import Contender, Study, gains
 
 SMALL = 0.05  # percent points: what rounds to 0.0 is not called a difference

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from e2fl import checkpoint
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.checkpoint import Checkpoint
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
 from e2fl.learning import Learner, Settings
-from e2fl.learning.fast import engine_for
-from e2fl.memory import Memories
+from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, mlp
 from e2fl.randomness import stream
 from e2fl.rounds import Round, run
-from e2fl.simulator import Simulated
+from e2fl.runs import checkpoint
+from e2fl.runs.checkpoint import Checkpoint
+from e2fl.simulation.client_memory import Memories
+from e2fl.simulation.simulator import Simulated
 from e2fl.testing.toy import Toy
 from e2fl.wire import Message
 

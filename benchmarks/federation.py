@@ -1,0 +1,130 @@
+"""Whole rounds: what one costs, in time and memory, and that it does not grow with the clients who stay at home."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.figures import Figure, Goal, ratios, seconds
+from benchmarks.work import Pictures, logistic, paper_lenet
+from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.data.federated import FederatedData
+from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.errors import DataError
+from e2fl.learning import Learner, Settings
+from e2fl.learning.fast.engine import engine_for
+from e2fl.models import Model
+from e2fl.randomness import stream
+from e2fl.simulation.simulator import Simulated
+
+Results = tuple[list[Figure], list[Goal]]
+LENET = Settings(learning_rate=0.01, epochs=2, batch_size=8)
+LOGISTIC = Settings(learning_rate=0.03, momentum=0.0, weight_decay=0.0, epochs=1, batch_size=10)
+
+
+def learner_for(model: Model, settings: Settings) -> Learner:
+    return Learner(model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0)
+
+
+class Rounds:
+    """A federation that has gone through one round, so that nothing is done for the first time any more."""
+
+    def __init__(self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings):
+        self.algorithm, self.data = algorithm, data
+        self.federation = Simulated(data, algorithm, learner_for(model, settings))
+        self.state = algorithm.start(model, data.roll, 0)
+        self.number = 0
+        self.next()
+
+    def next(self) -> None:
+        """One round: select, send, train, receive, aggregate."""
+        self.number += 1
+        chosen = self.algorithm.select(self.state, self.data.roll, self.number, stream(0, "select", self.number))
+        replies = self.federation.train(self.number, self.algorithm.broadcast(self.state, chosen))
+        if replies.faults:
+            raise RuntimeError(f"not every client trained: {replies.faults}")
+        self.state = self.algorithm.aggregate(self.state, replies.answers)
+
+    def close(self) -> None:
+        self.federation.pool.shutdown()
+
+
+def timed(algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings, repeats: int) -> list[float]:
+    rounds = Rounds(algorithm, data, model, settings)
+    found = seconds(rounds.next, repeats)
+    rounds.close()
+    return found
+
+
+def fedavg_lenet(repeats: int) -> list[float]:
+    """Rounds of FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
+    return timed(FedAvg(clients_per_round=25), Pictures(), paper_lenet(), LENET, repeats)
+
+
+def fedavg_logistic(repeats: int) -> list[float]:
+    """Rounds of FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
+    return timed(FedAvg(clients_per_round=10), Pictures(samples=60), logistic(), LOGISTIC, repeats)
+
+
+def growth(repeats: int) -> tuple[list[float], list[float]]:
+    """Rounds of the same clients' number among 1,000 and among 100,000, in turns."""
+    few, many = (
+        Rounds(E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC)
+        for clients in (1_000, 100_000)
+    )
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        found[0].append(statistics.median(seconds(few.next, 5)))
+        found[1].append(statistics.median(seconds(many.next, 5)))
+    few.close()
+    many.close()
+    return found
+
+
+def rounds(quick: bool) -> Results:
+    """Rounds at paper scale, and rounds among many more clients."""
+    repeats = 2 if quick else 5
+    e2fl = timed(E2FL(clients_per_round=25), Pictures(), paper_lenet(), Settings(epochs=2, batch_size=8), repeats)
+    dense = fedavg_lenet(repeats)
+    few, many = growth(4 * repeats)
+    figures = [
+        Figure("round of E2FL, LeNet, 25 of 1000 clients", "s", tuple(e2fl)),
+        Figure("round of FedAvg, LeNet, 25 of 1000 clients", "s", tuple(dense)),
+        Figure("round of E2FL, logistic regression, 10 of 1,000 clients", "s", tuple(few)),
+        Figure("round of E2FL, logistic regression, 10 of 100,000 clients", "s", tuple(many)),
+    ]
+    grown = Figure("time of a round, 100,000 clients to 1,000", "x", ratios(many, few))
+    return figures, [Goal(grown, 1.2, 1.05, smaller_is_better=True)]
+
+
+def memory() -> Results:
+    """The most memory one round and one evaluation of E2FL at paper scale take, in a process of its own."""
+    code = "from benchmarks.federation import peak_of_a_round; peak_of_a_round()"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = json.loads(shown.stdout)
+    peak = Figure("peak memory, E2FL at paper scale", "GB", (found["peak"],), f"data: {found['data']}")
+    return [], [Goal(peak, 2, 1, smaller_is_better=True)]
+
+
+def peak_of_a_round() -> None:
+    """Train and evaluate everybody once, and print the most memory this process ever had, in GB."""
+    data: FederatedData
+    try:
+        data = FairMNISTRotate()
+    except DataError:
+        data = Pictures()  # MNIST's files are not here; these take as much room in training, and less beside it
+    rounds = Rounds(E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8))
+    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, data.roll.ids))
+    print(json.dumps({"peak": _peak_bytes() / 1e9, "data": data.name}))
+
+
+def _peak_bytes() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Linux hands the peak of getrusage down from a parent to the program it starts; this one is our own.
+        return 1024 * int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,1 @@
+"""Audits of tables of scores or predictions."""

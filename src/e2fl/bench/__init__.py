@@ -1,5 +1,0 @@
-"""`e2fl bench`: how fast this machine runs e2fl, side by side with the plain way and with others."""
-
-from e2fl.bench.main import bench
-
-__all__ = ["bench"]

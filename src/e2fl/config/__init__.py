@@ -1,0 +1,1 @@
+"""Experiments: configuration files, overrides, and what can be named in them."""

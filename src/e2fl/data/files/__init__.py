@@ -1,0 +1,1 @@
+"""Files of the data sets: where they are, downloads, archives."""

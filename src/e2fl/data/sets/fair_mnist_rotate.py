@@ -1,0 +1,196 @@
+"""FairMNISTRotate: groups of very different sizes, each with MNIST turned by its own angle.
+
+The data set of the E2FL paper, as far as it is described there: 1000 clients in 10 groups, as many examples for each
+client. Each group deals out its own turned copy of the training images, without replacement; every client is tested
+on all test images turned by its group's angle. Where the paper gives no number (angles, most group sizes, examples a
+client), the defaults are ours and every one can be set.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
+from e2fl.errors import ConfigError
+from e2fl.randomness import stream
+
+SIZES = (8, 16, 75, 170, 240, 257, 150, 60, 20, 4)  # clients of G1 to G10, of 1000
+SIDE = 28
+
+
+@dataclass(frozen=True)
+class FairMNISTRotate(FederatedData):
+    seed: int = 0
+    source: str = "mnist"  # or bundled: 5,000 images that need no download
+    dir: str | None = None  # where the MNIST files are; default: E2FL_DATA
+    clients: int | None = None  # default: 1000, or 100 where bundled
+    group_sizes: tuple[int, ...] | None = None  # default: as in the paper, scaled to the number of clients
+    angle_step: float = 36.0  # degrees between groups, counter-clockwise; the first stands upright
+    angles: tuple[float, ...] | None = None  # one for each group, instead of a step
+    samples_per_client: int | None = None  # default: what the largest group allows
+    test_images: int | None = None  # default: all; fewer are the first of MNIST, or evenly spaced where bundled
+
+    name = "fair_mnist_rotate"
+    classes = 10
+    shape = (1, SIDE, SIDE)
+
+    def __post_init__(self) -> None:
+        if self.source not in ("mnist", "bundled"):
+            raise ConfigError(f"data.source is 'mnist' or 'bundled', not '{self.source}'")
+        if len(self.sizes) < 1 or min(self.sizes) < 1:
+            raise ConfigError(f"data.group_sizes must all be at least 1: {list(self.sizes)}")
+        if self.group_sizes is not None and self.clients not in (None, sum(self.group_sizes)):
+            raise ConfigError(f"data.group_sizes add up to {sum(self.group_sizes)} clients, not to {self.clients}")
+        if not all(math.isfinite(angle) for angle in self.turns):
+            raise ConfigError(f"data.angles must be degrees, not {list(self.turns)}")
+        if self.angles is not None and len(self.angles) != len(self.sizes):
+            raise ConfigError(f"data.angles needs one angle for each of {len(self.sizes)} groups")
+        if not 1 <= self.samples <= self.largest_share:
+            raise ConfigError(
+                f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
+                f"{len(self.digits.train_y)} images are dealt out to a group of {max(self.sizes)} clients"
+            )
+        if self.test_images is not None and not 1 <= self.test_images <= len(self.digits.test_y):
+            raise ConfigError(f"data.test_images must be 1 to {len(self.digits.test_y)}, not {self.test_images}")
+
+    @cached_property
+    def digits(self) -> Digits:
+        return bundled() if self.source == "bundled" else standard(self.dir)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Clients of each group."""
+        if self.group_sizes is not None:
+            return tuple(self.group_sizes)
+        standard_size = 100 if self.source == "bundled" else 1000
+        return scaled(SIZES, standard_size if self.clients is None else self.clients)
+
+    @cached_property
+    def turns(self) -> tuple[float, ...]:
+        """The angle of each group."""
+        return tuple(self.angles or (self.angle_step * group for group in range(len(self.sizes))))
+
+    @property
+    def largest_share(self) -> int:
+        return len(self.digits.train_y) // max(self.sizes)
+
+    @property
+    def samples(self) -> int:
+        return self.largest_share if self.samples_per_client is None else self.samples_per_client
+
+    @cached_property
+    def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # known only when the sizes are
+        return tuple(f"G{group + 1}" for group in range(len(self.sizes)))
+
+    @cached_property
+    def roll(self) -> Roll:  # type: ignore[override]  # as above
+        groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return Roll(dict(enumerate(groups.tolist())), len(self.sizes))
+
+    def client(self, number: ClientId) -> Client:
+        group = self.roll.declared[number]
+        assert group is not None
+        return Client(number, self._train(number, group), self._test(group), group)
+
+    def about(self) -> dict[str, object]:
+        return {
+            "source": self.source,
+            "samples_per_client": self.samples,
+            "test_images": len(self._test(0)),
+            "group_sizes": list(self.sizes),
+            "angles": list(self.turns),
+        }
+
+    def _train(self, number: ClientId, group: GroupId) -> Examples:
+        if number not in self._trains:
+            place = number - sum(self.sizes[:group])
+            rows = self._deal(group)[place * self.samples : (place + 1) * self.samples]
+            images = rotated(self.digits.train_x[rows], self.turns[group])
+            self._trains[number] = Examples(images, self.digits.train_y[rows], None, SCALE, SHIFT)
+        return self._trains[number]
+
+    def _test(self, group: GroupId) -> Examples:
+        if group not in self._tests:
+            rows = self._tested
+            images = rotated(self.digits.test_x[rows], self.turns[group])
+            # Two threads may both come here first; whoever is second takes the first one's, so that it stays shared.
+            self._tests.setdefault(group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT))
+        return self._tests[group]
+
+    @property
+    def _tested(self) -> slice | NDArray[np.int64]:
+        """Which test images are used: the first of MNIST; of the bundled ones, which lie by digit, some of each."""
+        whole = len(self.digits.test_y)
+        count = self.test_images or whole
+        if self.source == "bundled" and count < whole:
+            return np.arange(count) * whole // count
+        return slice(count)
+
+    def _deal(self, group: GroupId) -> NDArray[np.int64]:
+        if group not in self._deals:
+            self._deals[group] = stream(self.seed, "deal", group).permutation(len(self.digits.train_y))
+        return self._deals[group]
+
+    @cached_property
+    def _trains(self) -> dict[ClientId, Examples]:
+        return {}
+
+    @cached_property
+    def _tests(self) -> dict[GroupId, Examples]:
+        return {}
+
+    @cached_property
+    def _deals(self) -> dict[GroupId, NDArray[np.int64]]:
+        return {}
+
+
+def scaled(sizes: tuple[int, ...], clients: int) -> tuple[int, ...]:
+    """Group sizes in the same proportions for another number of clients, nobody left without a client."""
+    if clients < len(sizes):
+        raise ConfigError(f"data.clients must be at least {len(sizes)}, one for each group, not {clients}")
+    quotas = [clients * size / sum(sizes) for size in sizes]
+    whole = [max(1, math.floor(quota)) for quota in quotas]
+    while sum(whole) != clients:
+        step = 1 if sum(whole) < clients else -1
+        # The group that is furthest from its due; one client is the least a group can have.
+        able = [group for group in range(len(sizes)) if step > 0 or whole[group] > 1]
+        whole[max(able, key=lambda group: step * (quotas[group] - whole[group]))] += step
+    return tuple(whole)
+
+
+def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
+    """Images [n, 28, 28] turned counter-clockwise about their centre, bilinear, black outside; [n, 1, 28, 28]."""
+    if degrees % 360 == 0:
+        return images[:, None]
+    turned = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
+    matrix = _rotation(degrees)
+    for start in range(0, len(images), 4096):
+        block = images[start : start + 4096].reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
+        turned[start : start + 4096] = np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
+    return turned
+
+
+def _rotation(degrees: float) -> scipy.sparse.csr_array:
+    """The linear map [pixels, pixels] that turns an image."""
+    angle = math.radians(degrees)
+    centre = (SIDE - 1) / 2
+    row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
+    right, up = column - centre, centre - row
+    # Where each pixel of the turned image comes from.
+    from_column = right * math.cos(angle) + up * math.sin(angle) + centre
+    from_row = right * math.sin(angle) - up * math.cos(angle) + centre
+    top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)
+    entries = []
+    for down, across in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        r, c = top + down, left + across
+        weight = (1 - abs(from_row - r)) * (1 - abs(from_column - c))
+        inside = (r >= 0) & (r < SIDE) & (c >= 0) & (c < SIDE) & (weight > 1e-9)
+        entries.append((weight[inside], np.flatnonzero(inside), (r * SIDE + c)[inside]))
+    weights, outputs, inputs = (np.concatenate(part) for part in zip(*entries, strict=True))
+    shape = (SIDE * SIDE, SIDE * SIDE)
+    return scipy.sparse.coo_array((weights.astype(np.float32), (outputs, inputs)), shape=shape).tocsr()

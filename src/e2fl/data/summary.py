@@ -1,0 +1,162 @@
+"""What a data set looks like: the numbers behind its picture, from any `FederatedData`.
+
+Pure and small: a few example inputs of each group, how many clients each group has, and who has which labels.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
+from e2fl.data.partitioned import DealtData
+
+EVERYBODY = "all clients"  # what the one group is called where there are none
+SHOWN = 60  # clients whose label mix is told
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """One client's training examples."""
+
+    name: str
+    group: str | None  # the one it declares
+    labels: tuple[int, ...]  # examples of each class
+    groups: Mapping[str, int]  # examples of each group, where groups lie inside it
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set at a glance."""
+
+    name: str
+    clients: int
+    unseen_clients: int
+    classes: int
+    labels: tuple[str, ...]  # what the classes are called
+    shape: tuple[int, ...]
+    clients_per_group: Mapping[str, int]  # a client with rows of several groups counts in each
+    samples: Mapping[
+        str, tuple[NDArray[np.uint8], ...]
+    ]  # images of each group as grey bytes; none where inputs are no images
+    label_mix: Mapping[str, tuple[int, ...]]  # examples of each class, by group, of the clients below
+    shown: tuple[ClientFacts, ...]  # clients, evenly picked where there are many
+    sizes: tuple[int, ...]  # training examples of every client; of those shown where the others had to be opened
+
+    @property
+    def inside(self) -> bool:
+        """Whether groups lie inside clients; then `clients_per_group` counts the clients shown."""
+        return any(client.groups for client in self.shown)
+
+
+def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataFacts:
+    """Facts about a data set. Only `clients` of them are opened, at least one of each group that clients declare."""
+    opened = {number: data.client(number) for number in _picked(data, clients)}
+    shown = tuple(_client_facts(data, client) for client in opened.values())
+    inside = any(client.train.group is not None for client in opened.values())
+    mix: dict[str, NDArray[np.int64]] = {}
+    for client in opened.values():
+        for group, rows in _rows_by_group(data, client).items():
+            counts = np.bincount(client.train.y[rows], minlength=data.classes)
+            mix[group] = mix.get(group, np.zeros(data.classes, dtype=np.int64)) + counts
+    return DataFacts(
+        name=data.name,
+        clients=len(data.roll),
+        unseen_clients=len(data.unseen()),
+        classes=data.classes,
+        labels=_labels(data),
+        shape=data.shape,
+        clients_per_group=_clients_per_group(data, opened, inside),
+        samples=_samples(data, opened, samples) if _is_image(data.shape) else {},
+        label_mix={group: tuple(mix[group].tolist()) for group in _in_order(data, mix)},
+        shown=shown,
+        sizes=_sizes(data) or tuple(len(client.train) for client in opened.values()),
+    )
+
+
+def _labels(data: FederatedData) -> tuple[str, ...]:
+    return data.label_names or tuple(str(number) for number in range(data.classes))
+
+
+def _sizes(data: FederatedData) -> tuple[int, ...]:
+    """Training examples of every client, if that is known without opening them."""
+    return tuple(len(share.train) for share in data.dealt.shares) if isinstance(data, DealtData) else ()
+
+
+def _picked(data: FederatedData, limit: int) -> list[ClientId]:
+    """Clients to look at: the first of each group, then others at even distances."""
+    ids = list(data.roll.ids)
+    if len(ids) <= limit:
+        return ids
+    first = {data.roll.declared[number]: number for number in reversed(ids)}
+    even = [ids[place] for place in np.linspace(0, len(ids) - 1, max(1, limit - len(first))).astype(int)]
+    return sorted({*first.values(), *even})
+
+
+def _group_of(data: FederatedData, group: GroupId | None) -> str:
+    return EVERYBODY if group is None else data.group_name(group)
+
+
+def _rows_by_group(data: FederatedData, client: Client) -> dict[str, NDArray[np.int64]]:
+    inside = client.train.group
+    if inside is None:
+        return {_group_of(data, client.group): np.arange(len(client.train))}
+    return {data.group_name(int(group)): np.flatnonzero(inside == group) for group in np.unique(inside)}
+
+
+def _client_facts(data: FederatedData, client: Client) -> ClientFacts:
+    counts = np.bincount(client.train.y, minlength=data.classes)
+    groups = {} if client.train.group is None else _rows_by_group(data, client)
+    return ClientFacts(
+        data.client_name(client.id),
+        None if client.group is None else data.group_name(client.group),
+        tuple(counts.tolist()),
+        {group: len(rows) for group, rows in groups.items()},
+    )
+
+
+def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client], inside: bool) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if inside:
+        for client in opened.values():
+            for group in _rows_by_group(data, client):
+                found[group] = found.get(group, 0) + 1
+    else:
+        for declared in data.roll.declared.values():
+            found[_group_of(data, declared)] = found.get(_group_of(data, declared), 0) + 1
+    return {group: found[group] for group in _in_order(data, found)}
+
+
+def _in_order(data: FederatedData, groups: Mapping[str, object]) -> list[str]:
+    """Groups by number, not by when they were met."""
+    known = [data.group_name(number) for number in range(data.roll.groups)]
+    return [group for group in known if group in groups] + [group for group in groups if group not in known]
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= 4
+
+
+def _samples(
+    data: FederatedData, opened: Mapping[ClientId, Client], count: int
+) -> dict[str, tuple[NDArray[np.uint8], ...]]:
+    """A few images of each group, of different classes as far as there are any."""
+    chosen: dict[str, tuple[NDArray[np.uint8], ...]] = {}
+    for client in opened.values():
+        for group, rows in _rows_by_group(data, client).items():
+            if group in chosen or not len(rows):
+                continue
+            _, first = np.unique(client.train.y[rows], return_index=True)
+            # One of each class first, then whatever there is.
+            order = np.concatenate([rows[first], np.setdiff1d(rows, rows[first])])[:count]
+            chosen[group] = tuple(_grey(image) for image in client.train.inputs(order).numpy())
+    return {group: chosen[group] for group in _in_order(data, chosen)}
+
+
+def _grey(image: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """An image [channels, height, width] as [height, width] bytes, from its darkest to its brightest."""
+    flat = image.mean(axis=0)
+    low, high = float(flat.min()), float(flat.max())
+    scaled: NDArray[np.uint8] = np.rint((flat - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    return scaled

@@ -1,0 +1,134 @@
+"""Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.data.tabular.cells import is_number
+from e2fl.data.tabular.columns import Column, Sheet
+from e2fl.errors import DataError
+
+CATEGORIES = 1000  # different words of one column; more are no categories
+FEW = 20  # words that are categories even where each row has its own
+NEARLY_ALL = 0.9  # of the rows; where so many words differ, they are no categories
+ROUNDING = 1e-12  # a deviation so small, beside the mean, is that of a column that never changes
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A column of numbers: one input."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A column of words: one input for each."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What was learnt of each column that is learnt from."""
+
+    columns: Mapping[str, Scale | Choice]
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return sum(len(column.words) if isinstance(column, Choice) else 1 for column in self.columns.values())
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each column was taken for."""
+        return {name: "words" if isinstance(column, Choice) else "numbers" for name, column in self.columns.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells encodings apart that make other inputs of the same row."""
+        learnt = [[name, *vars(column).values()] for name, column in self.columns.items()]
+        return hashlib.sha256(json.dumps(learnt).encode()).hexdigest()
+
+    def columns_of(self, sheet: Sheet) -> dict[str, Column]:
+        """The columns of other rows, each of the kind it was in training."""
+        return {
+            name: sheet.numbers(name) if isinstance(known, Scale) else sheet.words(name)
+            for name, known in self.columns.items()
+        }
+
+    def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], dict[str, NDArray[np.int64]]]:
+        """Rows as inputs; and by column, the rows whose words were not seen in training."""
+        x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
+        place = 0
+        unseen: dict[str, NDArray[np.int64]] = {}
+        for name, known in self.columns.items():
+            if isinstance(known, Scale):
+                with np.errstate(over="ignore"):  # what is too large is found with the row it is in
+                    x[:, place] = np.nan_to_num((columns[name].astype(np.float64) - known.mean) / known.deviation)
+                place += 1
+                continue
+            number = {word: place + step for step, word in enumerate(known.words)}
+            places = np.array([number.get(word, -1) for word in columns[name].tolist()])
+            seen = np.flatnonzero(places >= 0)
+            x[seen, places[seen]] = 1
+            if len(seen) < len(places):
+                unseen[name] = np.flatnonzero(places < 0)
+            place += len(known.words)
+        return x, unseen
+
+
+def learn(
+    columns: Mapping[str, Column],
+    train: NDArray[np.bool_],
+    sheet: Sheet,
+    rows: NDArray[np.int64],
+    *,
+    listed: Collection[str] = (),
+) -> Encoding:
+    """Means, deviations and words of the rows to train with.
+
+    rows: their places in the sheet. listed: columns that are words because the user says so.
+    """
+    found: dict[str, Scale | Choice] = {}
+    for name, column in columns.items():
+        if column.dtype.kind == "f":
+            found[name] = _scale(name, column, train, sheet)
+        else:
+            found[name] = _choice(name, column, train, sheet, rows=rows, listed=name in listed)
+    return Encoding(found)
+
+
+def _scale(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet) -> Scale:
+    numbers = column.astype(np.float64)
+    seen = numbers[train & ~np.isnan(numbers)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
+    if not math.isfinite(mean) or not math.isfinite(deviation):
+        raise DataError(f"{sheet.where}: column '{name}' has numbers too large to take their mean and deviation")
+    return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
+
+
+def _choice(
+    name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet, *, rows: NDArray[np.int64], listed: bool
+) -> Choice:
+    words = sorted(set(column[train].tolist()))
+    count = int(train.sum())
+    own = len(words) > max(FEW, NEARLY_ALL * count) and not listed
+    if own or len(words) > CATEGORIES:
+        odd = next((row for row, word in enumerate(column.tolist()) if not is_number(word)), 0)
+        many = f"in {count} rows to train with" if own else f"more than {CATEGORIES}"
+        anyway = f", or keep it with words = ['{name}']" if own and len(words) <= CATEGORIES else ""
+        raise DataError(
+            f"{sheet.where}: column '{name}' has {len(words)} different words, {many}; "
+            "is it an identifier or a date, or are these numbers? For one, "
+            f"{sheet.called(int(rows[odd]))} has '{column[odd][:40]}'. Leave it out with features = [...]{anyway}"
+        )
+    return Choice(tuple(words))

@@ -1,0 +1,115 @@
+"""Local steps for any network, by plain automatic differentiation."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from e2fl.learning import score_step as kernels
+from e2fl.models import Model, Params, Supernet
+from e2fl.ranking import Floats, dropped
+
+
+class Batch(NamedTuple):
+    """What one step sees."""
+
+    x: Tensor
+    y: Tensor
+    learning_rate: float
+    weight: Tensor | None = None  # of each example, where they do not count alike
+
+
+# The slope of something at the outputs: from the outputs of some of the examples, and which of them these are.
+Slope = Callable[[Tensor, slice], Tensor]
+
+
+class General:
+    """The engine that takes any network; others may be faster, none may differ by more than rounding."""
+
+    def __init__(self, model: Model, device: str = "cpu"):
+        self.model = model
+        self.device = torch.device(device)
+
+    def warm(self, tell: Callable[[str], None]) -> None:
+        """Compile what is compiled, or load it from the cache; `tell` hears the name of each part before its turn."""
+        kernels.warm(tell)
+
+    def fit_scores(
+        self,
+        supernet: Supernet,
+        scores: dict[str, Floats],
+        batches: Iterable[Batch],
+        *,
+        momentum: float,
+        weight_decay: float,
+    ) -> dict[str, Floats]:
+        """Edge-popup: train the scores, in place, and hand them back; the weights stay as they are."""
+        drops = {name: dropped(len(score), self.model.keep) for name, score in scores.items()}
+        steps = {
+            name: kernels.ScoreStep(scores[name], supernet.weights[name].numpy().reshape(-1), drops[name])
+            for name in scores
+        }
+        for batch in batches:
+            effective = {
+                name: torch.from_numpy(step.effective).view(supernet.weights[name].shape).to(self.device)
+                for name, step in steps.items()
+            }
+            gradients = self.gradients(effective, batch)
+            for name, step in steps.items():
+                gradient = gradients[name].cpu().contiguous().numpy().reshape(-1)
+                step.advance(gradient, batch.learning_rate, momentum, weight_decay)
+        return scores
+
+    def fit(
+        self,
+        params: Params,
+        batches: Iterable[Batch],
+        *,
+        momentum: float,
+        weight_decay: float,
+        toward: Params | None = None,
+        pull: float = 0.0,
+    ) -> Params:
+        """Dense SGD from these weights, which stay as they are; `pull` holds the result near `toward`."""
+        weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
+        anchor = {} if toward is None else {name: weight.to(self.device) for name, weight in toward.items()}
+        velocity: Params = {}
+        for batch in batches:
+            gradients = self.gradients(weights, batch)
+            for name, weight in weights.items():
+                gradient = gradients[name].add_(weight, alpha=weight_decay)
+                if anchor and pull:
+                    gradient.add_(weight - anchor[name], alpha=pull)
+                if name in velocity:
+                    velocity[name].mul_(momentum).add_(gradient)
+                else:
+                    velocity[name] = gradient
+                weight.sub_(velocity[name], alpha=batch.learning_rate)
+        return {name: weight.cpu() for name, weight in weights.items()}
+
+    def gradients(self, params: Params, batch: Batch) -> Params:
+        """Gradients of the mean loss of one batch."""
+        leaves = {name: weight.detach().requires_grad_() for name, weight in params.items()}
+        outputs = self.model.outputs(leaves, batch.x.to(self.device))
+        if batch.weight is None:
+            loss = cross_entropy(outputs, batch.y.to(self.device))
+        else:
+            each = cross_entropy(outputs, batch.y.to(self.device), reduction="none")
+            loss = (each * batch.weight.to(self.device)).mean()
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
+        """The gradient of whatever has this slope at the outputs, summed over the examples."""
+        leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
+        outputs = self.model.outputs(leaves, x.to(self.device))
+        back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
+        found = torch.autograd.grad(outputs, list(leaves.values()), back)
+        return {name: value.cpu() for name, value in zip(leaves, found, strict=True)}
+
+    def outputs(self, params: Params, x: Tensor) -> Tensor:
+        """Logits, on the CPU."""
+        moved = {name: weight.to(self.device) for name, weight in params.items()}
+        with torch.inference_mode():
+            return self.model.outputs(moved, x.to(self.device)).cpu()

@@ -1,0 +1,1 @@
+"""Compiled local training without autograd."""

@@ -1,0 +1,351 @@
+"""The layers of a network as stages of a compiled plan, each with buffers of its own that are used again and again.
+
+A stage holds its input, writes its output into the input of the stage after it, and later reads from there the
+gradient it goes back from.  What its edges are, scores or weights, is put into it for one fit and taken out again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from e2fl.compiled import Float32, Int32, Int64, UInt16
+from e2fl.errors import DataError
+from e2fl.learning.fast import convolution, linear, pooling
+from e2fl.learning.fast.convolution import Geometry, tile_for
+from e2fl.learning.fast.vectors import LANES, aligned, padded, row_length
+from e2fl.learning.score_step import Threshold, clear_dropped, pack_kept
+
+Strides = tuple[int, int, int, int, int]  # of an example, a channel, a row and a column; and where the first begins
+
+
+class Rates(NamedTuple):
+    """How far a step goes."""
+
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+
+
+class Signs(NamedTuple):
+    """Weights of one magnitude: the sign of each, true for minus, in rows of whole vectors."""
+
+    magnitude: np.float32
+    bits: UInt16
+
+
+class Shape(NamedTuple):
+    """An image, or a line of numbers as an image of one pixel."""
+
+    depth: int
+    height: int
+    width: int
+
+
+class Stage(Protocol):
+    """One layer with what follows it."""
+
+    x: Float32
+    dx: Float32
+    strides: Strides  # of x and dx
+
+    def forward(self, batch: int, after: Stage | None) -> None: ...
+
+    def backward(self, batch: int, after: Stage | None, rates: Rates) -> None: ...
+
+
+class Edges(Protocol):
+    """The flat edges of a convolution while they are trained: kernels.ScoreStep or kernels.WeightStep."""
+
+    effective: Float32
+
+    def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None: ...
+
+
+class ConvolutionSizes(NamedTuple):
+    """What a convolution's module says of it."""
+
+    inputs: int
+    outputs: int
+    kernel: tuple[int, int]
+    padding: tuple[int, int]
+
+
+class LinearSizes(NamedTuple):
+    """What a linear layer's module says of it."""
+
+    inputs: int
+    outputs: int
+
+
+class Convolution:
+    """A convolution, its ReLU and its max-pool."""
+
+    def __init__(
+        self,
+        sizes: ConvolutionSizes,
+        image: Shape,
+        batch: int,
+        *,
+        relu: bool,
+        pool: tuple[int, int] | None,
+        first: bool,
+    ):
+        self.sizes, self.relu, self.first, self.pooled = sizes, relu, first, pool is not None
+        (kernel_height, kernel_width), (above, beside) = sizes.kernel, sizes.padding
+        depth = image.depth if first else padded(image.depth)
+        height, width = image.height + 2 * above, image.width + 2 * beside
+        self.inner = (height - kernel_height + 1, width - kernel_width + 1)
+        self.size = size = Geometry(
+            height,
+            width,
+            depth,
+            kernel_height,
+            kernel_width,
+            padded(sizes.outputs),
+            *(pool or (1, 1)),
+            tile_for(self.inner[1]),
+        )
+        self.output = Shape(sizes.outputs, self.inner[0] // size.pool_height, self.inner[1] // size.pool_width)
+        line = width * depth
+        self.strides = (height * line, 1, line, depth, above * line + beside * depth)
+        self.x = aligned(batch * height * line)
+        self.dx = aligned(0 if first else batch * height * line)
+        self.gradient: Float32 = np.empty(sizes.outputs * sizes.inputs * kernel_height * kernel_width, np.float32)
+        self._lists = _room_for_lists(size)
+        self._lay_out_weights()
+        if self.pooled:
+            self._make_room_for_pool(batch)
+        else:
+            self._make_room_for_outputs(batch)
+
+    def _lay_out_weights(self) -> None:
+        """Number the places of edges [o, c, y, x] where the loops look for them."""
+        size = self.size
+        shape = (self.sizes.outputs, self.sizes.inputs, size.kernel_height, size.kernel_width)
+        o, c, y, x = (axis.reshape(-1) for axis in np.indices(shape, np.int32))
+        run = size.kernel_width * size.depth
+        self._length = length = padded(run)
+        self._forward: Int32 = (y * run + x * size.depth + c) * size.outputs + o
+        self._by_output: Int32 = (o * size.kernel_height + y) * length + x * size.depth + c
+        back = size.kernel_width * size.outputs
+        self._turned: Int32 = (
+            (size.kernel_height - 1 - y) * back + (size.kernel_width - 1 - x) * size.outputs + o
+        ) * size.depth + c
+        self._w = aligned(size.kernel_height * run * size.outputs)
+        if self.pooled:
+            self._w_back = aligned(size.outputs * size.kernel_height * length)
+            self._dw = aligned(size.outputs * size.kernel_height * length)
+        else:
+            self._w_back = aligned(size.kernel_height * back * size.depth)
+            self._dw = aligned(size.kernel_height * run * size.outputs)
+
+    def _make_room_for_pool(self, batch: int) -> None:
+        size, span = self.size, padded(self.output.width)
+        self._where: Int32 = np.full(batch * self.output.height * size.outputs * span, -1, np.int32)
+        self._rows = aligned(size.pool_height * self.inner[1] * size.outputs)
+        self._best = aligned(span * size.outputs)
+        self._place: Int32 = np.empty(self._best.size, np.int32)
+        room = pooling.rows_at_once(size) * span + LANES
+        self._places: Int32 = np.empty(room, np.int32)
+        self._deltas = aligned(room)
+        self._line = aligned(span)
+
+    def _make_room_for_outputs(self, batch: int) -> None:
+        size, (height, width) = self.size, self.inner
+        tall, wide = height + 2 * (size.kernel_height - 1), width + 2 * (size.kernel_width - 1)
+        self._dz = aligned(batch * tall * wide * size.outputs)
+        line = wide * size.outputs
+        start = (size.kernel_height - 1) * line + (size.kernel_width - 1) * size.outputs
+        self._dz_strides = (tall * line, 1, line, size.outputs, start)
+        # The gradient of the inputs is a convolution of dz with the kernel turned round, into the border as well.
+        self._turn = Geometry(
+            tall,
+            wide,
+            size.outputs,
+            size.kernel_height,
+            size.kernel_width,
+            size.depth,
+            1,
+            1,
+            tile_for(size.width),
+        )
+        self._back_lists = _room_for_lists(self._turn)
+        self._out = aligned(batch * height * width * size.outputs)
+        self._out_strides = (height * width * size.outputs, 1, width * size.outputs, size.outputs, 0)
+
+    def put_edges(self, edges: Edges) -> None:
+        """Train these edges."""
+        self._edges = edges
+        self._show()
+
+    def _show(self) -> None:
+        """Lay the effective weights out for the loops."""
+        convolution.deal(self._edges.effective, self._forward, self._w)
+        if not self.first:
+            convolution.deal(self._edges.effective, self._by_output if self.pooled else self._turned, self._w_back)
+
+    def forward(self, batch: int, after: Stage | None) -> None:
+        assert after is not None
+        if self.pooled:
+            pooling.forward(
+                self.x,
+                self._w,
+                after.x,
+                self._where,
+                self._rows,
+                self._best,
+                self._place,
+                self._lists,
+                batch,
+                self.size,
+                self.sizes.outputs,
+                after.strides,
+                self.relu,
+            )
+            return
+        if isinstance(after, Convolution):
+            convolution.forward(self.x, self._w, after.x, self._lists, batch, self.size, after.sizes.padding, self.relu)
+            return
+        convolution.forward(self.x, self._w, self._out, self._lists, batch, self.size, (0, 0), self.relu)
+        inner = (*self.inner, self.sizes.outputs)
+        convolution.copy_image(self._out, after.x, batch, inner, self._out_strides, after.strides)
+
+    def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
+        assert after is not None
+        if self.pooled:
+            pooling.backward(
+                self.x,
+                self.dx,
+                self._w_back,
+                self._dw,
+                self._where,
+                after.dx,
+                self._places,
+                self._deltas,
+                self._line,
+                batch,
+                self.size,
+                self.sizes.outputs,
+                after.strides,
+                not self.first,
+            )
+            convolution.collect(self._dw, self._by_output, self.gradient)
+        else:
+            self._backward_dense(batch, after)
+            convolution.collect(self._dw, self._forward, self.gradient)
+        self._edges.advance(self.gradient, *rates)
+        self._show()
+
+    def _backward_dense(self, batch: int, after: Stage) -> None:
+        inner = (*self.inner, self.sizes.outputs)
+        convolution.copy_slope(after.x, after.dx, self._dz, batch, inner, after.strides, self._dz_strides, self.relu)
+        convolution.backward_weights(self.x, self._dz, self._dw, batch, self.size)
+        if not self.first:
+            convolution.forward(self._dz, self._w_back, self.dx, self._back_lists, batch, self._turn, (0, 0), False)
+
+
+def _room_for_lists(size: Geometry) -> tuple[Int32, Int32]:
+    room = size.kernel_height * padded(size.kernel_width * size.depth) + LANES
+    return np.empty(room, np.int32), np.empty(room, np.int32)
+
+
+class Linear:
+    """A linear layer and its ReLU; its edges are either scores or weights."""
+
+    def __init__(self, sizes: LinearSizes, image: Shape, batch: int, *, relu: bool, first: bool):
+        self.inputs, self.outputs = inputs, outputs = sizes
+        self.relu, self.first = relu, first
+        self.stride = stride = row_length(inputs)
+        self.strides = (stride, image.height * image.width, image.width, 1, 0)
+        self.x, self.dx = aligned(batch * stride), aligned(batch * stride)
+        self.y, self.delta = aligned(batch * outputs), aligned(batch * outputs)
+        self._values = aligned(outputs * stride)
+        self._velocity = aligned(outputs * stride)
+        self._kept: UInt16 = np.empty(outputs * stride // LANES, np.uint16)
+        self._signs: Signs | None = None
+        self._anchor: Float32 = self._values
+        self._pull = np.float32(0)
+
+    def put_scores(self, scores: Float32, signs: Signs, dropped: int) -> None:
+        """Train these scores."""
+        self._fill(self._values, scores, np.nan)
+        self._velocity.fill(-0.0)
+        self._signs = signs
+        self._threshold = Threshold(self._values, scores.size, dropped)
+        pack_kept(self._threshold, self._kept)
+
+    def put_weights(self, weights: Float32, anchor: Float32 | None, pull: float) -> None:
+        """Train these weights, held near an anchor."""
+        self._fill(self._values, weights, 0.0)
+        self._velocity.fill(-0.0)
+        self._signs = None
+        self._anchor, self._pull = self._values, np.float32(0)
+        if anchor is not None:
+            self._anchor, self._pull = aligned(self._values.size), np.float32(pull)
+            self._fill(self._anchor, anchor, 0.0)
+
+    def take(self, out: Float32) -> None:
+        """Copy what was trained out of the rows of whole vectors."""
+        out.reshape(self.outputs, self.inputs)[:] = self._values.reshape(self.outputs, -1)[:, : self.inputs]
+
+    def take_velocity(self, out: Float32) -> None:
+        """Copy out what the steps added up to."""
+        out.reshape(self.outputs, self.inputs)[:] = self._velocity.reshape(self.outputs, -1)[:, : self.inputs]
+
+    def _fill(self, rows: Float32, values: Float32, rest: float) -> None:
+        table = rows.reshape(self.outputs, -1)
+        table[:, : self.inputs] = values.reshape(self.outputs, self.inputs)
+        table[:, self.inputs :] = rest
+
+    def forward(self, batch: int, after: Stage | None) -> None:
+        if self._signs is None:
+            linear.forward(self.x, self._values, self.y, batch, self.stride, self.outputs)
+        else:
+            magnitude, sign = self._signs
+            linear.forward_masked(self.x, self._kept, sign, magnitude, self.y, batch, self.stride, self.outputs)
+        if after is not None:
+            linear.hand_on(self.y, after.x, batch, self.outputs, after.strides[0], self.relu)
+
+    def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
+        if after is not None:
+            linear.hand_back(after.x, after.dx, self.delta, batch, self.outputs, after.strides[0], self.relu)
+        rate, momentum, decay = np.float32(rates[0]), np.float32(rates[1]), np.float32(rates[2])
+        sizes = (batch, self.stride, self.outputs, not self.first)
+        if self._signs is None:
+            linear.backward_weights(
+                self.x,
+                self.dx,
+                self.delta,
+                self._values,
+                self._velocity,
+                self._anchor,
+                sizes,
+                (rate, momentum, decay, self._pull),
+            )
+            return
+        magnitude, sign = self._signs
+        threshold = self._threshold
+        below, found = linear.backward_scores(
+            self.x,
+            self.dx,
+            self.delta,
+            self._values,
+            self._velocity,
+            self._kept,
+            sign,
+            threshold.window,
+            sizes,
+            (magnitude, rate, momentum, decay, threshold.low, threshold.high),
+        )
+        if threshold.settle(below, found):
+            clear_dropped(threshold.bits, threshold.window[:found], threshold.key, threshold.first_tied, self._kept)
+        else:
+            pack_kept(threshold, self._kept)
+
+    def slope_of_loss(self, labels: Int64, shares: Float32) -> None:
+        """Set the gradient this layer, the network's last, goes back from."""
+        if not 0 <= labels.min() <= labels.max() < self.outputs:
+            raise DataError(f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}")
+        linear.slope_of_loss(self.y, labels, shares, self.delta, self.outputs)

@@ -1,0 +1,1 @@
+"""Running an experiment and what it leaves on disk."""

@@ -1,0 +1,74 @@
+"""Several algorithms on one experiment: same data, same draws of clients, same number of rounds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from e2fl.config.experiment import NAMING, Experiment, with_seed
+from e2fl.config.overrides import Change, ordered
+from e2fl.construct import did_you_mean
+from e2fl.data import FederatedData
+from e2fl.errors import ConfigError, RunError
+from e2fl.runs.folder import Folder
+from e2fl.runs.runner import Run, Watcher, run_experiment
+
+
+def contenders(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
+    """The variants of these names, with changes made to all of them; a mistake in any is told before one has run.
+
+    A setting of an algorithm, or of its grouping, is changed in those that have it. It is a mistake if none has.
+    """
+    if not names:
+        raise ConfigError("a comparison needs at least one algorithm")
+    if len(set(names)) != len(names):
+        raise ConfigError("a comparison names every algorithm once")
+    particular = [change for change in changes if change.section == "algorithm" and change.path not in NAMING]
+    general = [change for change in changes if change not in particular]
+    found = {name: experiment.variant(name, general) for name in names}
+    for change in ordered(particular):
+        found = _where_it_fits(change, found)
+    for contender in found.values():
+        contender.build_algorithm()
+        contender.build_settings()
+    return found
+
+
+def compare(
+    contenders: Mapping[str, Experiment],
+    seeds: Sequence[int],
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    data: FederatedData | None = None,
+    watcher: Watcher | None = None,
+) -> list[Run]:
+    """One run for each contender and seed, in folders NAME-seedN of `out`; finished ones are not run again."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError("a comparison needs at least one seed, and names every seed once")
+    if out is not None and Folder(out).exists() and not resume:
+        raise RunError(f"{out} is there already; choose another with --out, or go on with it with --resume")
+    runs: list[Run] = []
+    shared: dict[str, FederatedData] = {}  # the last built only: seeds deal differently, algorithms do not
+    for seed in seeds:
+        for name, contender in contenders.items():
+            experiment = with_seed(contender, seed)
+            folder = None if out is None else out / f"{name.replace(':', '.')}-seed{seed}"
+            key = f"{seed} {experiment.data}"
+            if data is None and key not in shared:
+                shared = {key: experiment.build_data()}
+            given = data or shared[key]
+            runs.append(run_experiment(experiment, out=folder, resume=resume, data=given, watcher=watcher))
+    return runs
+
+
+def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
+    """A change of an algorithm's setting, made to those that have it."""
+    if change.path[1:] == ("label",) and len(found) > 1:
+        raise ConfigError("algorithm.label would give all that are compared the same name")
+    known = {name: contender.algorithm_settings() for name, contender in found.items()}
+    wanted = ".".join(change.path[1:] if change.path[1] == "grouping" else change.path[1:2])
+    if not any(wanted in settings for settings in known.values()):
+        everything = {setting for settings in known.values() for setting in settings}
+        raise ConfigError(f"none of {', '.join(found)} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
+    return {
+        name: contender.changed([change]) if wanted in known[name] else contender for name, contender in found.items()
+    }

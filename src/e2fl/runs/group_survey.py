@@ -1,0 +1,220 @@
+"""How many groups are there? Rank clustering over several numbers of groups, and what to make of it.
+
+Every client trains once from the start, as the preparation of rank clustering asks, and its ballot is clustered into
+2, 3 and more groups. Three figures tell a good number: the same groups are found without a quarter of the clients
+(stability), few clients stand between two groups (blur), and clients are nearer to their own group than to the next
+(silhouette). Blur is compared with that of one cloud as wide as all clients together, cut into as many pieces: what
+groups look like where there are none.
+
+Where clients declare groups, it is also told how far those are found, by what is kept and by a start on average.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from e2fl import metrics
+from e2fl.algorithms.e2fl import E2FL, FirstRankings
+from e2fl.config.experiment import Experiment
+from e2fl.data.federated import ClientId, FederatedData, GroupId
+from e2fl.errors import ConfigError, RunError
+from e2fl.grouping import RankClustering
+from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, settle, stability
+from e2fl.grouping.separation import blur, cloud, pieces, silhouette
+from e2fl.randomness import stream
+from e2fl.ranking import Ranking
+from e2fl.simulation.simulator import Simulated
+from e2fl.terminal import aligned
+
+STEADY = 0.6  # stability from which on groups are more than an accident of who is there
+SHARP = 0.5  # the blur of groups, at most, as a fraction of that of a cloud
+ALIKE = 0.99  # of the highest silhouette: as good, and fewer groups are simpler
+FIRM = 0.8  # stability that leaves little to chance
+JUDGES = 400  # clients that blur is taken over, at most; drawn evenly
+CLOUDS = 5  # drawn, to know the blur of one on average
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Percent of clients in the group they declare."""
+
+    matched: float  # found groups matched with declared ones one to one
+    purity: float  # each found group taken for the declared one most of it is of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of groups."""
+
+    groups: int
+    stability: float  # agreement with what is found without a quarter of the clients: 1 is full, 0 is chance
+    silhouette: float  # -1 to 1: how much nearer clients are to their own group than to the next
+    blur: float  # 0 to 1: how far clients stand from the middle of their group towards the next
+    cloud: float  # the blur of one cloud cut into as many pieces
+    smallest: int  # clients of the smallest group
+    cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
+    agreement: Agreement | None = None  # of what is kept with the groups clients declare, if they do
+    mean_start: Agreement | None = None  # the same on average over all starts, if there are several
+
+    @property
+    def clear(self) -> bool:
+        return self.stability >= STEADY and self.blur <= SHARP * self.cloud
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found for each number of groups."""
+
+    rows: tuple[Row, ...]
+    clustering: RankClustering = field(default_factory=RankClustering)  # how; its number of groups means nothing
+
+    @property
+    def best(self) -> Row | None:
+        """The number of groups that fits best, or None where no groups are clear."""
+        clear = [row for row in self.rows if row.clear]
+        highest = max((row.silhouette for row in clear), default=0.0)
+        good = [row for row in clear if row.silhouette >= ALIKE * highest]
+        return min(good, key=lambda row: row.groups, default=None)
+
+    def table(self) -> str:
+        """One line for each number of groups."""
+        head = ["", "", "", "blur", "", "", ""]
+        names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group", "cost"]
+        if self.rows[0].agreement:
+            head += ["as declared, %", ""]
+            names += ["matched", "purity"]
+        if self.rows[0].mean_start:
+            head += ["mean start, %", ""]
+            names += ["matched", "purity"]
+        return aligned([names, *(self._cells(row) for row in self.rows)], head)
+
+    def _cells(self, row: Row) -> list[str]:
+        cells = [
+            f"{row.groups}{' *' if row == self.best else ''}",
+            f"{row.stability:.2f}",
+            f"{row.silhouette:.3f}",
+            f"{row.blur:.2f}",
+            f"{row.cloud:.2f}",
+            str(row.smallest),
+            f"{row.cost:.3f}",
+        ]
+        for known in (row.agreement, row.mean_start):
+            cells += [f"{known.matched:.1f}", f"{known.purity:.1f}"] if known else []
+        return cells
+
+    def advice(self) -> str:
+        """What to do, in plain words."""
+        best = self.best
+        if best is None:
+            return (
+                "Warning: these groups look like noise. With no number of groups are the same ones found without a "
+                f"quarter of the clients (a stability of at least {STEADY}) and few clients between them (a blur of at "
+                f"most {SHARP} times that of a cloud cut into pieces). Use one group (algorithm frl), or let clients "
+                "train longer first (learner.epochs)."
+            )
+        text = (
+            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients stand between groups, and "
+            f"what is found without a quarter of the clients agrees to {best.stability:.2f}."
+        )
+        if best.stability < FIRM:
+            text += " That is not much: read the groups as a tendency."
+        if best.smallest < 5:
+            text += f" The smallest group is very small ({best.smallest})."
+        return text
+
+    def grouping(self, groups: int) -> str:
+        """How to ask for this clustering: what differs from the defaults, as TOML."""
+        asked = replace(self.clustering, groups=groups)
+        unsaid = {"groups", "restarts"} if asked.start == "tree" else {"groups"}  # a tree is one start
+        settings = {"name": "rank_clustering", "groups": groups} | {
+            setting.name: getattr(asked, setting.name)
+            for setting in fields(asked)
+            if setting.name not in unsaid and getattr(asked, setting.name) != setting.default
+        }
+        return f"{{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in settings.items())} }}"
+
+
+def survey(
+    experiment: Experiment,
+    first: int,
+    last: int,
+    *,
+    data: FederatedData | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Survey:
+    """Cluster the ballots of every client into `first` to `last` groups.
+
+    How rankings are compared (layers, restarts and so on) is what the experiment's own rank clustering says, if it
+    has one.
+    """
+    if not 2 <= first <= last:
+        raise ConfigError(f"--from must be at least 2, and --to not less than it; not {first} and {last}")
+    data = data or experiment.build_data()
+    if last >= len(data.roll):
+        raise ConfigError(f"--to is {last}, but there are only {len(data.roll)} clients; there must be fewer groups")
+    clustering = replace(_clustering(experiment), groups=last)
+    tell(f"training {len(data.roll)} clients once")
+    ballots = collect(experiment, clustering, data)
+    if last >= len(ballots):
+        raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
+    tell(f"comparing {len(ballots)} ballots")
+    table = clustering.table(ballots, experiment.seed)
+    pairs = Pairs.of(table, experiment.seed)
+    judges = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:JUDGES])
+    judged = pairs.distances[np.ix_(judges, judges)]
+    clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
+    declared = [data.roll.declared[client] for client in table.clients]
+    everybody = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
+    alone = settle(table, everybody, 1).cost
+    rows = []
+    for groups in range(first, last + 1):
+        tell(f"clustering into {groups} groups")
+        attempts = clustering.attempts(table, groups, experiment.seed, pairs)
+        kept = cheapest(attempts)
+        assigned = kept.assigned[pairs.places]
+        rows.append(
+            Row(
+                groups,
+                stability(pairs, kept, groups, experiment.seed),
+                silhouette(pairs.distances, assigned),
+                blur(judged, assigned[judges]),
+                float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
+                int(np.bincount(kept.assigned, minlength=groups).min()),
+                kept.cost / alone if alone else 1.0,
+                _agreement([kept], declared),
+                _agreement(attempts, declared) if len(attempts) > 1 else None,
+            )
+        )
+    tell("done")
+    return Survey(tuple(rows), clustering)
+
+
+def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+    """On average over these; None where somebody's group is not known."""
+    true = [group for group in declared if group is not None]
+    if len(true) < len(declared):
+        return None
+    return Agreement(
+        float(np.mean([metrics.matched(attempt.assigned, true) for attempt in attempts])),
+        float(np.mean([metrics.purity(attempt.assigned, true) for attempt in attempts])),
+    )
+
+
+def collect(experiment: Experiment, clustering: RankClustering, data: FederatedData) -> Mapping[ClientId, Ranking]:
+    """One ballot of every client, as before the first round of E2FL with rank clustering."""
+    algorithm = E2FL(grouping=clustering)
+    model = experiment.build_model(data)
+    federation = Simulated(data, algorithm, experiment.build_learner(model), threads=experiment.threads)
+    state = algorithm.start(model, data.roll, experiment.seed)
+    replies = federation.train(0, algorithm.broadcast(state, data.roll.ids))
+    if len(replies.answers) < 3:
+        raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
+    return FirstRankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
+
+
+def _clustering(experiment: Experiment) -> RankClustering:
+    algorithm = experiment.build_algorithm()
+    grouping = getattr(algorithm, "grouping", None)
+    return grouping if isinstance(grouping, RankClustering) else RankClustering()

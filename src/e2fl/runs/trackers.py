@@ -1,0 +1,143 @@
+"""Trackers: the measurements of a run, handed on while it goes on, under the names they have everywhere.
+
+A name is the path of a number in a line of history.jsonl, such as user/mean, group/worst10 or groups/G1/accuracy.
+Everything stays on this machine, in the folder of the run.
+"""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from e2fl.config.experiment import Experiment
+from e2fl.construct import did_you_mean
+from e2fl.errors import ConfigError, ReportError
+from e2fl.runs.folder import Json
+from e2fl.runs.runner import Watcher
+
+LEFT_OUT = ("round", "notes", "faults")
+
+
+def flat(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """All numbers of a line of history by name; characters that a tracker may refuse become underscores."""
+    found: dict[str, float] = {}
+    for key, value in measured.items():
+        name = f"{prefix}{re.sub(r'[^A-Za-z0-9_.: -]', '_', str(key))}"
+        if not prefix and key in LEFT_OUT:
+            continue
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = float(value)
+    return found
+
+
+class TensorBoard(Watcher):
+    """Writes what `tensorboard --logdir DIR` shows, into DIR/tensorboard/."""
+
+    def __init__(self, folder: Path):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise _missing("tensorboard") from error
+        self.folder = folder / "tensorboard"
+        self.make = SummaryWriter
+        self.writer: Any = None  # typed by tensorboard, which need not be there
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        name = _run_name(experiment)
+        # Steps from `first` on were lived before an interruption, and are lived again.
+        self.writer = self.make(str(self.folder / name), purge_step=first)
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        if measured is not None:
+            for name, value in flat(measured).items():
+                self.writer.add_scalar(name, value, number)
+            self.writer.flush()
+
+    def end(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+class MLflow(Watcher):
+    """Writes what `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db` shows; no server is asked, none is told."""
+
+    def __init__(self, folder: Path):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it is read when mlflow is imported
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise _missing("mlflow") from error
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        self.folder = folder.absolute()
+        self.make = MlflowClient
+        self.client: Any = None  # typed by mlflow, which need not be there
+        self.run = ""
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        if self.client is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.client = self.make(tracking_uri=f"sqlite:///{self.folder / 'mlflow.db'}")
+        known = self.client.get_experiment_by_name(experiment.name)
+        place = (self.folder / "mlflow_artifacts").as_uri()
+        store = (
+            known.experiment_id if known else self.client.create_experiment(experiment.name, artifact_location=place)
+        )
+        fingerprint = experiment.fingerprint()
+        found = self.client.search_runs([store], filter_string=f"tags.`e2fl.fingerprint` = '{fingerprint}'")
+        if found:  # the same run goes on
+            self.run = found[0].info.run_id
+            return
+        tags = {"e2fl.fingerprint": fingerprint}
+        self.run = self.client.create_run(store, run_name=_run_name(experiment), tags=tags).info.run_id
+        for key, value in _settings(experiment.to_dict()).items():
+            self.client.log_param(self.run, key, value)
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        if measured is None:
+            return
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        values = [Metric(name, value, now, number) for name, value in flat(measured).items()]
+        for start in range(0, len(values), 1000):  # as many as it takes at a time
+            self.client.log_batch(self.run, metrics=values[start : start + 1000])
+
+    def end(self) -> None:
+        if self.run:
+            self.client.set_terminated(self.run)
+            self.run = ""
+
+
+TRACKERS: dict[str, type[TensorBoard] | type[MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+
+
+def tracker(name: str, folder: Path) -> Watcher:
+    """The tracker of this name, which writes into the folder of a run or a comparison."""
+    if name not in TRACKERS:
+        raise ConfigError(f"there is no tracker '{name}'{did_you_mean(name, TRACKERS)}")
+    return TRACKERS[name](folder)
+
+
+def _missing(name: str) -> ReportError:
+    return ReportError(f"--track {name} needs {name}; get it with: pip install 'e2fl[{name}]'")
+
+
+def _run_name(experiment: Experiment) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", f"{experiment.label}-seed{experiment.seed}")
+
+
+def _settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= _settings(value, f"{name}.")
+        else:
+            found[name] = str(value)
+    return found

@@ -1,0 +1,1 @@
+"""Clients simulated in this process, in parallel threads."""
