@@ -19,7 +19,7 @@ from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model
 from e2fl.randomness import stream
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 
 Results = tuple[list[Figure], list[Goal]]
 LENET = Settings(learning_rate=0.01, epochs=2, batch_size=8)
@@ -35,15 +35,15 @@ class Rounds:
 
     def __init__(self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings):
         self.algorithm, self.data = algorithm, data
-        self.federation = Simulated(data, algorithm, learner_for(model, settings))
-        self.state = algorithm.start(model, data.roll, 0)
+        self.federation = SimulatedFederation(data, algorithm, learner_for(model, settings))
+        self.state = algorithm.start(model, data.population, 0)
         self.number = 0
         self.next()
 
     def next(self) -> None:
         """One round: select, send, train, receive, aggregate."""
         self.number += 1
-        chosen = self.algorithm.select(self.state, self.data.roll, self.number, stream(0, "select", self.number))
+        chosen = self.algorithm.select(self.state, self.data.population, self.number, stream(0, "select", self.number))
         replies = self.federation.train(self.number, self.algorithm.broadcast(self.state, chosen))
         if replies.faults:
             raise RuntimeError(f"not every client trained: {replies.faults}")
@@ -118,7 +118,7 @@ def peak_of_a_round() -> None:
     except DataError:
         data = Pictures()  # MNIST's files are not here; these take as much room in training, and less beside it
     rounds = Rounds(E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8))
-    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, data.roll.ids))
+    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, data.population.ids))
     print(json.dumps({"peak": _peak_bytes() / 1e9, "data": data.name}))
 
 

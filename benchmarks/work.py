@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from torch import nn
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
 from e2fl.data.sets.fair_mnist_rotate import SIZES, scaled
 from e2fl.data.sets.mnist import SCALE, SHIFT, bundled
 from e2fl.models import Model, lenet, mlp
@@ -32,13 +32,13 @@ class Pictures(FederatedData):
     shape = (1, 28, 28)
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # known only when the number of clients is
+    def population(self) -> Population:  # type: ignore[override]  # known only when the number of clients is
         sizes = scaled(SIZES, self.clients)
-        return Roll(dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes))
+        return Population(dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes))
 
     def client(self, number: ClientId) -> Client:
         rows = stream(self.seed, "pictures of a client", number).integers(POOL, size=self.samples)
-        return Client(number, self._take(rows), self._test, self.roll.declared[number])
+        return Client(number, self._take(rows), self._test, self.population.declared[number])
 
     @cached_property
     def _test(self) -> Examples:

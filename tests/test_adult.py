@@ -60,10 +60,10 @@ def test_101_inputs_without_sex_and_with_it(adult, real_data):
 
 
 def test_all_clients_share_one_test_set(adult):
-    tests = {id(adult.client(number).test) for number in adult.roll.ids}
+    tests = {id(adult.client(number).test) for number in adult.population.ids}
     assert len(tests) == 1
-    assert adult.roll.groups == 2
-    assert set(adult.roll.declared.values()) == {None}
+    assert adult.population.groups == 2
+    assert set(adult.population.declared.values()) == {None}
     assert adult.client(0).groups() == [FEMALE, MALE]
 
 

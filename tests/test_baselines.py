@@ -15,7 +15,7 @@ from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM, Graded
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Roll
+from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
@@ -156,7 +156,7 @@ def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
 
 
 def test_ifca_starts_its_groups_from_different_weights():
-    state = IFCA(groups=3, restarts=2).start(two_weights(), Roll(dict.fromkeys(range(6))), 0)
+    state = IFCA(groups=3, restarts=2).start(two_weights(), Population(dict.fromkeys(range(6))), 0)
     starts = [model["0.weight"] for trial in (state.current, *state.waiting) for model in trial.models]
     assert len(starts) == 6
     assert len({tuple(start.view(-1).tolist()) for start in starts}) == 6
@@ -164,8 +164,8 @@ def test_ifca_starts_its_groups_from_different_weights():
 
 def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
     algorithm = IFCA(groups=1, restarts=3, trial_rounds=2)
-    state = algorithm.start(two_weights(), Roll({0: None}), 0)
-    assert algorithm.rounds(10, Roll({0: None})) == 14
+    state = algorithm.start(two_weights(), Population({0: None}), 0)
+    assert algorithm.rounds(10, Population({0: None})) == 14
     for loss, value in [(0.9, 1), (0.5, 2), (0.8, 3), (0.2, 4), (0.1, 5), (0.7, 6)]:  # judged: 0.5, 0.2, 0.7
         reply = Chosen({"0.weight": torch.full((1, 2), float(value))}, 0, 1, loss, 0.1)
         state = algorithm.aggregate(state, {0: reply})
@@ -179,7 +179,7 @@ def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
 
 def test_ifca_shows_the_start_that_was_tried_and_trains_the_next():
     algorithm = IFCA(groups=2, restarts=2, trial_rounds=1)
-    state = algorithm.start(two_weights(), Roll(dict.fromkeys(range(3))), 0)
+    state = algorithm.start(two_weights(), Population(dict.fromkeys(range(3))), 0)
     (following,) = state.waiting
     tried = Chosen({"0.weight": torch.full((1, 2), 7.0)}, 1, 1, 0.5, 0.1)
     state = algorithm.aggregate(state, {2: tried})
@@ -199,7 +199,7 @@ def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
 
 def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
     algorithm = IFCA(oracle_groups=True)
-    state = algorithm.start(two_weights(), Roll({0: 0, 1: 1}, 2), 0)
+    state = algorithm.start(two_weights(), Population({0: 0, 1: 1}, 2), 0)
     assert [message.groups for message in algorithm.broadcast(state, [0, 1]).values()] == [(0,), (1,)]
     with pytest.raises(WireError, match="its client is in group 1"):
         algorithm.check(state, 1, Chosen(params(1, 1), 0, 1, 0.5, 0.1))
@@ -207,9 +207,9 @@ def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
 
 def test_ifca_needs_to_know_how_many_groups_there_are():
     with pytest.raises(ConfigError, match=r"algorithm\.groups"):
-        IFCA().start(two_weights(), Roll({0: None}), 0)
+        IFCA().start(two_weights(), Population({0: None}), 0)
     with pytest.raises(ConfigError, match="only 1 clients"):
-        IFCA(groups=2).start(two_weights(), Roll({0: None}), 0)
+        IFCA(groups=2).start(two_weights(), Population({0: None}), 0)
 
 
 # Ditto, TERM, AFL
@@ -294,7 +294,7 @@ def test_afl_over_groups_pools_the_examples_of_a_group():
 
 def test_afl_over_groups_needs_declared_groups():
     with pytest.raises(ConfigError, match="declare a group"):
-        AFL(over="groups").start(two_weights(), Roll({0: None}), 0)
+        AFL(over="groups").start(two_weights(), Population({0: None}), 0)
 
 
 def toy(name, *, rounds=2, data=None, learner=None, **settings):

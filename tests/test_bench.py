@@ -54,7 +54,7 @@ def test_strokes_look_like_digits_on_a_dark_ground() -> None:
 
 def test_clients_are_made_when_asked_for_and_always_alike() -> None:
     data = Pictures(clients=100_000, samples=5)
-    assert len(data.roll) == 100_000
+    assert len(data.population) == 100_000
     np.testing.assert_array_equal(data.client(99_999).train.x, data.client(99_999).train.x)
 
 

@@ -237,4 +237,4 @@ def test_data_lies_where_it_is_said_to(tmp_path, monkeypatch):
 
 def test_paper_scale_fair_mnist_rotate_is_dealt_out_to_a_thousand_clients(real_data):
     data = DATASETS["fair_mnist_rotate"](dir=str(real_data))
-    assert len([data.client(number) for number in data.roll.ids]) == 1000
+    assert len([data.client(number) for number in data.population.ids]) == 1000

@@ -7,10 +7,10 @@ import pytest
 from torch import nn
 
 from e2fl.algorithms.e2fl import E2FL, FRL, Ballots, Rankings
-from e2fl.data.federated import Roll
+from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping import LowestLoss, One
+from e2fl.grouping import LowestLoss, OneGroup
 from e2fl.models import Model
 from e2fl.ranking import invert, vote_layers
 
@@ -24,7 +24,7 @@ ORDERS = [  # of the six clients of the golden example
     [5, 2, 0, 4, 3, 1],
 ]
 MEMBERS = {0: A, 1: A, 2: A, 3: B, 4: B, 5: C}
-ROLL = Roll(MEMBERS, 3)
+ROLL = Population(MEMBERS, 3)
 MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
 
 
@@ -53,7 +53,7 @@ def test_the_golden_round_votes_in_groups_and_then_across_them():
 
 def test_frl_is_one_flat_vote():
     algorithm = FRL()
-    assert isinstance(algorithm.grouping, One)
+    assert isinstance(algorithm.grouping, OneGroup)
     state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
     assert order(state.overall) == [0, 2, 4, 5, 3, 1]
 
@@ -87,14 +87,14 @@ def test_an_unseen_group_does_not_vote_unless_it_starts_with_a_vote():
 
 def test_clients_that_look_for_their_group_see_the_start_of_one_that_only_has_its_first_vote():
     algorithm = E2FL(grouping=LowestLoss(groups=3), absent="init_vote")
-    start = algorithm.start(MODEL, Roll(dict.fromkeys(range(6))), 0)
+    start = algorithm.start(MODEL, Population(dict.fromkeys(range(6))), 0)
     masks = algorithm.broadcast(start, [0])[0].masks
     assert len({mask["0.weight"].tobytes() for mask in masks}) == 3
 
 
 def test_who_declares_no_group_has_one_ballot_where_others_declare_theirs():
     algorithm = E2FL()
-    start = algorithm.start(MODEL, Roll({0: 0, 1: 1, 2: None}, 2), 0)
+    start = algorithm.start(MODEL, Population({0: 0, 1: 1, 2: None}, 2), 0)
     algorithm.check(start, 2, Ballots((1,), (ranking(ORDERS[0]),)))
     with pytest.raises(WireError, match="votes in 2 groups"):
         algorithm.check(start, 2, Ballots((0, 1), (ranking(ORDERS[0]), ranking(ORDERS[3]))))
@@ -110,7 +110,7 @@ def test_a_group_never_seen_is_served_the_global_ranking():
 
 def test_a_client_with_several_groups_casts_a_ballot_for_each():
     algorithm = E2FL()
-    start = algorithm.start(MODEL, Roll({0: None, 1: None}, 2), 0)
+    start = algorithm.start(MODEL, Population({0: None, 1: None}, 2), 0)
     reply = Ballots((0, 1), (ranking(ORDERS[0]), ranking(ORDERS[3])))
     algorithm.check(start, 0, reply)
     state = algorithm.aggregate(start, {0: reply})
@@ -163,4 +163,4 @@ def test_impossible_settings_are_refused(wrong):
 
 def test_data_without_groups_says_what_to_choose():
     with pytest.raises(ConfigError, match="lowest_loss"):
-        E2FL().start(MODEL, Roll({0: None}, 0), 0)
+        E2FL().start(MODEL, Population({0: None}, 0), 0)

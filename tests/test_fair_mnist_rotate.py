@@ -38,7 +38,7 @@ def test_bundled_images_are_split_evenly_by_digit(bundled):
 
 
 def test_clients_come_in_blocks_by_group(bundled):
-    assert [bundled.roll.declared[client] for client in (0, 1, 2, 8, 9, 98, 99)] == [0, 1, 2, 2, 3, 8, 9]
+    assert [bundled.population.declared[client] for client in (0, 1, 2, 8, 9, 98, 99)] == [0, 1, 2, 2, 3, 8, 9]
     assert [bundled.client(client).group for client in (0, 99)] == [0, 9]
     assert bundled.group_names[0] == "G1"
 
@@ -46,8 +46,8 @@ def test_clients_come_in_blocks_by_group(bundled):
 def test_a_group_deals_out_its_images_once(bundled):
     largest = FairMNISTRotate(source="bundled")
     assert largest.samples == 4000 // 26
-    members = [client for client, group in largest.roll.declared.items() if group == 0]
-    members += [client for client, group in largest.roll.declared.items() if group == 5]
+    members = [client for client, group in largest.population.declared.items() if group == 0]
+    members += [client for client, group in largest.population.declared.items() if group == 5]
     upright = FairMNISTRotate(source="bundled", angle_step=0.0)
     seen = [image.tobytes() for client in members[1:] for image in upright.client(client).train.x]
     # MNIST has a few images twice; dealing any of them twice would show as many more.
@@ -152,6 +152,6 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 def test_the_paper_scale_from_real_files(real_data):
     data = FairMNISTRotate(dir=str(real_data))
-    assert (data.sizes, data.samples, len(data.roll)) == (SIZES, 233, 1000)
+    assert (data.sizes, data.samples, len(data.population)) == (SIZES, 233, 1000)
     client = data.client(999)
     assert (client.group, len(client.train), len(client.test)) == (9, 233, 10000)

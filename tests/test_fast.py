@@ -12,8 +12,8 @@ from e2fl.data.federated import Examples
 from e2fl.errors import DataError
 from e2fl.learning import Learner, Settings
 from e2fl.learning import score_step as kernels
-from e2fl.learning.autograd import Batch, General
-from e2fl.learning.fast.engine import Fast, blocks_of, engine_for
+from e2fl.learning.autograd import AutogradEngine, Batch
+from e2fl.learning.fast.engine import CompiledEngine, blocks_of, engine_for
 from e2fl.models import Model, lenet, mlp
 from e2fl.ranking import dropped, mask_layers
 from e2fl.testing import reference
@@ -108,7 +108,7 @@ def test_scores_are_trained_as_by_plain_edge_popup(name: str) -> None:
     start = supernet.scores(supernet.ranking)
     shapes = {layer.name: layer.shape for layer in model.spec.layers}
     engine = engine_for(model)
-    assert isinstance(engine, Fast)
+    assert isinstance(engine, CompiledEngine)
     trained = engine.fit_scores(
         supernet, {n: s.copy() for n, s in start.items()}, batches(name), momentum=0.9, weight_decay=1e-4
     )
@@ -133,7 +133,7 @@ def test_weights_are_trained_as_by_automatic_differentiation(name: str, pull: fl
     before = {n: w.clone() for n, w in start.items()}
     results = [
         engine.fit(start, batches(name, weighted=weighted), momentum=0.9, weight_decay=1e-3, toward=anchor, pull=pull)
-        for engine in (engine_for(model), General(model))
+        for engine in (engine_for(model), AutogradEngine(model))
     ]
     close(*results)
     for n, w in start.items():
@@ -150,7 +150,7 @@ def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
     )
     supernet, params = model.supernet(0), model.initial_weights(0)
     fast, general = (
-        Learner(model, engine, supernet, params, Settings(), 0) for engine in (engine_for(model), General(model))
+        Learner(model, engine, supernet, params, Settings(), 0) for engine in (engine_for(model), AutogradEngine(model))
     )
     before = {n: w.clone() for n, w in params.items()}
     close(fast.gradient(params, examples), general.gradient(params, examples))
@@ -177,7 +177,7 @@ def test_weights_may_be_views_of_others() -> None:
 def test_labels_that_are_no_class_have_no_gradient() -> None:
     model = Model(nn.Sequential(nn.Flatten(), linear(4, 3)))
     examples = Examples(np.zeros((2, 4), np.float32), np.array([0, 3]))
-    for engine in (engine_for(model), General(model)):
+    for engine in (engine_for(model), AutogradEngine(model)):
         learner = Learner(model, engine, model.supernet(0), {}, Settings(), 0)
         with pytest.raises(DataError, match="labels must be 0 to 2"):
             learner.gradient(model.initial_weights(0), examples)
@@ -188,7 +188,7 @@ def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> Non
     params = model.initial_weights(0)
     x = torch.randn(70, *NETWORKS[name][1], generator=torch.Generator().manual_seed(2))
     together = engine_for(model).outputs(params, x)
-    torch.testing.assert_close(together, General(model).outputs(params, x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together, AutogradEngine(model).outputs(params, x), rtol=1e-4, atol=1e-5)
     apart = torch.cat([engine_for(model).outputs(params, part) for part in x.split(9)])
     assert torch.equal(together, apart)
 
@@ -198,7 +198,7 @@ def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch
     model = Model(nn.Sequential(nn.Flatten(), linear(103, 97)))
     supernet = model.supernet(0)
     engine = engine_for(model)
-    assert isinstance(engine, Fast)
+    assert isinstance(engine, CompiledEngine)
     random = torch.Generator().manual_seed(0)
     work = [Batch(torch.randn(4, 103, generator=random), torch.randint(97, (4,), generator=random), 0.5)] * 6
     seen = []
@@ -257,7 +257,7 @@ def test_equal_work_in_several_threads_gives_equal_bits() -> None:
 )
 def test_other_networks_go_to_the_general_engine(network: nn.Module) -> None:
     assert blocks_of(network) is None
-    assert type(engine_for(Model(network))) is General
+    assert type(engine_for(Model(network))) is AutogradEngine
 
 
 def test_weights_of_several_magnitudes_go_to_the_general_path() -> None:
@@ -267,7 +267,7 @@ def test_weights_of_several_magnitudes_go_to_the_general_path() -> None:
     work = [Batch(torch.ones(2, 16), torch.tensor([0, 1]), 0.1)]
     results = [
         engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.9, weight_decay=0.0)
-        for engine in (engine_for(model), General(model))
+        for engine in (engine_for(model), AutogradEngine(model))
     ]
     assert results[0]["1.weight"].tobytes() == results[1]["1.weight"].tobytes()
 

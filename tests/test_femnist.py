@@ -48,8 +48,8 @@ def leaf(tmp_path):
 
 
 def same_clients(left, right):
-    assert [left.client_name(n) for n in left.roll.ids] == [right.client_name(n) for n in right.roll.ids]
-    for number in left.roll.ids:
+    assert [left.client_name(n) for n in left.population.ids] == [right.client_name(n) for n in right.population.ids]
+    for number in left.population.ids:
         for part in ("train", "test"):
             mine, yours = getattr(left.client(number), part), getattr(right.client(number), part)
             assert np.array_equal(mine.inputs().numpy(), yours.inputs().numpy())
@@ -59,13 +59,13 @@ def same_clients(left, right):
 def test_leaf_json_keeps_its_own_split_and_turns_ink_to_one(leaf):
     folder, made = leaf
     data = Femnist(path=str(folder))
-    assert [data.client_name(number) for number in data.roll.ids] == list(made)
+    assert [data.client_name(number) for number in data.population.ids] == list(made)
     x, y = made["f0002_00"]
     client = data.client(2)
     assert client.test.y.tolist() == y[:1].tolist()
     assert client.train.y.tolist() == y[1:].tolist()
     assert client.train.inputs().numpy()[:, 0] == pytest.approx(1 - x[1:], abs=1e-6)
-    assert data.roll.groups == 0
+    assert data.population.groups == 0
     assert client.group is None
 
 
@@ -102,23 +102,23 @@ def test_a_source_without_split_gives_each_writer_a_tenth_to_test_with(tmp_path)
     leaf_file(tmp_path / "all_data_0.json", made)
     data = Femnist(path=str(tmp_path))
     assert set(read(tmp_path).split.tolist()) == {UNDECIDED}
-    for number in data.roll.ids:
+    for number in data.population.ids:
         client = data.client(number)
         assert len(client.test) == max(1, round((len(client.train) + len(client.test)) / 10))
     # Who has a single image cannot train and be tested.
-    assert "one" not in {data.client_name(number) for number in data.roll.ids}
+    assert "one" not in {data.client_name(number) for number in data.population.ids}
     assert data.unseen() == {}
     other = Femnist(path=str(tmp_path), seed=1)
-    assert any(not np.array_equal(data.client(n).test.x, other.client(n).test.x) for n in data.roll.ids)
+    assert any(not np.array_equal(data.client(n).test.x, other.client(n).test.x) for n in data.population.ids)
 
 
 def test_writers_with_too_few_images_are_left_out(leaf):
     folder, made = leaf  # 3, 5, 7 and 9 images
     data = Femnist(path=str(folder), min_samples=6)
-    assert [data.client_name(number) for number in data.roll.ids] == list(made)[2:]
+    assert [data.client_name(number) for number in data.population.ids] == list(made)[2:]
     assert data.unseen() == {}
     with pytest.raises(DataError, match="no writer has 10 images"):
-        Femnist(path=str(folder), min_samples=10).roll  # noqa: B018
+        Femnist(path=str(folder), min_samples=10).population  # noqa: B018
 
 
 @pytest.mark.parametrize("place", ["all_data", "data/all_data", "train", "data/train", "."])
@@ -141,7 +141,7 @@ def test_more_writers_than_two_bytes_count_can_be_converted(tmp_path, monkeypatc
 def test_the_writers_with_most_images_are_kept(leaf):
     folder, _ = leaf
     data = Femnist(path=str(folder), writers=2)
-    assert [data.client_name(number) for number in data.roll.ids] == ["f0002_00", "f0003_00"]
+    assert [data.client_name(number) for number in data.population.ids] == ["f0002_00", "f0003_00"]
 
 
 def test_a_black_background_stays_as_it_is(tmp_path):
@@ -315,14 +315,14 @@ def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
             read_npz(tmp_path / f"{name}.npz")
     np.savez(tmp_path / "none.npz", **{name: values[:0] for name, values in good.items()})
     with pytest.raises(DataError, match=r"none\.npz: x holds no images"):
-        Femnist(path=str(tmp_path / "none.npz")).roll  # noqa: B018
+        Femnist(path=str(tmp_path / "none.npz")).population  # noqa: B018
 
 
 def test_a_folder_without_femnist_says_what_to_put_there(tmp_path):
     with pytest.raises(DataError, match=r"put there femnist\.npz.*fed_emnist_train\.h5.*all_data_\*\.json"):
-        Femnist(dir=str(tmp_path)).roll  # noqa: B018
+        Femnist(dir=str(tmp_path)).population  # noqa: B018
     with pytest.raises(DataError, match="no file or folder"):
-        Femnist(path=str(tmp_path / "absent")).roll  # noqa: B018
+        Femnist(path=str(tmp_path / "absent")).population  # noqa: B018
     with pytest.raises(ConfigError, match="writers"):
         Femnist(writers=0)
 
@@ -346,7 +346,7 @@ def test_the_partial_femnist_loads_with_its_300_writers_and_240_newcomers(real_d
     assert all(abs(len(client.train) - len(client.test)) <= 1 for client in newcomers.values())
     assert sum(len(client.train) == 0 for client in newcomers.values()) == 2
     assert min(newcomers) == 300
-    assert data.client_name(300) not in {data.client_name(number) for number in data.roll.ids}
+    assert data.client_name(300) not in {data.client_name(number) for number in data.population.ids}
 
 
 def test_the_split_of_the_partial_femnist_is_the_sources_own(real_data):

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Client, Examples, Roll
+from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import Binary, LowestLoss, OneShot
 from e2fl.grouping.lowest_loss import lowest_loss
 from e2fl.learning import Learner, Settings
-from e2fl.learning.autograd import General
+from e2fl.learning.autograd import AutogradEngine
 from e2fl.models import Model, Supernet
 from e2fl.runs.runner import run_experiment
 
@@ -26,7 +26,7 @@ def golden():
     model = Model(nn.Sequential(nn.Linear(4, 3, bias=False)))
     signs = torch.tensor([[1.0, -1, 1, 1], [-1, 1, 1, -1], [1, 1, -1, 1]])
     supernet = Supernet({"0.weight": 0.7071067811865476 * signs}, {}, {})
-    learner = Learner(model, General(model), supernet, {}, Settings(), 0, passes=[])
+    learner = Learner(model, AutogradEngine(model), supernet, {}, Settings(), 0, passes=[])
     x = np.array([[1, 0.5, -1, 2], [0, 1.5, 1, -0.5]], dtype=np.float32)
     examples = Examples(x, np.array([0, 1]))
     masks = [{"0.weight": np.array([bit == "1" for bit in text])} for text in MASKS]
@@ -164,9 +164,9 @@ def test_examples_that_are_no_numbers_put_a_client_somewhere_without_failing(gro
 @pytest.mark.parametrize("kind", [LowestLoss, OneShot, Binary])
 def test_more_groups_than_clients_is_a_mistake(kind):
     with pytest.raises(ConfigError, match="only 3 clients"):
-        kind(groups=4).count(Roll(dict.fromkeys(range(3))))
+        kind(groups=4).count(Population(dict.fromkeys(range(3))))
     with pytest.raises(ConfigError, match="at least 1"):
-        kind(groups=0).count(Roll(dict.fromkeys(range(3))))
+        kind(groups=0).count(Population(dict.fromkeys(range(3))))
 
 
 def styles(grouping, groups, **settings):

@@ -256,4 +256,4 @@ def test_the_shipped_scripts_let_in_registered_nodes_only(machines: Machines, tm
     machines.wait("the refusal", lambda: stranger.poll() is not None, STARTED)
     assert stranger.returncode != 0
     assert_same(out, experiment(1, clients=2), tmp_path / "simulated")
-    assert json.loads((out / "checkpoint/roll.json").read_text())["clients"].keys() == {"0", "1"}
+    assert json.loads((out / "checkpoint/population.json").read_text())["clients"].keys() == {"0", "1"}

@@ -34,7 +34,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_server_that_was_killed_goes_on_to_the_same_result(name: str, toy: Experiment, tmp_path: Path) -> None:
     experiment = toy.variant(name)
-    last = experiment.build_algorithm().rounds(experiment.rounds, experiment.build_data().roll)
+    last = experiment.build_algorithm().rounds(experiment.rounds, experiment.build_data().population)
     options = Options(out=str(tmp_path / "run"))
 
     class Kill(Watcher):
@@ -78,7 +78,9 @@ def test_a_server_that_was_killed_twice_can_go_on_from_the_checkpoint_before(toy
 def _run_at(folder: Path, experiment: Experiment, options: Options, watcher: Watcher) -> Run:
     path = folder / "experiment.toml"
     path.write_text(experiment.to_toml())
-    grid = LocalGrid(client_app(path), experiment.build_data().roll.ids, node_config={"memory": str(folder / "memory")})
+    grid = LocalGrid(
+        client_app(path), experiment.build_data().population.ids, node_config={"memory": str(folder / "memory")}
+    )
     return run_on(grid, experiment, options, watcher=watcher)
 
 
@@ -228,5 +230,5 @@ def test_polling_is_quick(toy: Experiment, tmp_path: Path) -> None:
     path.write_text(everybody(toy).to_toml())
     grid = Slow(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     run_on(grid, everybody(toy), Options(poll_seconds=0.02))
-    assert len(ready) == 8 * 7  # roll, and three times training and evaluation
+    assert len(ready) == 8 * 7  # population, and three times training and evaluation
     assert max(asked.values()) > 2  # at once, and three seconds later: that would be twice

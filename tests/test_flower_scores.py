@@ -13,7 +13,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from e2fl.config.experiment import Experiment
-from e2fl.data import Roll
+from e2fl.data import Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP, Score, Tally
 from e2fl.flower.client import client_app
@@ -57,7 +57,7 @@ def test_fairness_fits_flowers_own_strategies(toy: Experiment, tmp_path: Path) -
 # Scores as bytes.
 
 SPEC = ModelSpec((Layer("fc", (3, 4)),))
-ROLL = Roll({0: None, 1: 1, 2: None}, 3)
+ROLL = Population({0: None, 1: 1, 2: None}, 3)
 ANY = tuple(range(10))
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)
 
@@ -165,7 +165,7 @@ def test_what_is_offered_is_named_or_counted(toy: Experiment) -> None:
     for name in ("e2fl", "ifca", "fedavg", "local"):
         experiment = toy.variant(name)
         data, algorithm = experiment.build_data(), experiment.build_algorithm()
-        state = algorithm.start(experiment.build_model(data), data.roll, 0)
+        state = algorithm.start(experiment.build_model(data), data.population, 0)
         counts[name] = [offered(message) for message in algorithm.serve(state, [0, 1]).values()]
     assert counts == {"e2fl": [(0,), (1,)], "ifca": [(0, 1), (0, 1)], "fedavg": [(), ()], "local": [(), ()]}
 

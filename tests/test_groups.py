@@ -9,7 +9,7 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Client, Examples, Roll
+from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
@@ -108,9 +108,11 @@ def test_the_groups_of_a_toy_problem_are_counted_right(groups, seed):
 
 
 def federation(clients, classes=3, shape=(16,)):
-    roll = Roll({client.id: client.group for client in clients}, 1 + max(client.group for client in clients))
+    population = Population(
+        {client.id: client.group for client in clients}, 1 + max(client.group for client in clients)
+    )
     by_id = {client.id: client for client in clients}
-    return SimpleNamespace(roll=roll, client=by_id.__getitem__, shape=shape, classes=classes, groups=())
+    return SimpleNamespace(population=population, client=by_id.__getitem__, shape=shape, classes=classes, groups=())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -127,8 +129,10 @@ def test_declared_groups_tell_how_good_the_found_ones_are():
     assert row.agreement is not None
     assert (row.agreement.matched, row.agreement.purity) == (100, 100)
     data = Toy(clients=24, groups=3, styles=True)
-    unknown = replace(data.roll, declared=dict.fromkeys(data.roll.ids), groups=0)
-    nameless = SimpleNamespace(roll=unknown, client=data.client, shape=data.shape, classes=data.classes, groups=())
+    unknown = replace(data.population, declared=dict.fromkeys(data.population.ids), groups=0)
+    nameless = SimpleNamespace(
+        population=unknown, client=data.client, shape=data.shape, classes=data.classes, groups=()
+    )
     found = survey(experiment(groups=3), 3, 3, data=nameless)
     assert found.rows[0].agreement is None
     assert "declared" not in found.table()

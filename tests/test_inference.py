@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL, Ballots
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Roll
+from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, RunError
 from e2fl.evaluation import Score
 from e2fl.grouping import LowestLoss, RankClustering
@@ -19,7 +19,7 @@ from e2fl.ranking import rank_of
 from e2fl.rounds import Traffic
 from e2fl.runs.group_recovery import of_evaluation
 from e2fl.runs.runner import Watcher, run_experiment
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
 
 FOUND = [0, 0, 0, 1, 1, 2, 2, 2]
@@ -72,11 +72,11 @@ def test_change_is_counted_over_those_that_were_there_before():
 
 def test_groups_without_truth_are_measured_as_far_as_can_be():
     data = Toy(inside=True)
-    scores = {client: Score({}, client % 2, 3.0) for client in data.roll.ids}
-    found = of_evaluation(scores, data.roll, Traffic(finding=7), {})
+    scores = {client: Score({}, client % 2, 3.0) for client in data.population.ids}
+    found = of_evaluation(scores, data.population, Traffic(finding=7), {})
     assert found["matched"] is None
     assert (found["passes_per_client"], found["bytes"], found["found"]) == (3.0, 7, {"0": 4, "1": 4})
-    assert of_evaluation({0: Score({})}, data.roll, Traffic(), {}) is None
+    assert of_evaluation({0: Score({})}, data.population, Traffic(), {}) is None
 
 
 def toy(grouping, rounds=4, data=None, **algorithm):
@@ -157,10 +157,10 @@ def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
     algorithm = E2FL(grouping=LowestLoss(groups=3))
     experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
     model = experiment.build_model(data)
-    learner, state = experiment.build_learner(model), algorithm.start(model, data.roll, 0)
+    learner, state = experiment.build_learner(model), algorithm.start(model, data.population, 0)
     for voted in ({}, dict.fromkeys((0, 1, 2), model.random_ranking(0, "a vote"))):
         message = algorithm.serve(replace(state, groups=voted), [0])[0]
-        uses = algorithm.use(message, data.client(0), learner)
+        uses = algorithm.model_for(message, data.client(0), learner)
         assert (uses.views["group"].model is uses.views["global"].model) == (not voted)
         assert uses.group is not None
 
@@ -186,9 +186,9 @@ def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes
     experiment = toy({"name": "rank_clustering", "groups": 2})
     algorithm = E2FL(clients_per_round=8, grouping=RankClustering(groups=2))
     model = experiment.build_model(data)
-    federation = Simulated(data, algorithm, experiment.build_learner(model))
-    state = algorithm.start(model, data.roll, 0)
-    ballots = dict(federation.train(0, algorithm.broadcast(state, data.roll.ids)).answers)
+    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model))
+    state = algorithm.start(model, data.population, 0)
+    ballots = dict(federation.train(0, algorithm.broadcast(state, data.population.ids)).answers)
     del ballots[5]
     state = algorithm.aggregate(state, ballots)
     assert 5 not in state.assigned
@@ -206,7 +206,7 @@ def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes
 def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
     algorithm = E2FL(grouping=RankClustering(groups=2))
     model = toy({"name": "known"}).build_model(Toy())
-    state = replace(algorithm.start(model, Toy().roll, 0), prepared=True, assigned={0: 1})
+    state = replace(algorithm.start(model, Toy().population, 0), prepared=True, assigned={0: 1})
     ranking = {layer.name: rank_of(np.arange(layer.edges, dtype=np.float32)) for layer in model.spec.layers}
     from e2fl.errors import WireError
 
@@ -287,4 +287,4 @@ def test_a_federation_that_holds_no_numbers_at_all_is_an_error_not_a_silent_nan(
 
 def test_the_count_of_groups_is_checked_before_anything_runs():
     with pytest.raises(ConfigError, match="at least 1"):
-        LowestLoss(groups=0).count(Roll({0: None}))
+        LowestLoss(groups=0).count(Population({0: None}))

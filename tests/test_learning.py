@@ -10,7 +10,7 @@ from torch import nn
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner, Settings
-from e2fl.learning.autograd import Batch, General
+from e2fl.learning.autograd import AutogradEngine, Batch
 from e2fl.models import Model, Supernet, mlp
 from e2fl.ranking import invert, mask_layers, mask_of, order_of, rank_of
 
@@ -42,7 +42,14 @@ def linear():
 
 def a_learner(model, seed=0, **settings):
     return Learner(
-        model, General(model), model.supernet(seed), model.initial_weights(seed), Settings(**settings), seed, 1, 0
+        model,
+        AutogradEngine(model),
+        model.supernet(seed),
+        model.initial_weights(seed),
+        Settings(**settings),
+        seed,
+        1,
+        0,
     )
 
 
@@ -58,7 +65,7 @@ def test_edge_popup_follows_the_golden_trace(steps):
     scores = {"0.weight": np.array(SCORES, dtype=np.float32)}
     supernet = Supernet(weights, {}, {})
     batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
-    after = General(model).fit_scores(supernet, scores, [batch] * steps, momentum=0.9, weight_decay=1e-4)
+    after = AutogradEngine(model).fit_scores(supernet, scores, [batch] * steps, momentum=0.9, weight_decay=1e-4)
     assert after["0.weight"] == pytest.approx(TRACE[steps - 1][4], abs=1.5e-6)
     if steps < 3:
         assert order_of(after["0.weight"]).tolist() == TRACE[steps][0]
@@ -74,9 +81,9 @@ def test_masks_losses_and_straight_through_gradients_of_the_golden_trace(step):
     assert kept.astype(int).tolist() == mask
     effective = {"0.weight": weights["0.weight"] * torch.from_numpy(kept).view(2, 3)}
     batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
-    outputs = General(model).outputs(effective, batch.x)
+    outputs = AutogradEngine(model).outputs(effective, batch.x)
     assert float(nn.functional.cross_entropy(outputs, batch.y)) == pytest.approx(loss, abs=1e-6)
-    found = General(model).gradients(effective, batch)["0.weight"] * weights["0.weight"]
+    found = AutogradEngine(model).gradients(effective, batch)["0.weight"] * weights["0.weight"]
     assert found.reshape(-1).tolist() == pytest.approx(gradient, abs=1e-6)
 
 
@@ -176,7 +183,7 @@ def test_a_gradient_over_all_examples_does_not_depend_on_how_they_are_cut():
     model = Model(mlp((6,), 3, hidden=(8,)))
     learner = a_learner(model)
     examples = points(1200)
-    whole = General(model).gradients(learner.initial, Batch(examples.inputs(), examples.labels(), 0.0))
+    whole = AutogradEngine(model).gradients(learner.initial, Batch(examples.inputs(), examples.labels(), 0.0))
     found = learner.gradient(learner.initial, examples)
     assert all(torch.allclose(found[name], whole[name], atol=1e-6) for name in whole)
 

@@ -14,7 +14,7 @@ def data(real_data):
 
 def test_539_writers_train_and_297_others_are_newcomers(data):
     assert data.about() == {"train_images": 54003, "test_images": 5997, "writers": 539, "unseen_writers": 297}
-    names = [data.client_name(number) for number in data.roll.ids]
+    names = [data.client_name(number) for number in data.population.ids]
     newcomers = [data.client_name(number) for number in data.unseen()]
     assert not set(names) & set(newcomers)
     assert sum(len(client.train) + len(client.test) for client in data.unseen().values()) == 10_000
@@ -36,9 +36,9 @@ def test_another_seed_splits_otherwise(data, real_data):
 
 def test_settings_are_checked(real_data, tmp_path):
     few = MNISTWriters(dir=str(real_data), writers=20)
-    assert len(few.roll) == 20
-    assert min(len(few.client(n).train) + len(few.client(n).test) for n in few.roll.ids) >= 122
+    assert len(few.population) == 20
+    assert min(len(few.client(n).train) + len(few.client(n).test) for n in few.population.ids) >= 122
     with pytest.raises(ConfigError, match="test_share"):
         MNISTWriters(test_share=1.0)
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is missing; `e2fl data get mnist`"):
-        MNISTWriters(dir=str(tmp_path)).roll  # noqa: B018
+        MNISTWriters(dir=str(tmp_path)).population  # noqa: B018

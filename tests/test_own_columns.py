@@ -157,7 +157,7 @@ def test_what_parquet_needs_in_memory_is_estimated_before_it_is_read(tmp_path, m
     monkeypatch.setattr("e2fl.data.tabular.columns.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
     with pytest.raises(DataError, match=r"would take .* the limit of a table.*fewer columns with features"):
         table(path=path, client="who", label="y")
-    assert len(table(path=path, client="who", label="y", features=("k",)).roll) == 2
+    assert len(table(path=path, client="who", label="y", features=("k",)).population) == 2
 
 
 def test_columns_of_lists_are_refused_before_they_are_read(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def digits():
 def test_clients_of_ragged_sizes_from_a_dictionary():
     x, y, school = digits()
     data = from_arrays({f"school {s}": (x[school == s], y[school == s]) for s in range(9)}, test_share=0.25)
-    sizes = [(len(data.client(n).train), len(data.client(n).test)) for n in data.roll.ids]
+    sizes = [(len(data.client(n).train), len(data.client(n).test)) for n in data.population.ids]
     assert sizes == [(150, 50)] * 8 + [(148, 49)]
     assert data.shape == (1, 8, 8)
     assert data.classes == 10
@@ -34,7 +34,7 @@ def test_clients_of_ragged_sizes_from_a_dictionary():
 
 def test_a_client_with_one_example_is_a_newcomer():
     data = from_arrays({"big": (np.eye(10), np.arange(10) % 2), "tiny": (np.eye(10)[:1], [1])})
-    assert list(data.roll.ids) == [0]
+    assert list(data.population.ids) == [0]
     ((number, tiny),) = data.unseen().items()
     assert (data.client_name(number), len(tiny.train), len(tiny.test)) == ("tiny", 0, 1)
 
@@ -42,12 +42,12 @@ def test_a_client_with_one_example_is_a_newcomer():
 def test_groups_of_clients_are_declared_and_groups_of_rows_lie_inside():
     x, y = np.eye(6), np.arange(6) % 2
     declared = from_arrays({"a": (x, y, "north"), "b": (x, y, "south")})
-    assert dict(declared.roll.declared) == {0: 0, 1: 1}
+    assert dict(declared.population.declared) == {0: 0, 1: 1}
     assert declared.client(1).groups() == [1]
     assert declared.client(1).train.group is None
     inside = from_arrays({"a": (x, y, [0, 0, 0, 1, 1, 1]), "b": (x, y, np.ones(6, dtype=int))})
-    assert dict(inside.roll.declared) == {0: None, 1: None}
-    assert inside.roll.groups == 2
+    assert dict(inside.population.declared) == {0: None, 1: None}
+    assert inside.population.groups == 2
 
 
 def test_a_newcomer_with_rows_of_two_groups_declares_none():
@@ -57,7 +57,7 @@ def test_a_newcomer_with_rows_of_two_groups_declares_none():
     ((_, tiny),) = data.unseen().items()
     assert tiny.group is None
     assert sorted([*tiny.train.group, *tiny.test.group]) == [0, 1]
-    assert dict(data.roll.declared) == {0: None, 1: None}  # groups lie inside, for all clients alike
+    assert dict(data.population.declared) == {0: None, 1: None}  # groups lie inside, for all clients alike
     assert data.client(1).groups() == [1]
 
 
@@ -76,7 +76,7 @@ def test_a_test_part_of_ones_own_is_kept():
     assert np.array_equal(data.client(0).train.x, x)
     assert np.array_equal(data.client(0).test.x, 2 * x)
     with pytest.raises(DataError, match="client 'b' has rows to train with but none to test with"):
-        from_arrays({"a": (x, y), "b": (x, y)}, test={"a": (x, y)}).roll  # noqa: B018
+        from_arrays({"a": (x, y), "b": (x, y)}, test={"a": (x, y)}).population  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_arrays_that_do_not_fit_are_refused(clients, reason):
 def test_anybodys_partitioner_deals_out_arrays():
     x, y, _ = digits()
     data = from_partitioner(x, y, Dirichlet(num_partitions=6, partition_by="label", alpha=0.3, seed=3))
-    assert len(data.roll) == 6
-    mixes = [np.bincount(data.client(n).train.y, minlength=10).argmax() for n in data.roll.ids]
+    assert len(data.population) == 6
+    mixes = [np.bincount(data.client(n).train.y, minlength=10).argmax() for n in data.population.ids]
     assert len(set(mixes)) > 2
 
 
@@ -146,17 +146,17 @@ def test_an_npz_of_ones_own(tmp_path):
     data = npz(path=str(tmp_path / "d.npz"), unprivileged="small")
     assert data.client_name(8) == "S8"
     assert data.group_names == ("small", "large")
-    assert dict(data.roll.declared) == {n: 0 if n < 2 else 1 for n in range(9)}
+    assert dict(data.population.declared) == {n: 0 if n < 2 else 1 for n in range(9)}
     assert data.about()["rows"] == 1797
     np.savez(tmp_path / "e.npz", x=x, y=y[:-1], client=names)
     with pytest.raises(DataError, match="y must have one entry for each of 1797 rows"):
-        npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+        npz(path=str(tmp_path / "e.npz")).population  # noqa: B018
     np.savez(tmp_path / "e.npz", x=1, y=y, client=names)
     with pytest.raises(DataError, match=r"e\.npz: x must have an entry for each row"):
-        npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+        npz(path=str(tmp_path / "e.npz")).population  # noqa: B018
     np.savez(tmp_path / "f.npz", x=x, y=y, client=np.where(school == 1, np.nan, school))
     with pytest.raises(DataError, match="row 200 has no client"):
-        npz(path=str(tmp_path / "f.npz")).roll  # noqa: B018
+        npz(path=str(tmp_path / "f.npz")).population  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
@@ -172,7 +172,7 @@ def test_arrays_of_an_npz_stay_on_disk(tmp_path, kind):
         x[399_999, 1] = np.nan
         np.savez(tmp_path / "d.npz", x=x, y=y, client=client)
         with pytest.raises(DataError, match="row 399999, input 1 is missing"):
-            npz(path=str(tmp_path / "d.npz")).roll  # noqa: B018
+            npz(path=str(tmp_path / "d.npz")).population  # noqa: B018
 
 
 def test_images_of_ones_own_train_in_python():
@@ -193,7 +193,7 @@ def test_the_unprivileged_group_comes_first_and_the_others_keep_their_order():
     x, y = np.eye(4), np.arange(4) % 2
     data = from_arrays({"k": (x, y, "a"), "l": (x, y, "b"), "m": (x, y, "c")}, unprivileged="c")
     assert data.group_names == ("c", "a", "b")
-    assert dict(data.roll.declared) == {0: 1, 1: 2, 2: 0}
+    assert dict(data.population.declared) == {0: 1, 1: 2, 2: 0}
 
 
 class Frame:
@@ -244,7 +244,7 @@ def test_missing_marks_are_no_labels_clients_or_groups_of_arrays(tmp_path, mark)
     for name, what in (("y", "label"), ("client", "client"), ("group", "group")):
         np.savez(tmp_path / "d.npz", **whole | {name: np.array(y)})
         with pytest.raises(DataError, match=f"row 3 has no {what}"):
-            npz(path=str(tmp_path / "d.npz")).roll  # noqa: B018
+            npz(path=str(tmp_path / "d.npz")).population  # noqa: B018
 
 
 def test_bytes_of_an_npz_are_texts(tmp_path):
@@ -252,13 +252,13 @@ def test_bytes_of_an_npz_are_texts(tmp_path):
     y = np.array([b"no", b"no", b"yes", b"yes"] * 2)
     np.savez(tmp_path / "d.npz", x=np.eye(8), y=y, client=client, split=part, group=client)
     data = npz(path=str(tmp_path / "d.npz"), unprivileged="é")
-    assert [data.client_name(number) for number in data.roll.ids] == ["b", "é"]
+    assert [data.client_name(number) for number in data.population.ids] == ["b", "é"]
     assert data.group_names == ("é", "b")
     assert data.about()["labels"] == ["no", "yes"]
     assert len(data.about()["sha256"]) == 64
     np.savez(tmp_path / "e.npz", x=np.eye(8), y=y, client=np.array([b"\xe9", b"b"]).repeat(4))
     with pytest.raises(DataError, match="a client is of bytes that are no text in UTF-8"):
-        npz(path=str(tmp_path / "e.npz")).roll  # noqa: B018
+        npz(path=str(tmp_path / "e.npz")).population  # noqa: B018
 
 
 def test_the_unprivileged_group_may_be_a_number():
@@ -290,7 +290,7 @@ def test_a_file_may_go_once_it_was_read(tmp_path):
     x, y = np.eye(8), np.arange(8) % 2
     np.savez(tmp_path / "d.npz", x=x, y=y, client=y)
     data = npz(path=str(tmp_path / "d.npz"))
-    assert data.roll.ids
+    assert data.population.ids
     (tmp_path / "d.npz").unlink()
     assert len(data.about()["sha256"]) == 64
 

@@ -121,12 +121,12 @@ def test_names_and_labels_are_kept_as_they_are_written(tmp_path):
     parquet.write_table(arrow.table({"who": ids, "k": ids, "y": labels}), tmp_path / "t.parquet")
     for name in ("t.csv", "t.parquet"):
         data = table(path=str(tmp_path / name), client="who", label="y", features=("k",))
-        assert [data.client_name(number) for number in data.roll.ids] == [str(BIG), str(BIG + 1)]
+        assert [data.client_name(number) for number in data.population.ids] == [str(BIG), str(BIG + 1)]
         assert data.about()["labels"] == ["2", "10"]  # as numbers, not as words
     assert len(table(path=str(tmp_path / "t.parquet"), client="k", label="who", features=("y",)).about()["labels"]) == 2
     rows = [["who", "k", "y", "g"]] + [[["7", "007"][row % 2], row, row % 3, f"{row % 2}.0"] for row in range(20)]
     data = table(path=written(tmp_path / "u.csv", rows), client="who", label="y", group="g")
-    assert [data.client_name(number) for number in data.roll.ids] == ["007", "7"]
+    assert [data.client_name(number) for number in data.population.ids] == ["007", "7"]
     assert data.group_names == ("0", "1")
 
 
@@ -174,7 +174,7 @@ def changed(row, column, value):
 def test_what_a_table_cannot_mean_is_refused_with_line_and_column(tmp_path, rows, settings, reason):
     path = written(tmp_path / "t.csv", rows)
     with pytest.raises((DataError, ConfigError), match=reason):
-        table(**{"path": path, "client": "who", "label": "y", **settings}).roll  # noqa: B018
+        table(**{"path": path, "client": "who", "label": "y", **settings}).population  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_groups_inside_clients_are_known_by_their_rows(tmp_path):
     path.write_text("who,sex,n,y\n" + "\n".join(lines) + "\n")
     data = table(path=str(path), client="who", label="y", group="sex", unprivileged="m", pooled_test=True)
     assert data.group_names == ("m", "f")
-    assert set(data.roll.declared.values()) == {None}
-    assert data.roll.groups == 2
+    assert set(data.population.declared.values()) == {None}
+    assert data.population.groups == 2
     assert data.client(0).groups() == [0, 1]
     assert data.client(0).test is data.client(1).test
     assert data.shape == (1,)  # sex is a group, not a feature
@@ -250,7 +250,7 @@ def test_a_table_without_clients_is_dealt_out(tmp_path):
     path = written(tmp_path / "t.csv", rows)
     partition = {"name": "dirichlet", "num_partitions": 5, "partition_by": "label", "alpha": 0.5}
     data = table(path=path, label="y", partition=partition)
-    assert len(data.roll) == 5
+    assert len(data.population) == 5
     assert sum(len(data.client(n).train) + len(data.client(n).test) for n in range(5)) == 300
     with pytest.raises(ConfigError, match=r"data\.partition has no setting 'beta'"):
         table(path=path, label="y", partition={"name": "iid", "num_partitions": 5, "beta": 1})
@@ -270,22 +270,22 @@ def hospitals(path, **changes):
 def test_a_natural_partition_goes_by_any_column_as_clients_do(tmp_path):
     left = hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "hospital"})
     right = hospitals(tmp_path / "t.csv", client="hospital")
-    assert [left.client_name(number) for number in left.roll.ids] == ["A", "B", "C"]
+    assert [left.client_name(number) for number in left.population.ids] == ["A", "B", "C"]
     assert left.shape == right.shape  # whose a row is, is nothing to learn from
-    for number in left.roll.ids:
+    for number in left.population.ids:
         assert np.array_equal(left.client(number).train.x, right.client(number).train.x)
 
 
 def test_every_label_may_be_a_client_of_its_own(tmp_path):
     data = hospitals(tmp_path / "t.csv", partition={"name": "natural_id", "partition_by": "label"})
-    assert [set(data.client(number).train.y.tolist()) for number in data.roll.ids] == [{0}, {1}]
+    assert [set(data.client(number).train.y.tolist()) for number in data.population.ids] == [{0}, {1}]
     assert data.shape == hospitals(tmp_path / "t.csv", partition={"name": "iid", "num_partitions": 2}).shape
 
 
 def test_rows_that_a_partition_leaves_out_are_counted(tmp_path):
     partition = {"name": "natural_id", "partition_by": "hospital", "min_partition_size": 3}
     data = hospitals(tmp_path / "t.csv", partition=partition)
-    assert [data.client_name(number) for number in data.roll.ids] == ["A", "B"]
+    assert [data.client_name(number) for number in data.population.ids] == ["A", "B"]
     assert data.about()["rows"] == 40
     assert data.about()["rows_left_out"] == 2
     assert data.unseen() == {}
@@ -295,7 +295,7 @@ def test_rows_that_a_partition_leaves_out_are_counted(tmp_path):
 def test_a_group_column_called_row_is_what_it_says(tmp_path, by):
     partition = {"name": "by_group", "num_partitions": 3, "partition_by": by}
     data = hospitals(tmp_path / "t.csv", group="row", partition=partition)
-    assert [data.group_name(data.roll.declared[number]) for number in data.roll.ids] == ["u", "v", "w"]
+    assert [data.group_name(data.population.declared[number]) for number in data.population.ids] == ["u", "v", "w"]
 
 
 def test_a_dirichlet_partition_goes_by_a_column_that_is_learnt_from_too(tmp_path):
@@ -329,7 +329,7 @@ def test_one_long_cell_does_not_widen_the_others(tmp_path, settings):
     path = written(tmp_path / "t.csv", rows)
     tracemalloc.start()
     data = table(path=path, client="who", label="y", **settings)
-    assert len(data.roll) == 2
+    assert len(data.population) == 2
     assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # 5,000 cells as wide as the longest: 1.9 GiB
     tracemalloc.stop()
 
@@ -348,11 +348,11 @@ def test_one_central_test_set_serves_all_clients(tmp_path):
     ]
     path.write_text("who,n,y,part\n" + "\n".join(lines) + "\n")
     data = table(path=str(path), client="who", label="y", split="part", pooled_test=True)
-    assert [data.client_name(number) for number in data.roll.ids] == ["a", "b"]
+    assert [data.client_name(number) for number in data.population.ids] == ["a", "b"]
     assert len(data.client(0).train) == len(data.client(0).test) == 6
     assert data.client(0).test is data.client(1).test
     with pytest.raises(DataError, match="client 'a' has rows to train with but none to test with"):
-        table(path=str(path), client="who", label="y", split="part").roll  # noqa: B018
+        table(path=str(path), client="who", label="y", split="part").population  # noqa: B018
 
 
 def test_new_rows_become_what_the_table_would_have_made_of_them(tmp_path):

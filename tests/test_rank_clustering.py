@@ -10,7 +10,7 @@ import pytest
 from e2fl import metrics
 from e2fl.algorithms.e2fl import Rankings
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Roll
+from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering, rank_clustering
 from e2fl.grouping.ballot_table import Table, views
@@ -291,7 +291,7 @@ def test_settings_that_cannot_be_are_refused(settings):
 
 def test_more_groups_than_clients_is_a_mistake():
     with pytest.raises(ConfigError, match="groups is 5, but there are only 3 clients"):
-        RankClustering(groups=5).count(Roll(dict.fromkeys(range(3))))
+        RankClustering(groups=5).count(Population(dict.fromkeys(range(3))))
 
 
 def noisy_ballots(edges, clients=12, seed=0):

@@ -25,7 +25,7 @@ def on_flower(experiment: Experiment, folder: Path, options: Options | None = No
     path = folder / "experiment.toml"
     path.write_text(experiment.to_toml())
     nodes = LocalGrid(
-        client_app(path), experiment.build_data().roll.ids, node_config={"memory": str(folder / "memory")}, **grid
+        client_app(path), experiment.build_data().population.ids, node_config={"memory": str(folder / "memory")}, **grid
     )
     return run_on(nodes, experiment, options or Options())
 

@@ -17,7 +17,7 @@ from e2fl.rounds import run
 from e2fl.runs.folder import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
 
 
@@ -41,7 +41,7 @@ class Unruly(FedAvg):
 def federation(toy, algorithm, data=None, threads=2):
     data = data or toy.build_data()
     model = toy.build_model(data)
-    return Simulated(data, algorithm, toy.build_learner(model), threads=threads), model
+    return SimulatedFederation(data, algorithm, toy.build_learner(model), threads=threads), model
 
 
 def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
@@ -60,7 +60,7 @@ def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
 def test_clients_all_of_whom_fail_in_a_later_round_end_nothing(toy):
     algorithm = Unruly(clients_per_round=4)
     simulated, model = federation(toy, algorithm)
-    state = algorithm.start(model, simulated.roll, 0)
+    state = algorithm.start(model, simulated.population, 0)
     replies = simulated.train(2, algorithm.broadcast(state, [0]))
     assert set(replies.faults) == {0}
     alone = simulated.train(1, algorithm.broadcast(state, [0]))  # one bad client is no bad program

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any
 from e2fl.version import __version__
 
 if TYPE_CHECKING:
-    from e2fl.algorithms import ALGORITHMS, Algorithm, Use, Uses
+    from e2fl.algorithms import ALGORITHMS, Algorithm, ClientModel, ClientModels
     from e2fl.api import compare, run
     from e2fl.config.experiment import Experiment
     from e2fl.config.experiment import load as load_experiment
-    from e2fl.data import DATASETS, Client, Examples, FederatedData, Roll, from_arrays, from_partitioner, from_table
+    from e2fl.data import (
+        DATASETS,
+        Client,
+        Examples,
+        FederatedData,
+        Population,
+        from_arrays,
+        from_partitioner,
+        from_table,
+    )
     from e2fl.errors import ConfigError, DataError, E2flError, RunError, WireError
     from e2fl.grouping import GROUPINGS, Grouping
     from e2fl.learning import Learner, Settings
@@ -32,8 +41,8 @@ _HOMES = {
     "Experiment": "e2fl.config.experiment",
     "load_experiment": "e2fl.config.experiment:load",
     "Algorithm": "e2fl.algorithms",
-    "Use": "e2fl.algorithms",
-    "Uses": "e2fl.algorithms",
+    "ClientModel": "e2fl.algorithms",
+    "ClientModels": "e2fl.algorithms",
     "Grouping": "e2fl.grouping",
     "Learner": "e2fl.learning",
     "Settings": "e2fl.learning",
@@ -42,7 +51,7 @@ _HOMES = {
     "Client": "e2fl.data",
     "Examples": "e2fl.data",
     "FederatedData": "e2fl.data",
-    "Roll": "e2fl.data",
+    "Population": "e2fl.data",
     "from_arrays": "e2fl.data",
     "from_partitioner": "e2fl.data",
     "from_table": "e2fl.data",
@@ -65,6 +74,8 @@ __all__ = [
     "Algorithm",
     "Assigned",
     "Client",
+    "ClientModel",
+    "ClientModels",
     "ConfigError",
     "DataError",
     "E2flError",
@@ -75,12 +86,10 @@ __all__ = [
     "Learner",
     "Message",
     "Model",
-    "Roll",
+    "Population",
     "Run",
     "RunError",
     "Settings",
-    "Use",
-    "Uses",
     "WireError",
     "__version__",
     "assign",

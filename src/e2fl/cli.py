@@ -121,14 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
     listing.set_defaults(act=_list)
 
-    bench = commands.add_parser(
-        "bench", help="how fast this machine is, as ratios", description="Measure this machine, side by side."
-    )
-    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    bench.add_argument("--peers", action="store_true", help="also run Flower and pfl, where they are installed")
-    bench.add_argument("--quick", action="store_true", help="fewer repeats, for a first look")
-    bench.set_defaults(act=_bench)
-
     _add_data(commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets."))
     _add_flower(commands)
     return parser
@@ -287,12 +279,6 @@ def _list(options: argparse.Namespace) -> int:
 
     print(listing(options.what))
     return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from benchmarks import bench
-
-    return bench(json=options.json, peers=options.peers, quick=options.quick)
 
 
 def _data_list(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.data.federated import ClientId, Roll
+from e2fl.data.federated import ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
 from e2fl.models import Model
@@ -34,7 +34,7 @@ class Replies:
 
 
 @dataclass(frozen=True)
-class Welcomed:
+class UnseenScores:
     """How clients fare that never took part, and for whom that could not be told, and why."""
 
     scores: Mapping[ClientId, Score]
@@ -45,7 +45,7 @@ class Federation(Protocol):
     """Clients, wherever they are."""
 
     @property
-    def roll(self) -> Roll: ...
+    def population(self) -> Population: ...
 
     @property
     def traffic(self) -> Traffic: ...
@@ -83,15 +83,15 @@ def run(
     resume: Round | None = None,
 ) -> Iterator[Round]:
     """Rounds, one by one; the last is always evaluated."""
-    roll = federation.roll
-    last = algorithm.rounds(rounds, roll)
+    population = federation.population
+    last = algorithm.rounds(rounds, population)
     if resume is None:
-        resume = Round(algorithm.first_round - 1, algorithm.start(model, roll, seed))
+        resume = Round(algorithm.first_round - 1, algorithm.start(model, population, seed))
     state, ever_answered = resume.state, resume.ever_answered
     for number in range(resume.number + 1, last + 1):
-        asked = algorithm.finale(state, roll) if number == last else None
+        asked = algorithm.finale(state, population) if number == last else None
         if asked is None:
-            asked = algorithm.select(state, roll, number, stream(seed, "select", number))
+            asked = algorithm.select(state, population, number, stream(seed, "select", number))
         replies = federation.train(number, algorithm.broadcast(state, asked))
         answers, faults = admit(algorithm, state, replies)
         state = algorithm.aggregate(state, answers)
@@ -99,7 +99,7 @@ def run(
         scores = None
         if number == last or (number > 0 and algorithm.improves and number % evaluate_every == 0):
             # Nobody may be left to say how it fares; the run goes on all the same.
-            scores = federation.evaluate(number, algorithm.serve(state, roll.ids)) or None
+            scores = federation.evaluate(number, algorithm.serve(state, population.ids)) or None
         yield Round(number, state, ever_answered, tuple(asked), tuple(answers), faults, scores)
     if not ever_answered:
         reason = next(iter(faults.values()), "no client was asked") if resume.number < last else "no client was asked"

@@ -6,7 +6,7 @@ To add one: write a subclass of `Algorithm` in a file of its own and one line in
 from typing import Any
 
 from e2fl.algorithms.afl import AFL
-from e2fl.algorithms.base import Algorithm, Use, Uses
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels
 from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.e2fl import E2FL, FRL
 from e2fl.algorithms.fairfed import FairFed
@@ -31,4 +31,4 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "e2fl": E2FL,
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "AnyAlgorithm", "Use", "Uses"]
+__all__ = ["ALGORITHMS", "Algorithm", "AnyAlgorithm", "ClientModel", "ClientModels"]

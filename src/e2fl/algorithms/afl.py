@@ -15,8 +15,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, is_finite, refuse_no_examples, refuse_no_loss
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.algorithms.base import (
+    Algorithm,
+    ClientModel,
+    ClientModels,
+    everybody_gets,
+    is_finite,
+    refuse_no_examples,
+    refuse_no_loss,
+)
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
@@ -65,20 +73,20 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
         if self.over not in OVER:
             raise ConfigError(f"algorithm.over is one of {', '.join(OVER)}; not '{self.over}'")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Mixture:
+    def start(self, model: Model, population: Population, seed: int) -> Mixture:
         initial = model.initial_weights(seed)
-        part_of = {client: place for place, client in enumerate(roll.ids)}
+        part_of = {client: place for place, client in enumerate(population.ids)}
         if self.over == "groups":
-            declared = {client: group for client, group in roll.declared.items() if group is not None}
-            if len(declared) < len(roll):
+            declared = {client: group for client, group in population.declared.items() if group is not None}
+            if len(declared) < len(population):
                 raise ConfigError("algorithm.over = 'groups' needs clients that declare a group; use 'clients'")
             names = sorted(set(declared.values()))
-            part_of = {client: names.index(declared[client]) for client in roll.ids}
+            part_of = {client: names.index(declared[client]) for client in population.ids}
         parts = max(part_of.values()) + 1
         return Mixture(initial, initial, 0, part_of, (1 / parts,) * parts)
 
-    def select(self, state: Mixture, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
-        return list(roll.ids)
+    def select(self, state: Mixture, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
+        return list(population.ids)
 
     def broadcast(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
@@ -128,8 +136,8 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
             "steps_not_taken": state.skipped,
         }
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        return Uses({"global": Use(message.params)})
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})
 
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 import numpy as np
 import torch
 
-from e2fl.data.federated import Client, ClientId, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, DataError, WireError
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec, Params
@@ -28,7 +28,7 @@ Served = TypeVar("Served", bound=Message)
 
 
 @dataclass(frozen=True)
-class Use:
+class ClientModel:
     """What a client predicts with: weights or a mask, or another one for the rows of some groups.
 
     Clients that use the very same object on the very same test examples are scored once for all.
@@ -39,10 +39,10 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Uses:
+class ClientModels:
     """The models a client tries, its own first, and the group it found itself in."""
 
-    views: Mapping[str, Use]
+    views: Mapping[str, ClientModel]
     group: GroupId | None = None
 
 
@@ -79,23 +79,23 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     # On the server.
 
     @abstractmethod
-    def start(self, model: Model, roll: Roll, seed: int) -> State:
+    def start(self, model: Model, population: Population, seed: int) -> State:
         """The state before the first round."""
 
-    def caution(self, model: Model, roll: Roll) -> str:
+    def caution(self, model: Model, population: Population) -> str:
         """Why results on such data are to be taken with care; empty where all is well."""
         return ""
 
-    def rounds(self, asked: int, roll: Roll) -> int:
+    def rounds(self, asked: int, population: Population) -> int:
         """How many rounds this algorithm has use for, when so many are asked for."""
         return asked
 
-    def select(self, state: State, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
+    def select(self, state: State, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
         """Who takes part in a round, in rising order: drawn evenly, nobody twice."""
-        drawn = rng.choice(len(roll), size=min(self.clients_per_round, len(roll)), replace=False)
-        return sorted(roll.ids[place] for place in drawn)
+        drawn = rng.choice(len(population), size=min(self.clients_per_round, len(population)), replace=False)
+        return sorted(population.ids[place] for place in drawn)
 
-    def finale(self, state: State, roll: Roll) -> list[ClientId] | None:
+    def finale(self, state: State, population: Population) -> list[ClientId] | None:
         """Who takes part in the last round, where that is not to be drawn like any other."""
         return None
 
@@ -141,12 +141,12 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         """Learn from own data; only `client.memory` may change."""
 
     @abstractmethod
-    def use(self, message: Served, client: Client, learner: Learner) -> Uses:
+    def model_for(self, message: Served, client: Client, learner: Learner) -> ClientModels:
         """The models this client predicts with, its own first."""
 
-    def welcome(self, state: State, client: Client, learner: Learner) -> Uses:
+    def welcome(self, state: State, client: Client, learner: Learner) -> ClientModels:
         """The same for a client that never took part: found from its own data and what the server knows."""
-        return self.use(self.serve(state, [client.id])[client.id], client, learner)
+        return self.model_for(self.serve(state, [client.id])[client.id], client, learner)
 
 
 def everybody_gets(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:

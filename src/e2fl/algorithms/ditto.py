@@ -8,7 +8,7 @@ for all clients, not the best of several on each client's held-out data.
 import math
 from dataclasses import dataclass
 
-from e2fl.algorithms.base import Use, Uses, finite
+from e2fl.algorithms.base import ClientModel, ClientModels, finite
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.data.federated import Client
 from e2fl.errors import ConfigError
@@ -34,11 +34,11 @@ class Ditto(FedAvg):
         )
         return super().train(message, client, learner)
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        shared = Use(message.params)
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        shared = ClientModel(message.params)
         own = client.memory.get("own")
-        return Uses({"own": shared if own is None else Use(own), "global": shared})
+        return ClientModels({"own": shared if own is None else ClientModel(own), "global": shared})
 
-    def welcome(self, state: Shared, client: Client, learner: Learner) -> Uses:
+    def welcome(self, state: Shared, client: Client, learner: Learner) -> ClientModels:
         self.train(self.broadcast(state, [client.id])[client.id], client, learner)
         return super().welcome(state, client, learner)

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets
-from e2fl.data.federated import Client, ClientId, Examples, GroupId, Roll
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, everybody_gets
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping import Grouping, Known, One, RankClustering
+from e2fl.grouping import Grouping, KnownGroups, OneGroup, RankClustering
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec
 from e2fl.ranking import Mask, Ranking, mask_layers, vote_layers
@@ -81,7 +81,7 @@ class Rankings:
 
 @dataclass(frozen=True)
 class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
-    grouping: Grouping = field(default_factory=Known)
+    grouping: Grouping = field(default_factory=KnownGroups)
     absent: str = "carry_forward"  # or present_only, init_vote: does a group vote in a round nobody voted in it?
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
     final_full_vote: bool = False  # one round more, in which every client of every small group votes
@@ -104,9 +104,9 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def first_round(self) -> int:
         return 0 if self.grouping.clusters else 1
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Rankings:
+    def start(self, model: Model, population: Population, seed: int) -> Rankings:
         overall = model.supernet(seed).ranking
-        count = self.grouping.count(roll)
+        count = self.grouping.count(population)
         self.grouping.reads(model.spec)  # a layer that is not there is a mistake to be told now
         return Rankings(
             overall=overall,
@@ -115,7 +115,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
                 group: model.random_ranking(seed, "start of a group", group)
                 for group in (range(count) if self.grouping.infers else ())
             },
-            assigned=self.grouping.declared(roll),
+            assigned=self.grouping.declared(population),
             prepared=not self.grouping.clusters,
             count=count,
             keep=model.keep,
@@ -128,17 +128,17 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         unseen = state.origin if self.absent == "init_vote" else state.overall
         return state.groups.get(group, state.starts.get(group, unseen))
 
-    def rounds(self, asked: int, roll: Roll) -> int:
+    def rounds(self, asked: int, population: Population) -> int:
         return asked + 1 if self.final_full_vote else asked
 
-    def finale(self, state: Rankings, roll: Roll) -> list[ClientId] | None:
+    def finale(self, state: Rankings, population: Population) -> list[ClientId] | None:
         if not (self.final_full_vote and state.prepared):
             return None
         # The last ranking of a group no larger than a round's draw is mostly the vote of one or two of its clients.
         sizes = Counter(state.assigned.values())
         small = [
             client
-            for client in roll.ids
+            for client in population.ids
             if sizes[state.assigned.get(client, -1)] in range(1, self.clients_per_round + 1)
         ]
         return small or None
@@ -147,8 +147,8 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         # A ballot that is only clustered carries the layers that clustering looks at: far fewer bytes.
         return self.grouping.reads(model) if self.grouping.clusters and number < 1 else model
 
-    def select(self, state: Rankings, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
-        return super().select(state, roll, number, rng) if state.prepared else list(roll.ids)
+    def select(self, state: Rankings, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
+        return super().select(state, population, number, rng) if state.prepared else list(population.ids)
 
     def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Invitation]:
         masks: tuple[Mask, ...] = ()
@@ -171,7 +171,7 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         """The groups this client speaks for, and the examples it does so with."""
         if self.grouping.infers:
             return [(self.grouping.find(masks, client, learner), client.train)]
-        if self.grouping.clusters or client.train.group is None or isinstance(self.grouping, One):
+        if self.grouping.clusters or client.train.group is None or isinstance(self.grouping, OneGroup):
             return [(NO_GROUP, client.train)]
         if self.inside == "majority":
             return [(int(np.bincount(client.train.group).argmax()), client.train)]
@@ -241,26 +241,28 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             return everybody_gets(everything, clients)
         return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
 
-    def use(self, message: Masks, client: Client, learner: Learner) -> Uses:
-        overall = Use(message.overall)
+    def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
+        overall = ClientModel(message.overall)
         masks = dict(zip(message.groups, message.masks, strict=True))
         if self.grouping.infers:
             own = self.grouping.find(message.masks, client, learner)
             # Nobody has taught the start of a group that never voted: its clients use everybody's model meanwhile.
-            return Uses({"group": Use(masks[own]) if own in message.voted else overall, "global": overall}, own)
+            return ClientModels(
+                {"group": ClientModel(masks[own]) if own in message.voted else overall, "global": overall}, own
+            )
         if len(masks) == 1:
             ((own, mask),) = masks.items()
-            return Uses({"group": Use(mask), "global": overall}, own)
-        declared = self.grouping.declared(Roll({client.id: client.group})).get(client.id)
+            return ClientModels({"group": ClientModel(mask), "global": overall}, own)
+        declared = self.grouping.declared(Population({client.id: client.group})).get(client.id)
         if declared in masks:
-            return Uses({"group": Use(masks[declared]), "global": overall}, declared)
-        views = {"group": Use(message.overall, by_group=masks), "global": overall}
+            return ClientModels({"group": ClientModel(masks[declared]), "global": overall}, declared)
+        views = {"group": ClientModel(message.overall, by_group=masks), "global": overall}
         if len(masks) == 2 and client.test.group is not None:
             # Two groups inside a client, such as women and men: what if one group's model served everybody?
-            views |= {f"as_group{group}": Use(mask) for group, mask in masks.items()}
-        return Uses(views)
+            views |= {f"as_group{group}": ClientModel(mask) for group, mask in masks.items()}
+        return ClientModels(views)
 
-    def welcome(self, state: Rankings, client: Client, learner: Learner) -> Uses:
+    def welcome(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
         if self._is_late(state, client.id):
             invitation = self.broadcast(state, [client.id])[client.id]
             state = self.aggregate(state, {client.id: self.train(invitation, client, replace(learner, number=0))})
@@ -308,7 +310,7 @@ def elect(assigned: Mapping[ClientId, GroupId], replies: Mapping[ClientId, Ballo
 class FRL(E2FL):
     """E2FL with everybody in one group: a single flat vote."""
 
-    grouping: Grouping = field(default_factory=One, init=False)
+    grouping: Grouping = field(default_factory=OneGroup, init=False)
     absent: str = field(default="carry_forward", init=False)
     inside: str = field(default="each", init=False)
     final_full_vote: bool = field(default=False, init=False)

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, average, everybody_gets, refuse_no_examples
-from e2fl.data.federated import Client, ClientId, Examples, Roll
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, average, everybody_gets, refuse_no_examples
+from e2fl.data.federated import Client, ClientId, Examples, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
@@ -65,11 +65,11 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Weighted:
+    def start(self, model: Model, population: Population, seed: int) -> Weighted:
         return Weighted(model.initial_weights(seed), {}, None)
 
-    def caution(self, model: Model, roll: Roll) -> str:
-        return misfit(classes=model.spec.layers[-1].shape[0], groups=roll.groups)
+    def caution(self, model: Model, population: Population) -> str:
+        return misfit(classes=model.spec.layers[-1].shape[0], groups=population.groups)
 
     def broadcast(self, state: Weighted, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
         return everybody_gets(Weights(state.params), clients)
@@ -124,8 +124,8 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
         values = list(state.weights.values()) or [0.0]
         return {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        return Uses({"global": Use(message.params)})
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})
 
 
 def misfit(*, classes: int, groups: int) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, average, everybody_gets, refuse_no_examples
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, average, everybody_gets, refuse_no_examples
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.wire import Message, Weights
@@ -38,7 +38,7 @@ class FedAvg(Algorithm[Shared, Weights, Update, Weights]):
     up: ClassVar[type[Message]] = Update
     served: ClassVar[type[Message]] = Weights
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Shared:
+    def start(self, model: Model, population: Population, seed: int) -> Shared:
         return Shared(model.initial_weights(seed))
 
     def broadcast(self, state: Shared, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
@@ -62,5 +62,5 @@ class FedAvg(Algorithm[Shared, Weights, Update, Weights]):
     def models(self, state: Shared) -> Mapping[str, Params]:
         return {"global": state.params}
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        return Uses({"global": Use(message.params)})
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})

@@ -16,15 +16,15 @@ import torch
 
 from e2fl.algorithms.base import (
     Algorithm,
-    Use,
-    Uses,
+    ClientModel,
+    ClientModels,
     average,
     everybody_gets,
     is_finite,
     refuse_no_examples,
     refuse_no_loss,
 )
-from e2fl.data.federated import Client, ClientId, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, DataError, WireError
 from e2fl.grouping.base import refuse_count
 from e2fl.grouping.lowest_loss import lowest_loss
@@ -99,21 +99,23 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             if getattr(self, name) < 1:
                 raise ConfigError(f"algorithm.{name} must be at least 1, not {getattr(self, name)}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Groups:
-        count = roll.groups if self.groups is None else self.groups
+    def start(self, model: Model, population: Population, seed: int) -> Groups:
+        count = population.groups if self.groups is None else self.groups
         if self.groups is None and count < 1:
             raise ConfigError("this data declares no groups; say how many with algorithm.groups")
-        if self.oracle_groups and (roll.groups > count or any(group is None for group in roll.declared.values())):
+        if self.oracle_groups and (
+            population.groups > count or any(group is None for group in population.declared.values())
+        ):
             raise ConfigError(f"algorithm.oracle_groups needs clients that declare one of {count} groups")
-        refuse_count(count, roll, "algorithm.groups")
+        refuse_count(count, population, "algorithm.groups")
         first, *others = (
             Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
             for start in range(self.restarts)
         )
-        declared = {client: group for client, group in roll.declared.items() if group is not None}
+        declared = {client: group for client, group in population.declared.items() if group is not None}
         return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, declared if self.oracle_groups else {})
 
-    def rounds(self, asked: int, roll: Roll) -> int:
+    def rounds(self, asked: int, population: Population) -> int:
         """As many as asked for with the start that is kept, and the trials of the others."""
         if self.restarts > 1 and self.trial_rounds > asked:
             raise ConfigError(f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds")
@@ -213,12 +215,12 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
     def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
         return self._offer(self._in_use(state), clients)
 
-    def use(self, message: Choice, client: Client, learner: Learner) -> Uses:
+    def model_for(self, message: Choice, client: Client, learner: Learner) -> ClientModels:
         if self.oracle_groups and client.group is not None:
             group, model = self._declared(message, client)
-            return Uses({"group": Use(model)}, group)
+            return ClientModels({"group": ClientModel(model)}, group)
         group, _ = lowest_loss(message.models, client, learner)
-        return Uses({"group": Use(message.models[group])}, group)
+        return ClientModels({"group": ClientModel(message.models[group])}, group)
 
     def found(self, state: Groups) -> Mapping[ClientId, GroupId] | None:
         return None if self.oracle_groups else state.assigned

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, finite
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, everybody_gets, finite
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model
@@ -39,14 +39,14 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         if self.epochs < 1:
             raise ConfigError(f"algorithm.epochs must be at least 1, not {self.epochs}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Alone:
+    def start(self, model: Model, population: Population, seed: int) -> Alone:
         return Alone()
 
-    def rounds(self, asked: int, roll: Roll) -> int:
-        return math.ceil(len(roll) / self.clients_per_round)
+    def rounds(self, asked: int, population: Population) -> int:
+        return math.ceil(len(population) / self.clients_per_round)
 
-    def select(self, state: Alone, roll: Roll, number: int, rng: np.random.Generator) -> list[ClientId]:
-        return list(roll.ids[(number - 1) * self.clients_per_round : number * self.clients_per_round])
+    def select(self, state: Alone, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
+        return list(population.ids[(number - 1) * self.clients_per_round : number * self.clients_per_round])
 
     def broadcast(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
         return everybody_gets(Nothing(), clients)
@@ -61,9 +61,9 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     def serve(self, state: Alone, clients: Sequence[ClientId]) -> Mapping[ClientId, Nothing]:
         return everybody_gets(Nothing(), clients)
 
-    def use(self, message: Nothing, client: Client, learner: Learner) -> Uses:
-        return Uses({"own": Use(client.memory.get("own", learner.initial))})
+    def model_for(self, message: Nothing, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"own": ClientModel(client.memory.get("own", learner.initial))})
 
-    def welcome(self, state: Alone, client: Client, learner: Learner) -> Uses:
+    def welcome(self, state: Alone, client: Client, learner: Learner) -> ClientModels:
         self.train(Nothing(), client, learner)
         return super().welcome(state, client, learner)

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, everybody_gets, is_finite, refuse_no_loss
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, everybody_gets, is_finite, refuse_no_loss
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
@@ -52,7 +52,7 @@ class QFFL(Algorithm[Stepped, Weights, Step, Weights]):
         if not (math.isfinite(self.q) and self.q >= 0):
             raise ConfigError(f"algorithm.q must be 0 or more, not {self.q}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Stepped:
+    def start(self, model: Model, population: Population, seed: int) -> Stepped:
         return Stepped(model.initial_weights(seed))
 
     def broadcast(self, state: Stepped, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
@@ -99,8 +99,8 @@ class QFFL(Algorithm[Stepped, Weights, Step, Weights]):
     def notes(self, state: Stepped) -> Mapping[str, Any]:
         return {"steps_not_taken": state.skipped}
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        return Uses({"global": Use(message.params)})
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})
 
 
 def _power(base: float, exponent: float) -> float:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from e2fl.algorithms.base import Algorithm, Use, Uses, average, everybody_gets, refuse_no_loss
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, average, everybody_gets, refuse_no_loss
 from e2fl.algorithms.fedavg import Shared
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
@@ -40,7 +40,7 @@ class TERM(Algorithm[Shared, Weights, Graded, Weights]):
         if not math.isfinite(self.tilt):
             raise ConfigError(f"algorithm.tilt must be a finite number, not {self.tilt}")
 
-    def start(self, model: Model, roll: Roll, seed: int) -> Shared:
+    def start(self, model: Model, population: Population, seed: int) -> Shared:
         return Shared(model.initial_weights(seed))
 
     def broadcast(self, state: Shared, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
@@ -68,5 +68,5 @@ class TERM(Algorithm[Shared, Weights, Graded, Weights]):
     def models(self, state: Shared) -> Mapping[str, Params]:
         return {"global": state.params}
 
-    def use(self, message: Weights, client: Client, learner: Learner) -> Uses:
-        return Uses({"global": Use(message.params)})
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})

@@ -7,7 +7,7 @@ line in `DATASETS`.
 from collections.abc import Callable
 
 from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Population
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
@@ -32,7 +32,7 @@ __all__ = [
     "FederatedData",
     "GroupId",
     "Memory",
-    "Roll",
+    "Population",
     "from_arrays",
     "from_partitioner",
     "from_table",

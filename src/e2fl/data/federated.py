@@ -1,4 +1,4 @@
-"""What a federation holds: examples, clients, and the roll of who is there."""
+"""What a federation holds: examples, clients, and the population of who is there."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
@@ -18,7 +18,7 @@ Memory = MutableMapping[str, Params]
 
 
 @dataclass(frozen=True)
-class Roll:
+class Population:
     """Who is there, and the group each client declares, if it does."""
 
     declared: Mapping[ClientId, GroupId | None]
@@ -97,7 +97,7 @@ class FederatedData(ABC):
     shape: tuple[int, ...]  # of one input
     group_names: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()  # what people call the classes; default: their numbers
-    roll: Roll
+    population: Population
 
     @abstractmethod
     def client(self, number: ClientId) -> Client:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.partitioners import Rows, split_rows
 from e2fl.errors import DataError
 from e2fl.randomness import stream
@@ -43,9 +43,9 @@ class DealtData(FederatedData):
     dealt: Deal
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # known only when the data has been read
+    def population(self) -> Population:  # type: ignore[override]  # known only when the data has been read
         declared = {number: share.group for number, share in enumerate(self.dealt.shares)}
-        return Roll(declared, self.dealt.groups)
+        return Population(declared, self.dealt.groups)
 
     def client(self, number: ClientId) -> Client:
         return self._client(number, self.dealt.shares[number])

@@ -62,7 +62,7 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
             mix[group] = mix.get(group, np.zeros(data.classes, dtype=np.int64)) + counts
     return DataFacts(
         name=data.name,
-        clients=len(data.roll),
+        clients=len(data.population),
         unseen_clients=len(data.unseen()),
         classes=data.classes,
         labels=_labels(data),
@@ -86,10 +86,10 @@ def _sizes(data: FederatedData) -> tuple[int, ...]:
 
 def _picked(data: FederatedData, limit: int) -> list[ClientId]:
     """Clients to look at: the first of each group, then others at even distances."""
-    ids = list(data.roll.ids)
+    ids = list(data.population.ids)
     if len(ids) <= limit:
         return ids
-    first = {data.roll.declared[number]: number for number in reversed(ids)}
+    first = {data.population.declared[number]: number for number in reversed(ids)}
     even = [ids[place] for place in np.linspace(0, len(ids) - 1, max(1, limit - len(first))).astype(int)]
     return sorted({*first.values(), *even})
 
@@ -123,14 +123,14 @@ def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client], i
             for group in _rows_by_group(data, client):
                 found[group] = found.get(group, 0) + 1
     else:
-        for declared in data.roll.declared.values():
+        for declared in data.population.declared.values():
             found[_group_of(data, declared)] = found.get(_group_of(data, declared), 0) + 1
     return {group: found[group] for group in _in_order(data, found)}
 
 
 def _in_order(data: FederatedData, groups: Mapping[str, object]) -> list[str]:
     """Groups by number, not by when they were met."""
-    known = [data.group_name(number) for number in range(data.roll.groups)]
+    known = [data.group_name(number) for number in range(data.population.groups)]
     return [group for group in known if group in groups] + [group for group in groups if group not in known]
 
 

@@ -31,8 +31,8 @@ def client_app(experiment: str | Path, load_client: "LoadClient | None" = None) 
 
         return Node.of(experiment, context, load_client)
 
-    @app.query("roll")
-    def roll(message: Message, context: Context) -> Message:
+    @app.query("population")
+    def population(message: Message, context: Context) -> Message:
         return Message(node(context).present(message.content), reply_to=message)
 
     @app.train()

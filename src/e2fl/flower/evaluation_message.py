@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import TypeVar
 
-from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP, Score, Tally
 from e2fl.flower.records import refuse_passes
@@ -53,16 +53,16 @@ def offered(message: Message) -> tuple[GroupId, ...]:
     return tuple(range(max((len(value) for value in vars(message).values() if isinstance(value, tuple)), default=0)))
 
 
-def read(sheet: ScoreSheet, client: ClientId, roll: Roll, offer: tuple[GroupId, ...] = ()) -> Score:
+def read(sheet: ScoreSheet, client: ClientId, population: Population, offer: tuple[GroupId, ...] = ()) -> Score:
     """The score on a sheet that this client may send, or `WireError`. offer: the groups it could choose from."""
     names, groups = _names(sheet.names), sheet.groups
-    _check_groups(groups, client, roll)
+    _check_groups(groups, client, population)
     cells = len(names) * len(groups)
     if len(sheet.losses) != cells or len(sheet.counts) != COUNTS * cells:
         raise WireError(f"a score has {len(sheet.losses)} losses and {len(sheet.counts)} counts for {cells} tallies")
     refuse_passes(sheet.passes)
     # Where there is no choice of models, an algorithm may still have groups of its own; hardly more than clients.
-    if sheet.group != NO_GROUP and sheet.group not in (offer or range(max(roll.groups, len(roll)))):
+    if sheet.group != NO_GROUP and sheet.group not in (offer or range(max(population.groups, len(population)))):
         raise WireError(f"a score claims to be served as group {sheet.group}")
     tallies = [_tally(sheet.counts[COUNTS * cell : COUNTS * (cell + 1)], sheet.losses[cell]) for cell in range(cells)]
     views = {
@@ -115,14 +115,14 @@ def _names(raw: Iterable[int]) -> list[str]:
     return names
 
 
-def _check_groups(groups: tuple[GroupId, ...], client: ClientId, roll: Roll) -> None:
+def _check_groups(groups: tuple[GroupId, ...], client: ClientId, population: Population) -> None:
     if not groups or list(groups) != sorted(set(groups)):
         raise WireError("a score must be of at least one group, each named once")
-    declared = roll.declared[client]
+    declared = population.declared[client]
     if declared is not None and groups != (declared,):
         raise WireError(f"a score is of groups {list(groups)}; its client declared group {declared}")
-    if groups != (NO_GROUP,) and not (groups[0] >= 0 and groups[-1] < roll.groups):
-        raise WireError(f"a score is of groups {list(groups)[:10]}; there are {roll.groups}")
+    if groups != (NO_GROUP,) and not (groups[0] >= 0 and groups[-1] < population.groups):
+        raise WireError(f"a score is of groups {list(groups)[:10]}; there are {population.groups}")
 
 
 def _tally(counts: tuple[int, ...], loss: float) -> Tally:

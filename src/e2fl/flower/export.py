@@ -20,7 +20,7 @@ def export(experiment: Experiment, out: Path) -> list[Path]:
     """Write the app into a new folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already; choose another folder with --out")
-    clients = len(experiment.build_data().roll)
+    clients = len(experiment.build_data().population)
     name = "".join(letter if letter.isalnum() else "-" for letter in experiment.name.lower()).strip("-") or "experiment"
     values = {"name": name, "clients": str(clients), "version": __version__}
     contents = {

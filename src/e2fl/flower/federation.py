@@ -1,4 +1,4 @@
-"""Flowered: a federation over a Flower grid. The loop in `rounds` cannot tell it from the simulator."""
+"""FlowerFederation: a federation over a Flower grid. The loop in `rounds` cannot tell it from the simulator."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, MessageType
 from flwr.serverapp import Grid
 
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.data.federated import Client, ClientId, Roll
+from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
 from e2fl.flower.evaluation_message import ScoreSheet, agreeing, offered, read
@@ -20,12 +20,12 @@ from e2fl.flower.roster import Roster
 from e2fl.flower.run_config import Options
 from e2fl.flower.transport import Arrivals, Post
 from e2fl.models import ModelSpec
-from e2fl.rounds import Replies, Traffic, Welcomed
-from e2fl.simulation.simulator import Simulated
+from e2fl.rounds import Replies, Traffic, UnseenScores
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.wire import Message
 
 
-class Flowered:
+class FlowerFederation:
     """Clients on Flower's nodes."""
 
     def __init__(
@@ -35,14 +35,14 @@ class Flowered:
         spec: ModelSpec,
         options: Options,
         *,
-        known: Roll,
+        known: Population,
         fingerprint: str = "",
         record: Path | None = None,
-        at_home: Callable[[], Simulated] | None = None,
+        at_home: Callable[[], SimulatedFederation] | None = None,
     ):
-        """Call the roll, or recall it.
+        """Call the population, or recall it.
 
-        known: the clients and groups there may be; record: the file that remembers the roll of this run; at_home: makes
+        known: the clients and groups there may be; record: the file that remembers the population of this run; at_home: makes
         a federation of the clients that only the server has.
         """
         self.algorithm, self.spec, self.options, self.at_home = algorithm, spec, options, at_home
@@ -54,12 +54,12 @@ class Flowered:
         self.spoken: list[str] = []
         remembered = _recall(record)
         if remembered is None:
-            self.name, self.roll = uuid.uuid4().hex, self.roster.gather(options.clients or len(known))
-            _remember(record, self.name, self.roll)
+            self.name, self.population = uuid.uuid4().hex, self.roster.gather(options.clients or len(known))
+            _remember(record, self.name, self.population)
         else:
             # A run is gone on with by those who began it; whoever is not back yet is missing from its rounds.
-            self.name, self.roll = remembered
-            self.roster.gather(len(self.roll))
+            self.name, self.population = remembered
+            self.roster.gather(len(self.population))
 
     def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
         """Every client in `inbox` that can be reached trains; whoever does not answer well is a fault, and no more."""
@@ -80,19 +80,19 @@ class Flowered:
                 answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        counted, few = enough(answers, self.roll, self.options)
+        counted, few = enough(answers, self.population, self.options)
         return Replies(counted, dict(sorted((few | faults).items())))
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
         """Every client in `inbox` that can be reached tries what it is given."""
         sent, came, faults = self._exchange(MessageType.EVALUATE, number, inbox, self.options.evaluate_seconds)
         self.traffic.served += sum(sent.values())
-        kept, odd = scores_in(came, inbox, self.spec, self.roll)
+        kept, odd = scores_in(came, inbox, self.spec, self.population)
         faults |= odd
         self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
         return kept
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Clients that never took part have no nodes: the server, which has their data, tries for them."""
         if self.at_home is None:
             raise RunError("there is nobody to try the models for clients without nodes")
@@ -165,7 +165,7 @@ def opened(
 
 
 def scores_in(
-    came: Mapping[ClientId, Answer], inbox: Mapping[ClientId, Message], spec: ModelSpec, roll: Roll
+    came: Mapping[ClientId, Answer], inbox: Mapping[ClientId, Message], spec: ModelSpec, population: Population
 ) -> tuple[dict[ClientId, Score], dict[ClientId, str]]:
     """The scores of clients that were given what is in `inbox`, and what is wrong with the others."""
     offers = {client: offered(inbox[client]) for client in came}
@@ -173,7 +173,7 @@ def scores_in(
     faults: dict[ClientId, str] = {}
     for client, answer in came.items():
         try:
-            scores[client] = read(ScoreSheet.from_bytes(answer.raw, spec), client, roll, offers[client])
+            scores[client] = read(ScoreSheet.from_bytes(answer.raw, spec), client, population, offers[client])
         except WireError as error:
             faults[client] = f"malformed: {error}"
     kept, odd = agreeing(scores, offers)
@@ -181,12 +181,12 @@ def scores_in(
 
 
 def enough(
-    answers: Mapping[ClientId, Message], roll: Roll, options: Options
+    answers: Mapping[ClientId, Message], population: Population, options: Options
 ) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
     """The answers that count, where rounds and groups need a least number of them, and why others do not."""
     if len(answers) < options.least_answers:
         return {}, dict.fromkeys(answers, f"few: {len(answers)} answers, and least-answers is {options.least_answers}")
-    group = roll.declared
+    group = population.declared
     present = Counter(group[client] for client in answers)
     least = options.least_answers_per_group
     few = {
@@ -197,21 +197,23 @@ def enough(
     return {client: answer for client, answer in answers.items() if client not in few}, few
 
 
-def _remember(record: Path | None, name: str, roll: Roll) -> None:
+def _remember(record: Path | None, name: str, population: Population) -> None:
     if record is None:
         return
     record.parent.mkdir(parents=True, exist_ok=True)
     partial = record.with_suffix(".partial")
-    clients = {str(client): roll.declared[client] for client in roll.ids}
-    partial.write_text(json.dumps({"run": name, "groups": roll.groups, "clients": clients}) + "\n")
+    clients = {str(client): population.declared[client] for client in population.ids}
+    partial.write_text(json.dumps({"run": name, "groups": population.groups, "clients": clients}) + "\n")
     partial.replace(record)
 
 
-def _recall(record: Path | None) -> tuple[str, Roll] | None:
+def _recall(record: Path | None) -> tuple[str, Population] | None:
     if record is None or not record.is_file():
         return None
     try:
         kept = json.loads(record.read_text())
-        return str(kept["run"]), Roll({int(client): group for client, group in kept["clients"].items()}, kept["groups"])
+        return str(kept["run"]), Population(
+            {int(client): group for client, group in kept["clients"].items()}, kept["groups"]
+        )
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise RunError(f"{record} is damaged ({error}); start the run afresh in another folder") from error

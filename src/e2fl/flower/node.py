@@ -80,7 +80,7 @@ class Node:
         algorithm, spec = self.parts.algorithm, self.parts.learner.model.spec
         client = replace(self.client, memory=self._memories(errand).load(self.client.id, errand.number + 1))
         learner = replace(self.parts.learner, number=errand.number, client=client.id, passes=[])
-        uses = algorithm.use(algorithm.served.from_bytes(raw, spec), client, learner)
+        uses = algorithm.model_for(algorithm.served.from_bytes(raw, spec), client, learner)
         score = score_alone(uses, client, learner)
         return homeward(fill(score).to_bytes(spec), client.id, errand.number)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from e2fl.data.federated import Client, ClientId, FederatedData, Roll
+from e2fl.data.federated import Client, ClientId, FederatedData, Population
 from e2fl.errors import ConfigError, DataError
 
 
@@ -29,8 +29,8 @@ class OnNodes(FederatedData):
             raise ConfigError(f"data.group_names has {len(self.group_names)} names for {self.groups} groups")
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # known only when the settings are
-        return Roll(dict.fromkeys(range(self.clients)), self.groups)
+    def population(self) -> Population:  # type: ignore[override]  # known only when the settings are
+        return Population(dict.fromkeys(range(self.clients)), self.groups)
 
     def client(self, number: ClientId) -> Client:
         raise DataError(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
 
-ROLL = "query.roll"
+ROLL = "query.population"
 FACTS, PAYLOAD, BYTES = "e2fl", "payload", "bytes"
 MOST_PASSES = 1e9
 
@@ -35,7 +35,7 @@ class Errand:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a node says of itself when the roll is called."""
+    """What a node says of itself when the population is called."""
 
     client: ClientId
     group: GroupId | None
@@ -94,7 +94,7 @@ def presenting(claim: Claim) -> RecordDict:
     return RecordDict({FACTS: ConfigRecord({"client": int(claim.client), "group": int(group)})})
 
 
-def presented(content: RecordDict, known: Roll) -> Claim:
+def presented(content: RecordDict, known: Population) -> Claim:
     """Who a node says it is, or `WireError`. known: the clients and groups there may be."""
     client, group = _whole(content, "client"), _whole(content, "group")
     if client not in known.declared:

@@ -8,7 +8,7 @@ import time
 
 from flwr.app import ConfigRecord, RecordDict
 
-from e2fl.data.federated import ClientId, Roll
+from e2fl.data.federated import ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.flower.records import FACTS, ROLL, Claim, presented
 from e2fl.flower.run_config import Options
@@ -18,7 +18,7 @@ from e2fl.flower.transport import NodeId, Post
 class Roster:
     """Asks nodes who they are, and keeps track of who can be reached."""
 
-    def __init__(self, post: Post, options: Options, *, known: Roll, fingerprint: str = ""):
+    def __init__(self, post: Post, options: Options, *, known: Population, fingerprint: str = ""):
         """known: the clients and groups there may be; any other node is refused."""
         self.post = post
         self.options = options
@@ -30,11 +30,11 @@ class Roster:
         self.silent: set[NodeId] = set()  # nodes that did not answer in time, once
         self.disputed: set[NodeId] = set()
 
-    def gather(self, expected: int) -> Roll:
-        """Wait until so many clients are there, or for as long as the options allow; then that is the roll."""
+    def gather(self, expected: int) -> Population:
+        """Wait until so many clients are there, or for as long as the options allow; then that is the population."""
         self._wait(expected, patience=self.options.wait_seconds)
         declared = {client: claim.group for client in sorted(self.nodes) if (claim := self.claims[self.nodes[client]])}
-        return Roll(declared, self.known.groups)
+        return Population(declared, self.known.groups)
 
     def update(self) -> None:
         """See who came and who left; with too few, wait a while for more."""
@@ -88,7 +88,7 @@ class Roster:
 
     def _refuse(self, node: NodeId, reason: str) -> None:
         self.claims[node] = None
-        self.notices.append(f"{reason} (when the roll was called)")
+        self.notices.append(f"{reason} (when the population was called)")
 
     def _settle(self) -> None:
         """One node for each client: whoever was first keeps its place for as long as it is there."""

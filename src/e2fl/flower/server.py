@@ -8,14 +8,14 @@ from flwr.serverapp import Grid, ServerApp
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Experiment, load
 from e2fl.errors import RunError
-from e2fl.flower.federation import Flowered
+from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import Options, changes, from_run_config
 from e2fl.models import Model
 from e2fl.runs.folder import Folder
 from e2fl.runs.progress import Progress
 from e2fl.runs.runner import Run, Runtime, Watcher, run_experiment
 from e2fl.runs.watchers import finish
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import comparison
 
 
@@ -45,15 +45,17 @@ def run_on(grid: Grid, experiment: Experiment, options: Options, *, watcher: Wat
     data = experiment.build_data()
 
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        return Flowered(
+        return FlowerFederation(
             grid,
             algorithm,
             model.spec,
             options,
-            known=data.roll,
+            known=data.population,
             fingerprint=experiment.fingerprint(),
-            record=folder.checkpoints / "roll.json" if folder is not None else None,
-            at_home=lambda: Simulated(data, algorithm, experiment.build_learner(model), threads=experiment.threads),
+            record=folder.checkpoints / "population.json" if folder is not None else None,
+            at_home=lambda: SimulatedFederation(
+                data, algorithm, experiment.build_learner(model), threads=experiment.threads
+            ),
         )
 
     return run_experiment(experiment, out=out, resume=options.resume, data=data, watcher=watcher, federate=federate)

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from e2fl import wire
 from e2fl.config.experiment import Experiment
-from e2fl.data.federated import ClientId, Roll
+from e2fl.data.federated import ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score, total
 from e2fl.flower.fairness import summarised
@@ -48,7 +48,7 @@ class AlgorithmStrategy(Strategy):
         self.name, self.life = uuid.uuid4().hex, uuid.uuid4().hex
         self.prompt: Prompt | None = None
         self.roster: Roster | None = None
-        self.roll = Roll({})
+        self.population = Population({})
         self.last: int | None = None  # the round that ends the run, where somebody said so
         self.state: Any = None
         self.scores: Mapping[ClientId, Score] = {}
@@ -94,9 +94,11 @@ class AlgorithmStrategy(Strategy):
         """What the clients drawn for this round train from."""
         roster = self._present(grid)
         number = self._number(server_round)
-        asked = self.algorithm.finale(self.state, self.roll) if number == self._last() else None
+        asked = self.algorithm.finale(self.state, self.population) if number == self._last() else None
         if asked is None:
-            asked = self.algorithm.select(self.state, self.roll, number, stream(self.experiment.seed, "select", number))
+            asked = self.algorithm.select(
+                self.state, self.population, number, stream(self.experiment.seed, "select", number)
+            )
         return self._letters(MessageType.TRAIN, number, self.algorithm.broadcast(self.state, asked), roster)
 
     def aggregate_train(
@@ -112,7 +114,7 @@ class AlgorithmStrategy(Strategy):
                 answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        counted, few = enough(answers, self.roll, self.options)
+        counted, few = enough(answers, self.population, self.options)
         admitted, self.faults = admit(self.algorithm, self.state, Replies(counted, few | faults))
         self.state = self.algorithm.aggregate(self.state, admitted)
         self.ever_answered = self.ever_answered or bool(admitted)
@@ -130,7 +132,7 @@ class AlgorithmStrategy(Strategy):
             self.sent = []
             return []
         roster = self._present(grid)
-        self.given = self.algorithm.serve(self.state, self.roll.ids)
+        self.given = self.algorithm.serve(self.state, self.population.ids)
         return self._letters(MessageType.EVALUATE, number, self.given, roster)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -138,11 +140,13 @@ class AlgorithmStrategy(Strategy):
         if not self.sent:
             return None
         came, faults = self._open(replies, self._number(server_round))
-        self.scores, odd = scores_in(came, self.given, self.model.spec, self.roll)
+        self.scores, odd = scores_in(came, self.given, self.model.spec, self.population)
         self.faults = faults | odd
         own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
         accuracies = [total(parts.values()).accuracy for parts in own.values()]
-        found = summarised(accuracies, [self.roll.declared[client] for client in own], unmeasured=len(self.faults))
+        found = summarised(
+            accuracies, [self.population.declared[client] for client in own], unmeasured=len(self.faults)
+        )
         return MetricRecord({**found, **_kinds((*self.faults.values(), *self.notices))})
 
     def summary(self) -> None:
@@ -164,16 +168,16 @@ class AlgorithmStrategy(Strategy):
         return server_round + self.algorithm.first_round - 1
 
     def _last(self) -> int:
-        return self.algorithm.rounds(self.experiment.rounds, self.roll) if self.last is None else self.last
+        return self.algorithm.rounds(self.experiment.rounds, self.population) if self.last is None else self.last
 
     def _present(self, grid: Grid) -> Roster:
-        """Who is there; the first time, the roll is called and the state made."""
+        """Who is there; the first time, the population is called and the state made."""
         if self.roster is None:
             post = Post(grid, self.options.poll_seconds)
             fingerprint = self.experiment.fingerprint()
-            self.roster = Roster(post, self.options, known=self.data.roll, fingerprint=fingerprint)
-            self.roll = self.roster.gather(self.options.clients or len(self.data.roll))
-            self.state = self.algorithm.start(self.model, self.roll, self.experiment.seed)
+            self.roster = Roster(post, self.options, known=self.data.population, fingerprint=fingerprint)
+            self.population = self.roster.gather(self.options.clients or len(self.data.population))
+            self.state = self.algorithm.start(self.model, self.population, self.experiment.seed)
         else:
             self.roster.update()
         return self.roster

@@ -5,13 +5,13 @@ To add a way: write a subclass of `Grouping` and one line in `GROUPINGS`.
 
 from e2fl.grouping.base import Clustering, Grouping
 from e2fl.grouping.entropy import Binary, OneShot
-from e2fl.grouping.known import Known, One
+from e2fl.grouping.known import KnownGroups, OneGroup
 from e2fl.grouping.lowest_loss import LowestLoss
 from e2fl.grouping.rank_clustering import RankClustering
 
 GROUPINGS: dict[str, type[Grouping]] = {
-    "known": Known,
-    "one": One,
+    "known": KnownGroups,
+    "one": OneGroup,
     "rank_clustering": RankClustering,
     "lowest_loss": LowestLoss,
     "one_shot": OneShot,
@@ -23,9 +23,9 @@ __all__ = [
     "Binary",
     "Clustering",
     "Grouping",
-    "Known",
+    "KnownGroups",
     "LowestLoss",
-    "One",
+    "OneGroup",
     "OneShot",
     "RankClustering",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from e2fl.data.federated import Client, ClientId, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import ModelSpec
@@ -21,12 +21,12 @@ class Clustering:
     facts: dict[str, float | None]  # None: cannot be told
 
 
-def refuse_count(count: int, roll: Roll, where: str) -> None:
+def refuse_count(count: int, population: Population, where: str) -> None:
     """There must be a group, and somebody for each."""
     if count < 1:
         raise ConfigError(f"{where} must be at least 1, not {count}")
-    if count > len(roll):
-        raise ConfigError(f"{where} is {count}, but there are only {len(roll)} clients")
+    if count > len(population):
+        raise ConfigError(f"{where} is {count}, but there are only {len(population)} clients")
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Grouping(ABC):
     warm = False  # where a setting: the first ballots are clustered, where clients could only guess their group
 
     @abstractmethod
-    def count(self, roll: Roll) -> int:
+    def count(self, population: Population) -> int:
         """How many groups there are."""
 
-    def declared(self, roll: Roll) -> dict[ClientId, GroupId]:
+    def declared(self, population: Population) -> dict[ClientId, GroupId]:
         """The groups that the server knows from the start."""
         return {}
 
@@ -72,6 +72,6 @@ class Inferring(Grouping):
 
     infers: ClassVar[bool] = True
 
-    def count(self, roll: Roll) -> int:
-        refuse_count(self.groups, roll, "algorithm.grouping.groups")
+    def count(self, population: Population) -> int:
+        refuse_count(self.groups, population, "algorithm.grouping.groups")
         return self.groups

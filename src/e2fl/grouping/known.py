@@ -1,34 +1,34 @@
-"""Groups that are known: declared on the roll, lying inside clients, or one for everybody."""
+"""Groups that are known: declared in the population, lying inside clients, or one for everybody."""
 
 from dataclasses import dataclass
 
-from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping.base import Grouping
 
 
 @dataclass(frozen=True)
-class Known(Grouping):
+class KnownGroups(Grouping):
     """Each client declares its group, or the group of each of its examples."""
 
-    def count(self, roll: Roll) -> int:
-        if roll.groups < 1:
+    def count(self, population: Population) -> int:
+        if population.groups < 1:
             raise ConfigError(
                 "this data declares no groups; choose a grouping that finds them, "
                 "such as grouping = { name = 'lowest_loss', groups = 2 }"
             )
-        return roll.groups
+        return population.groups
 
-    def declared(self, roll: Roll) -> dict[ClientId, GroupId]:
-        return {client: group for client, group in roll.declared.items() if group is not None}
+    def declared(self, population: Population) -> dict[ClientId, GroupId]:
+        return {client: group for client, group in population.declared.items() if group is not None}
 
 
 @dataclass(frozen=True)
-class One(Grouping):
+class OneGroup(Grouping):
     """Everybody is in one group."""
 
-    def count(self, roll: Roll) -> int:
+    def count(self, population: Population) -> int:
         return 1
 
-    def declared(self, roll: Roll) -> dict[ClientId, GroupId]:
-        return dict.fromkeys(roll.declared, 0)
+    def declared(self, population: Population) -> dict[ClientId, GroupId]:
+        return dict.fromkeys(population.declared, 0)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
-from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping.ballot_table import Centroids, Table, View, views
 from e2fl.grouping.base import Clustering, Grouping, refuse_count
@@ -85,8 +85,8 @@ class RankClustering(Grouping):
         if self.sample_edges < 0 or self.sample_edges == 1:
             raise ConfigError(f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}")
 
-    def count(self, roll: Roll) -> int:
-        refuse_count(self.groups, roll, "algorithm.grouping.groups")
+    def count(self, population: Population) -> int:
+        refuse_count(self.groups, population, "algorithm.grouping.groups")
         return self.groups
 
     def reads(self, model: ModelSpec) -> ModelSpec:

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 Slope = Callable[[Tensor, slice], Tensor]
 
 
-class General:
+class AutogradEngine:
     """The engine that takes any network; others may be faster, none may differ by more than rounding."""
 
     def __init__(self, model: Model, device: str = "cpu"):

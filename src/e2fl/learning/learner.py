@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally
-from e2fl.learning.autograd import Batch, General, Slope
+from e2fl.learning.autograd import AutogradEngine, Batch, Slope
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import stream
 from e2fl.ranking import Mask, Ranking, rank_of
@@ -59,7 +59,7 @@ class Learner:
     """A model, how to train it, and the randomness of one client in one round."""
 
     model: Model
-    engine: General
+    engine: AutogradEngine
     supernet: Supernet
     initial: Params  # dense weights to start from
     settings: Settings

@@ -26,7 +26,7 @@ from e2fl.errors import RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
-from e2fl.rounds import Round, Traffic, Welcomed
+from e2fl.rounds import Round, Traffic, UnseenScores
 from e2fl.runs.group_recovery import found_groups, of_evaluation
 
 try:
@@ -122,7 +122,7 @@ def line(
     finding: how groups were found in each round since the line before.
     """
     assert round_.scores is not None
-    inferred = of_evaluation(round_.scores, data.roll, traffic, before or {})
+    inferred = of_evaluation(round_.scores, data.population, traffic, before or {})
     if inferred is not None and finding:
         inferred["rounds"] = list(finding)
     return {
@@ -138,7 +138,7 @@ def line(
 
 
 def measure_unseen(
-    welcomed: Welcomed,
+    welcomed: UnseenScores,
     unseen: Mapping[ClientId, Client],
     trained: Mapping[ClientId, Score],
     data: FederatedData,
@@ -155,7 +155,7 @@ def measure_unseen(
         result["faults"] = dict(sorted(Counter(fault.split(":", 1)[0] for fault in welcomed.faults.values()).items()))
     members: dict[GroupId, Counter[GroupId]] = {}
     for client, found in found_groups(trained).items():
-        group = data.roll.declared.get(client)
+        group = data.population.declared.get(client)
         if group is not None:
             members.setdefault(found, Counter())[group] += 1
     stands_for = {found: max(sorted(true), key=true.__getitem__) for found, true in members.items()}

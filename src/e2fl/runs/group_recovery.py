@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from e2fl import metrics
-from e2fl.data.federated import ClientId, GroupId, Roll
+from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.evaluation import Score
 from e2fl.rounds import Round, Traffic
 
@@ -24,7 +24,7 @@ def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
 
 
 def of_evaluation(
-    scores: Mapping[ClientId, Score], roll: Roll, traffic: Traffic, before: Groups
+    scores: Mapping[ClientId, Score], population: Population, traffic: Traffic, before: Groups
 ) -> dict[str, Any] | None:
     """Of the groups that clients were served as; None where there are no groups.
 
@@ -36,7 +36,7 @@ def of_evaluation(
         return None
     sizes = Counter(found.values())
     return {
-        **_against_declared(found, roll),
+        **_against_declared(found, population),
         "changed": metrics.changed(found, before),
         "passes_per_client": float(np.mean([scores[client].passes for client in found])),
         "passes": traffic.passes,
@@ -45,7 +45,7 @@ def of_evaluation(
     }
 
 
-def of_round(done: Round, found: Groups, before: Groups, roll: Roll, spent: Traffic) -> dict[str, Any]:
+def of_round(done: Round, found: Groups, before: Groups, population: Population, spent: Traffic) -> dict[str, Any]:
     """Of the groups that the server knows after a round of training.
 
     found: the group each client was in when last heard of; before: the same before this round; spent: in this round.
@@ -54,15 +54,15 @@ def of_round(done: Round, found: Groups, before: Groups, roll: Roll, spent: Traf
     return {
         "round": done.number,
         "clients": len(found),
-        **_against_declared(found, roll),
+        **_against_declared(found, population),
         "changed": metrics.changed(heard, before),
         "passes": spent.passes,
         "bytes": spent.finding,
     }
 
 
-def _against_declared(found: Groups, roll: Roll) -> dict[str, float | None]:
-    true = {client: roll.declared.get(client) for client in found}
+def _against_declared(found: Groups, population: Population) -> dict[str, float | None]:
+    true = {client: population.declared.get(client) for client in found}
     pairs = [(group, true[client]) for client, group in found.items() if true[client] is not None]
     if not pairs:
         return {"matched": None, "purity": None, "adjusted_rand": None}

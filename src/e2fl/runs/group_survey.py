@@ -25,7 +25,7 @@ from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, settle, stab
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import aligned
 
 STEADY = 0.6  # stability from which on groups are more than an accident of who is there
@@ -152,10 +152,12 @@ def survey(
     if not 2 <= first <= last:
         raise ConfigError(f"--from must be at least 2, and --to not less than it; not {first} and {last}")
     data = data or experiment.build_data()
-    if last >= len(data.roll):
-        raise ConfigError(f"--to is {last}, but there are only {len(data.roll)} clients; there must be fewer groups")
+    if last >= len(data.population):
+        raise ConfigError(
+            f"--to is {last}, but there are only {len(data.population)} clients; there must be fewer groups"
+        )
     clustering = replace(_clustering(experiment), groups=last)
-    tell(f"training {len(data.roll)} clients once")
+    tell(f"training {len(data.population)} clients once")
     ballots = collect(experiment, clustering, data)
     if last >= len(ballots):
         raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
@@ -165,7 +167,7 @@ def survey(
     judges = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:JUDGES])
     judged = pairs.distances[np.ix_(judges, judges)]
     clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
-    declared = [data.roll.declared[client] for client in table.clients]
+    declared = [data.population.declared[client] for client in table.clients]
     everybody = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
     alone = settle(table, everybody, 1).cost
     rows = []
@@ -206,9 +208,9 @@ def collect(experiment: Experiment, clustering: RankClustering, data: FederatedD
     """One ballot of every client, as before the first round of E2FL with rank clustering."""
     algorithm = E2FL(grouping=clustering)
     model = experiment.build_model(data)
-    federation = Simulated(data, algorithm, experiment.build_learner(model), threads=experiment.threads)
-    state = algorithm.start(model, data.roll, experiment.seed)
-    replies = federation.train(0, algorithm.broadcast(state, data.roll.ids))
+    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model), threads=experiment.threads)
+    state = algorithm.start(model, data.population, experiment.seed)
+    replies = federation.train(0, algorithm.broadcast(state, data.population.ids))
     if len(replies.answers) < 3:
         raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
     return FirstRankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots

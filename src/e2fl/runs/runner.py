@@ -15,13 +15,13 @@ from e2fl.config.experiment import UNSAVED, Experiment, from_dict
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.models import Model
-from e2fl.rounds import Federation, Round, Traffic, Welcomed, run
+from e2fl.rounds import Federation, Round, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.folder import Folder, Json, astray, byte_summary, client_rows, line, measure_unseen
 from e2fl.runs.group_recovery import found_groups, of_round
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 
 
@@ -84,7 +84,7 @@ class Runtime(Federation, Protocol):
         """The run will not be gone on with from any round before this one."""
         ...
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """How clients fare that never took part; what is wrong with one of them is no reason to raise."""
         ...
 
@@ -135,14 +135,14 @@ def run_experiment(
 
 def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        if "clients_per_round" in experiment.algorithm and algorithm.clients_per_round > len(data.roll):
+        if "clients_per_round" in experiment.algorithm and algorithm.clients_per_round > len(data.population):
             raise ConfigError(
                 f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
-                f"but there are only {len(data.roll)} clients"
+                f"but there are only {len(data.population)} clients"
             )
         learner = experiment.build_learner(model)
         learner.engine.warm(watcher.prepare)
-        return Simulated(
+        return SimulatedFederation(
             data,
             algorithm,
             learner,
@@ -177,7 +177,7 @@ class _Runner:
         self.model = experiment.build_model(data)
         self.federation = federate(self.algorithm, self.model, folder)
         # Here, for a mistake that it finds must be told before anything is written.
-        start = self.algorithm.start(self.model, self.federation.roll, experiment.seed)
+        start = self.algorithm.start(self.model, self.federation.population, experiment.seed)
         self.fresh = Round(self.algorithm.first_round - 1, start)
         self.history: list[Json] = []
         self.seconds = 0.0
@@ -195,9 +195,9 @@ class _Runner:
         latest = resumed = self._restore() if resume else None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         first = self.algorithm.first_round if latest is None else latest.number + 1
-        last = self.algorithm.rounds(experiment.rounds, self.federation.roll)
+        last = self.algorithm.rounds(experiment.rounds, self.federation.population)
         self.watcher.begin(experiment, first, last)
-        if caution := self.algorithm.caution(self.model, self.federation.roll):
+        if caution := self.algorithm.caution(self.model, self.federation.population):
             self.watcher.warn(caution)
         try:
             for done in run(
@@ -262,7 +262,7 @@ class _Runner:
             finding=traffic.finding - self.kept.traffic.finding, passes=traffic.passes - self.kept.traffic.passes
         )
         known = None if before is None else self.algorithm.carried(before.state)
-        finding = of_round(done, found, known or {}, self.data.roll, spent)
+        finding = of_round(done, found, known or {}, self.data.population, spent)
         return replace(self.kept, traffic=traffic, finding=(*self.kept.finding, finding))
 
     def _save(self, done: Round) -> None:
@@ -328,7 +328,7 @@ class _Runner:
         }
         if "inference" in measured:
             measured["inference"] = {key: value for key, value in measured["inference"].items() if key != "rounds"}
-        caution = self.algorithm.caution(self.model, self.federation.roll)
+        caution = self.algorithm.caution(self.model, self.federation.population)
         summary: Json = {
             "algorithm": self.experiment.algorithm["name"],
             "label": self.experiment.label,
@@ -341,7 +341,11 @@ class _Runner:
             "bytes": byte_summary(self.kept.traffic),
             "seconds": {"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             "data": self.data.about(),
-            "inputs": {"shape": list(self.data.shape), "classes": self.data.classes, "groups": self.data.roll.groups},
+            "inputs": {
+                "shape": list(self.data.shape),
+                "classes": self.data.classes,
+                "groups": self.data.population.groups,
+            },
             "environment": environment(),
         }
         newcomers = self._newcomers(done)

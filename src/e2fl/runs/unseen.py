@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e2fl.algorithms import Use
+from e2fl.algorithms import ClientModel
 from e2fl.config.experiment import Experiment, from_dict
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
@@ -94,7 +94,7 @@ def assign(
     train = _without_labels(train) if unlabelled else train
     newcomer = Client(NEWCOMER, train, test if test is not None else train, group)
     uses = algorithm.welcome(found.state, newcomer, learner)
-    own: Use = next(iter(uses.views.values()))
+    own: ClientModel = next(iter(uses.views.values()))
     score = None
     if test is not None and len(test):
         board = Scoreboard()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from e2fl.algorithms import Use, Uses
+from e2fl.algorithms import ClientModel, ClientModels
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.learning import Learner
@@ -35,7 +35,7 @@ class Scoreboard:
     tallies: dict[Key, Tally] = field(default_factory=dict)
     kept: list[Examples] = field(default_factory=list)  # an id is an identity only while its object lives
 
-    def plan(self, use: Use, test: Examples) -> None:
+    def plan(self, use: ClientModel, test: Examples) -> None:
         """Note that this will be asked for."""
         for group, examples in self._split(test):
             model = use.model if group is None else use.by_group.get(group, use.model)
@@ -66,7 +66,7 @@ class Scoreboard:
         for (key, _, _), tally in zip(job.pieces, found, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
-    def result(self, use: Use, test: Examples, group: GroupId | None) -> Mapping[GroupId, Tally]:
+    def result(self, use: ClientModel, test: Examples, group: GroupId | None) -> Mapping[GroupId, Tally]:
         """How this use fares on these examples, by group."""
         found: dict[GroupId, Tally] = {}
         for inside, examples in self._split(test):
@@ -92,7 +92,7 @@ def do(job: Job, learner: Learner) -> list[Tally]:
     return [learner.tally(params, examples, rows) for _, examples, rows in job.pieces]
 
 
-def score_alone(uses: Uses, client: Client, learner: Learner) -> Score:
+def score_alone(uses: ClientModels, client: Client, learner: Learner) -> Score:
     """What one client counts when it tries its models by itself; the same, to the bit, as in company."""
     board = Scoreboard()
     for use in uses.views.values():

@@ -1,4 +1,4 @@
-"""Simulated: a federation in this process, its clients side by side in threads.
+"""SimulatedFederation: a federation in this process, its clients side by side in threads.
 
 One client a core, torch single-threaded inside: clients are independent, so this is the parallelism that costs nothing,
 and a result cannot depend on how many threads there are. Clients that train for a moment only are trained one after
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from e2fl.algorithms import AnyAlgorithm, Uses
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.algorithms import AnyAlgorithm, ClientModels
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner
-from e2fl.rounds import Replies, Traffic, Welcomed
+from e2fl.rounds import Replies, Traffic, UnseenScores
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import Scoreboard, do
 from e2fl.simulation.spool import Spool
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 BRIEF = 0.002  # seconds of computing; for less, threads do not pay
 
 
-class Simulated:
+class SimulatedFederation:
     """A federation of one machine."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Simulated:
         self.memories = memories or Memories()
         self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
         self.pace: dict[str, float] = {}  # by kind of work: seconds of computing an item took, when last measured
-        self.roll: Roll = data.roll
+        self.population: Population = data.population
         self.traffic = Traffic()
 
     def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
@@ -102,20 +102,20 @@ class Simulated:
         self.traffic.served += sum(lengths.values())
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
-        def look(number_of: ClientId) -> tuple[Uses, float]:
+        def look(number_of: ClientId) -> tuple[ClientModels, float]:
             client = self._client(number_of, number + 1)
             learner = replace(self.learner, number=number, client=number_of, passes=[])
             tests[number_of] = (client.test, client.group)
-            return self.algorithm.use(delivered[number_of], client, learner), sum(learner.passes)
+            return self.algorithm.model_for(delivered[number_of], client, learner), sum(learner.passes)
 
         return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> Welcomed:
+    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Clients that never took part try what they are given; one that cannot is left out, and the others go on."""
-        used: dict[ClientId, tuple[Uses, float]] = {}
+        used: dict[ClientId, tuple[ClientModels, float]] = {}
         faults: dict[ClientId, str] = {}
 
-        def look(number_of: ClientId) -> tuple[Uses, float] | Exception:
+        def look(number_of: ClientId) -> tuple[ClientModels, float] | Exception:
             learner = replace(self.learner, number=0, client=number_of, passes=[])
             newcomer = replace(clients[number_of], memory={})
             try:
@@ -138,10 +138,12 @@ class Simulated:
                     scores |= self._score({client: used[client]}, tests)
                 except Exception as error:
                     faults[client] = _failed(error)
-        return Welcomed(scores, dict(sorted(faults.items())))
+        return UnseenScores(scores, dict(sorted(faults.items())))
 
     def _score(
-        self, used: Mapping[ClientId, tuple[Uses, float]], tests: Mapping[ClientId, tuple[Examples, GroupId | None]]
+        self,
+        used: Mapping[ClientId, tuple[ClientModels, float]],
+        tests: Mapping[ClientId, tuple[Examples, GroupId | None]],
     ) -> dict[ClientId, Score]:
         """How each client fares with what it uses; equal work is done once."""
         board = Scoreboard()

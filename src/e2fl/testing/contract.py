@@ -25,7 +25,7 @@ from e2fl.rounds import Round, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.simulator import Simulated
+from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
 from e2fl.wire import Message
 
@@ -46,7 +46,7 @@ class Problem:
     def model(self) -> Model:
         return Model(mlp(self.data.shape, self.data.classes, hidden=(24,)))
 
-    def federation(self, threads: int = 2, memories: Path | None = None) -> Simulated:
+    def federation(self, threads: int = 2, memories: Path | None = None) -> SimulatedFederation:
         model = self.model()
         learner = Learner(
             model,
@@ -56,9 +56,9 @@ class Problem:
             self.settings,
             self.seed,
         )
-        return Simulated(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
+        return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
 
-    def run(self, federation: Simulated, rounds: int, resume: Round | None = None) -> Iterator[Round]:
+    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
         return run(
             self.algorithm,
             federation,
@@ -83,14 +83,14 @@ class Moment:
 def moments(problem: Problem) -> list[Moment]:
     """The first two rounds, step by step."""
     algorithm, federation = problem.algorithm, problem.federation()
-    roll = federation.roll
-    state = algorithm.start(federation.learner.model, roll, problem.seed)
+    population = federation.population
+    state = algorithm.start(federation.learner.model, population, problem.seed)
     found = []
     for number in range(algorithm.first_round, algorithm.first_round + 2):
-        asked = algorithm.select(state, roll, number, stream(problem.seed, "select", number))
+        asked = algorithm.select(state, population, number, stream(problem.seed, "select", number))
         down = algorithm.broadcast(state, asked)
         replies = dict(federation.train(number, down).answers)
-        found.append(Moment(state, down, replies, algorithm.serve(state, roll.ids)))
+        found.append(Moment(state, down, replies, algorithm.serve(state, population.ids)))
         state = algorithm.aggregate(state, replies)
     return found
 
@@ -143,16 +143,20 @@ def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
 
 def aggregate_bears_that_nobody_answers(problem: Problem) -> None:
     """No replies are a round like any other: there is still something to send and to use."""
-    algorithm, roll = problem.algorithm, problem.data.roll
+    algorithm, population = problem.algorithm, problem.data.population
     for moment in moments(problem):
         state = algorithm.aggregate(moment.state, {})
-        assert same(algorithm.serve(state, roll.ids), moment.served), "nobody answered, yet what is served changed"
-        assert set(algorithm.broadcast(state, roll.ids)) == set(roll.ids), "nobody answered, and nothing is sent"
+        assert same(algorithm.serve(state, population.ids), moment.served), (
+            "nobody answered, yet what is served changed"
+        )
+        assert set(algorithm.broadcast(state, population.ids)) == set(population.ids), (
+            "nobody answered, and nothing is sent"
+        )
 
 
 def absurd_numbers_are_borne(problem: Problem) -> None:
     """Whatever number one client sends, its reply is refused, or there is still something fit to send to all."""
-    algorithm, roll, spec = problem.algorithm, problem.data.roll, problem.model().spec
+    algorithm, population, spec = problem.algorithm, problem.data.population, problem.model().spec
     for moment in moments(problem):
         client = min(moment.replies)
         honest: Any = moment.replies[client]
@@ -165,7 +169,10 @@ def absurd_numbers_are_borne(problem: Problem) -> None:
                 except WireError:
                     continue
                 state = algorithm.aggregate(moment.state, {**moment.replies, client: forged})
-                sent = (*algorithm.broadcast(state, roll.ids).values(), *algorithm.serve(state, roll.ids).values())
+                sent = (
+                    *algorithm.broadcast(state, population.ids).values(),
+                    *algorithm.serve(state, population.ids).values(),
+                )
                 for message in {id(message): message for message in sent}.values():
                     try:
                         type(message).from_bytes(message.to_bytes(spec), spec)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.randomness import stream
 
 FEATURES = 16
@@ -36,8 +36,8 @@ class Toy(FederatedData):
         return (1, 4, 4) if self.image else (FEATURES,)
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # as above
-        return Roll({client: self._group(client) for client in range(self.clients)}, self.groups)
+    def population(self) -> Population:  # type: ignore[override]  # as above
+        return Population({client: self._group(client) for client in range(self.clients)}, self.groups)
 
     def client(self, number: ClientId) -> Client:
         if number not in self._made:

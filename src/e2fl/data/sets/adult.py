@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
 from e2fl.data.files.catalogue import ADULT
 from e2fl.data.partitioners import ByGroup, Dirichlet, Iid, OwnPartitioner, Rows, deal
 from e2fl.errors import ConfigError, DataError
@@ -63,8 +63,8 @@ class Adult(FederatedData):
         return read_table(self.dir)
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # known only when the settings are
-        return Roll(dict.fromkeys(range(self.clients)), groups=2)
+    def population(self) -> Population:  # type: ignore[override]  # known only when the settings are
+        return Population(dict.fromkeys(range(self.clients)), groups=2)
 
     def client(self, number: ClientId) -> Client:
         return Client(number, self._trains[number], self._test)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Roll
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
 from e2fl.errors import ConfigError
 from e2fl.randomness import stream
@@ -88,12 +88,12 @@ class FairMNISTRotate(FederatedData):
         return tuple(f"G{group + 1}" for group in range(len(self.sizes)))
 
     @cached_property
-    def roll(self) -> Roll:  # type: ignore[override]  # as above
+    def population(self) -> Population:  # type: ignore[override]  # as above
         groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return Roll(dict(enumerate(groups.tolist())), len(self.sizes))
+        return Population(dict(enumerate(groups.tolist())), len(self.sizes))
 
     def client(self, number: ClientId) -> Client:
-        group = self.roll.declared[number]
+        group = self.population.declared[number]
         assert group is not None
         return Client(number, self._train(number, group), self._test(group), group)
 

@@ -1,4 +1,4 @@
-"""Fast: local steps for the networks most clients have, by compiled loops without automatic differentiation.
+"""CompiledEngine: local steps for the networks most clients have, by compiled loops without automatic differentiation.
 
 It takes an `nn.Sequential` of Conv2d (stride 1), ReLU, MaxPool2d, Flatten and Linear, in any number and size, on the
 CPU; `engine_for` gives every other network the general engine.  Both compute the same, to rounding.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning.autograd import Batch, General, Slope
+from e2fl.learning.autograd import AutogradEngine, Batch, Slope
 from e2fl.learning.fast.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
 from e2fl.learning.fast.vectors import row_length
 from e2fl.learning.score_step import ScoreStep, WeightStep
@@ -187,7 +187,7 @@ class Plan:
         return np.lib.stride_tricks.as_strided(first.x[start:], (self.batch, *self.input), strides)
 
 
-class Fast(General):
+class CompiledEngine(AutogradEngine):
     """The general engine, with its training loops replaced."""
 
     def __init__(self, model: Model, blocks: list[Block]):
@@ -332,7 +332,7 @@ def _flat(weight: Tensor) -> Float32:
     return flat
 
 
-def engine_for(model: Model, device: str = "cpu") -> General:
+def engine_for(model: Model, device: str = "cpu") -> AutogradEngine:
     """The fastest engine that takes this network on this device."""
     blocks = blocks_of(model.network)
-    return Fast(model, blocks) if blocks and device == "cpu" else General(model, device)
+    return CompiledEngine(model, blocks) if blocks and device == "cpu" else AutogradEngine(model, device)
