@@ -23,6 +23,9 @@ class Traffic:
     finding: int = 0  # of those up and down, the bytes that were sent only to find out who is in which group
     exchanges: int = 0  # how often a client was sent something to train from
     passes: float = 0.0  # over their training data that clients spent to find out, beside training
+    trainings: int = 0  # how often a client trained
+    trained_examples: int = 0  # training examples processed, each as often as it was
+    client_epochs: float = 0.0  # passes over a client's own training data, summed over all trainings
 
 
 @dataclass(frozen=True)

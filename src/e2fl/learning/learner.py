@@ -67,6 +67,7 @@ class Learner:
     number: int = 0  # the round
     client: int = 0
     passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
+    trained: list[int] = field(default_factory=list)  # training examples processed, an entry for each fit
 
     @property
     def rate(self) -> float:
@@ -122,6 +123,7 @@ class Learner:
             right = one_hot(labels.to(outputs.device), outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
+        self.trained.append(len(examples))
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
@@ -189,6 +191,7 @@ class Learner:
     def _batches(
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
     ) -> Iterator[Batch]:
+        self.trained.append(epochs * len(examples))
         rng = stream(self.seed, purpose, self.number, self.client, part)
         for epoch in range(epochs):
             rate = self.settings.rate(self.number, epoch, epochs)

@@ -15,8 +15,8 @@ from typing import Any
 from e2fl.config.experiment import Experiment
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, ReportError
-from e2fl.runs.folder import Json
-from e2fl.runs.runner import Watcher
+from e2fl.runs.records import Json
+from e2fl.runs.watcher import Watcher
 
 LEFT_OUT = ("round", "notes", "faults")
 

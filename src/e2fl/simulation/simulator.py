@@ -67,13 +67,13 @@ class SimulatedFederation:
         )
         errors: dict[ClientId, Exception] = {}
 
-        def work(number_of: ClientId) -> tuple[bytes, float] | None:
+        def work(number_of: ClientId) -> tuple[bytes, float, int, int] | None:
             try:
                 client = self._client(number_of, number)
-                learner = replace(self.learner, number=number, client=number_of, passes=[])
+                learner = replace(self.learner, number=number, client=number_of, passes=[], trained=[])
                 answer: Message = self.algorithm.train(delivered[number_of], client, learner)
                 self.memories.store(number_of, number, client.memory)
-                return answer.to_bytes(spec), sum(learner.passes)
+                return answer.to_bytes(spec), sum(learner.passes), sum(learner.trained), len(client.train)
             except Exception as error:  # whatever a client does, the others go on
                 errors[number_of] = error
                 return None
@@ -84,8 +84,11 @@ class SimulatedFederation:
             if done is None:
                 faults[client] = _failed(errors[client])
                 continue
-            raw, passes = done
+            raw, passes, trained, own = done
             self.traffic.passes += passes
+            self.traffic.trainings += 1
+            self.traffic.trained_examples += trained
+            self.traffic.client_epochs += trained / max(1, own)
             self.traffic.up += len(raw)
             self.traffic.finding += len(raw) if prepares else 0
             try:
