@@ -73,7 +73,9 @@ class Requirements:
 
     def same_experiment(self, found: Checkpoint) -> None:
         # Before rounds could be added later, the number of rounds was part of the fingerprint.
-        earlier = {replace(self.stored, rounds=rounds).fingerprint() for rounds in (self.stored.rounds, found.number)}
+        earlier = {
+            replace(self.stored, rounds=rounds).fingerprint() for rounds in (self.stored.rounds, max(1, found.number))
+        }
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"checkpoint round-{found.number:07d} is of another experiment")
 
