@@ -17,6 +17,7 @@ from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
 from e2fl.learning import Settings
 from e2fl.models import MODELS
+from e2fl.participation import PARTICIPATION
 
 
 def completed(experiment: Experiment) -> Experiment:
@@ -27,6 +28,7 @@ def completed(experiment: Experiment) -> Experiment:
         model=_completed("model", {"keep": KEEP} | experiment.model, MODELS),
         algorithm=_completed("algorithm", experiment.algorithm, ALGORITHMS),
         learner=defaults_of(Settings) | experiment.learner,
+        participation=_completed("participation", experiment.participation, PARTICIPATION),
     )
 
 
@@ -38,6 +40,7 @@ def trimmed(experiment: Experiment) -> Experiment:
         model=_trimmed(experiment.model, MODELS, {"keep": KEEP}),
         algorithm=_trimmed(experiment.algorithm, ALGORITHMS),
         learner=_without(experiment.learner, defaults_of(Settings)),
+        participation=_trimmed(experiment.participation, PARTICIPATION),
     )
 
 
@@ -59,6 +62,8 @@ def defaults_of(make: Callable[..., Any]) -> Section:
 
 
 def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Section:
+    if "name" not in section:
+        return section
     try:
         make = look_up(section["name"], registry, name)
         fields_of(make)

@@ -54,6 +54,14 @@ class Settings:
         return rate
 
 
+@dataclass
+class Meter:
+    """The work a client has done, for the report."""
+
+    examples: int = 0  # that training steps went over, each time counted
+    grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+
+
 @dataclass(frozen=True)
 class Learner:
     """A model, how to train it, and the randomness of one client in one round."""
@@ -66,8 +74,7 @@ class Learner:
     seed: int
     number: int = 0  # the round
     client: int = 0
-    passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
-    trained: list[int] = field(default_factory=list)  # training examples processed, an entry for each fit
+    meter: Meter = field(default_factory=Meter)  # the work done so far
 
     @property
     def rate(self) -> float:
@@ -99,7 +106,7 @@ class Learner:
         *,
         epochs: int | None = None,
         toward: Params | None = None,
-        pull: float = 0.0,
+        proximal: float = 0.0,
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
     ) -> Params:
@@ -110,7 +117,7 @@ class Learner:
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             toward=toward,
-            pull=pull,
+            proximal=proximal,
         )
 
     def gradient(self, params: Params, examples: Examples) -> Params:
@@ -123,7 +130,7 @@ class Learner:
             right = one_hot(labels.to(outputs.device), outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
-        self.trained.append(len(examples))
+        self.meter.examples += len(examples)
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
@@ -191,8 +198,8 @@ class Learner:
     def _batches(
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
     ) -> Iterator[Batch]:
-        self.trained.append(epochs * len(examples))
         rng = stream(self.seed, purpose, self.number, self.client, part)
+        self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
             rate = self.settings.rate(self.number, epoch, epochs)
             order = rng.permutation(len(examples))

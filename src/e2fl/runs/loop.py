@@ -1,16 +1,14 @@
 """The loop of one run, and all that the runner asks an algorithm: the only module of this package that does."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, GroupId
 from e2fl.models import Model, Params
 from e2fl.ranking import Mask
-from e2fl.rounds import Federation, Round, Traffic, UnseenScores, run
+from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs.records import GroupsAre
 from e2fl.wire import Nothing
 
@@ -28,7 +26,7 @@ class Runtime(Federation, Protocol):
         """The run will not be resumed from any round before this one."""
         ...
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Score clients that never took part; a fault of one of them is recorded, never raised."""
         ...
 
@@ -37,23 +35,29 @@ class Runtime(Federation, Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class Loop:
     """One run's algorithm, clients and model."""
 
-    experiment: Experiment
-    algorithm: AnyAlgorithm
-    federation: Runtime
-    model: Model
+    def __init__(self, experiment: Experiment, algorithm: AnyAlgorithm, federation: Runtime, model: Model):
+        self.experiment, self.algorithm, self.federation, self.model = experiment, algorithm, federation, model
+        self.server = self._server(None)
+        self.fresh = self.server.done  # the state before the first round
+        self.state_type = types_of(algorithm).state
+        self.trains_alone = types_of(algorithm).up is Nothing  # clients send nothing
+        # Why results on such data need care; empty if nothing is wrong.
+        self.warning = "; ".join(algorithm.describe(self.fresh.state).warnings)
+
+    def _server(self, resume: Round | None) -> Server:
+        return self.experiment.build_server(self.algorithm, self.model, self.federation.population, resume)
 
     @property
     def first(self) -> int:
         """The number of the first round: 1, or 0 for an algorithm that prepares."""
-        return self.algorithm.first_round
+        return self.fresh.number + 1
 
     @property
     def last(self) -> int:
-        return self.last_of(self.experiment.rounds)
+        return self.server.last
 
     def last_of(self, asked: int) -> int:
         """The number of the last round if this many are asked for."""
@@ -61,51 +65,29 @@ class Loop:
 
     def is_regular(self, number: int) -> bool:
         """Whether this round is evaluated also when it is not the last one."""
-        return self.algorithm.improves and number > 0 and number % self.experiment.evaluate_every == 0
-
-    @cached_property
-    def fresh(self) -> Round:
-        """The state before the first round."""
-        start = self.algorithm.start(self.model, self.federation.population, self.experiment.seed)
-        return Round(self.first - 1, start)
+        return number > 0 and number % self.experiment.evaluate_every == 0 and self.server.ask_of(number).evaluate
 
     def rounds(self, resume: Round | None) -> Iterator[Round]:
-        return run(
-            self.algorithm,
-            self.federation,
-            self.model,
-            rounds=self.experiment.rounds,
-            seed=self.experiment.seed,
-            evaluate_every=self.experiment.evaluate_every,
-            resume=resume or self.fresh,
-        )
+        self.server = self._server(resume or self.fresh)
+        return run(self.server, self.federation)
 
     def models(self, state: Any) -> Mapping[str, Params | Mask]:
-        return self.algorithm.models(state)
+        return self.algorithm.describe(state).models()
 
     def metadata(self, state: Any) -> Mapping[str, Any]:
-        return self.algorithm.notes(state)
+        return self.algorithm.describe(state).metadata
 
     def assignments(self, state: Any) -> Mapping[ClientId, GroupId] | None:
         """The last known group of each client; None where groups are declared, or there are none."""
-        return self.algorithm.found(state)
+        return self.algorithm.describe(state).assignments
 
     def assignments_before(self, state: Any) -> Mapping[ClientId, GroupId]:
         """The groups that clients are in when the round after this state begins."""
-        return self.algorithm.carried(state) or {}
+        described = self.algorithm.describe(state)
+        return (described.assignments if described.carried is None else described.carried) or {}
 
     def membership(self, state: Any, served: Mapping[ClientId, GroupId]) -> GroupsAre | None:
         """How the algorithm knows the group of a client. served: the groups that clients were served as."""
         if self.assignments(state) is not None:
             return "found"
         return "declared" if served else None
-
-    @property
-    def warning(self) -> str:
-        """Why results on such data need care; empty if nothing is wrong."""
-        return self.algorithm.caution(self.model, self.federation.population)
-
-    @property
-    def trains_alone(self) -> bool:
-        """Whether clients send nothing."""
-        return self.algorithm.up is Nothing

@@ -1,6 +1,6 @@
 """What a run may be resumed from: the same configuration, a complete checkpoint, and files that fit it."""
 
-import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -11,17 +11,25 @@ from typing import Any
 from e2fl.config.defaults import completed
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.errors import RunError
-from e2fl.files import writing
+from e2fl.files import sha256, writing
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
 
+_EARLIER = ("data", "algorithm", "model", "name", "seed", "rounds", "evaluate_every", "device", "learner", "variants")
 _MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 def lineage(experiment: Experiment) -> str:
     """Tells apart experiments whose rounds differ; the same for any number of rounds."""
     return replace(experiment, rounds=1).fingerprint()
+
+
+def _earlier(experiment: Experiment, rounds: int) -> str:
+    """The fingerprint that earlier versions recorded."""
+    values = experiment.to_dict() | {"rounds": rounds}
+    kept = {name: value for name, value in values.items() if name in _EARLIER}
+    return sha256(json.dumps(kept, sort_keys=True).encode())
 
 
 def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
@@ -72,10 +80,8 @@ class Requirements:
             raise RunError(f"{name} needs models that clients kept and that are gone: {missing[0]}{more}")
 
     def same_experiment(self, found: Checkpoint) -> None:
-        # Before rounds could be added later, the number of rounds was part of the fingerprint.
-        earlier = {
-            replace(self.stored, rounds=rounds).fingerprint() for rounds in (self.stored.rounds, max(1, found.number))
-        }
+        # In earlier versions the number of rounds was part of the fingerprint.
+        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"checkpoint round-{found.number:07d} is of another experiment")
 
@@ -103,7 +109,7 @@ def digest_of_history(folder: Folder, *, without_last: bool = False) -> Mapping[
         raw = file.read()
     if without_last:
         raw = b"".join(raw.splitlines(keepends=True)[:-1])
-    return {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    return {"bytes": len(raw), "sha256": sha256(raw)}
 
 
 def _begins_with(path: Path, history: Mapping[str, Any]) -> bool:
@@ -111,4 +117,4 @@ def _begins_with(path: Path, history: Mapping[str, Any]) -> bool:
         raw = path.read_bytes()[: int(history["bytes"])]
     except OSError:
         return False
-    return {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()} == dict(history)
+    return {"bytes": len(raw), "sha256": sha256(raw)} == dict(history)

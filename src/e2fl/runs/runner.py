@@ -170,8 +170,8 @@ class _Runner:
         algorithm = experiment.build_algorithm()
         model = experiment.build_model(data)
         self.federation = federate(algorithm, model, folder)
+        # A mistake in the configuration is found here, before anything is written.
         self.loop = Loop(experiment, algorithm, self.federation, model)
-        self.fresh = self.loop.fresh  # here: a mistake that it finds is reported before anything is written
         self.history: list[Json] = []
         self.seconds = 0.0
         self.kept = _Kept()
@@ -311,7 +311,7 @@ class _Runner:
         finished = self.folder.finished()
         found = checkpoint.latest(
             self.folder.checkpoints,
-            type(self.fresh.state),
+            self.loop.state_type,
             require=(lambda found: None) if finished else Requirements(self.folder, stored, self.experiment),
             below=self.loop.last,
             warn=self.watcher.warn,
@@ -413,7 +413,7 @@ class _Runner:
         if not unseen:
             return None
         assert done.scores is not None
-        tried = self.federation.welcome(done.state, unseen)
+        tried = self.federation.evaluate_unseen(done.state, unseen)
         for client, fault in tried.faults.items():
             self.watcher.warn(f"client {self.data.client_name(client)}, kept out of training, left out, {fault}")
         measured = measure_unseen(tried, unseen, done.scores, self.data)

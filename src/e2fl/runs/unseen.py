@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e2fl.algorithms import ClientModel
+from e2fl.algorithms import ClientModel, types_of
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
@@ -89,12 +89,12 @@ def assign(
     for code in experiment.imports():
         warnings.warn(f"{stored.path}/config.toml names code that is imported and run: {code}", stacklevel=2)
     algorithm = experiment.build_algorithm()
-    state = _last_state(stored, experiment, algorithm.state_type(), int(summary["rounds"]))
+    state = _last_state(stored, experiment, types_of(algorithm).state, int(summary["rounds"]))
     model = experiment.build_model_for(shape, classes)
     learner = dataclasses.replace(experiment.build_learner(model), number=0, client=UNSEEN)
     train = _without_labels(train) if unlabelled else train
     client = Client(UNSEEN, train, test if test is not None else train, group)
-    models = algorithm.welcome(state, client, learner)
+    models = algorithm.for_unseen(state, client, learner)
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
