@@ -468,9 +468,11 @@ def pass_on(y: Float32, x: Float32, batch: int, sizes: tuple[int, int, int], rel
     outputs, pitch, stride = sizes
     least = np.float32(0 if relu else -np.inf)
     for b in range(batch):
+        # Slices, because the compiler vectorises a loop only over indices that it knows to be in range.
+        values, out = y[b * pitch : b * pitch + outputs], x[b * stride : b * stride + outputs]
         for o in range(outputs):
-            value = y[b * pitch + o]
-            x[b * stride + o] = least if value < least else value
+            value = values[o]
+            out[o] = least if value < least else value
 
 
 @compiled
@@ -478,9 +480,14 @@ def pass_back(x: Float32, dx: Float32, delta: Float32, batch: int, sizes: tuple[
     """Copy the gradient of the next layer's inputs to that of this layer's outputs; sizes as in `pass_on`."""
     outputs, pitch, stride = sizes
     for b in range(batch):
-        for o in range(outputs):
-            alive = not relu or x[b * stride + o] > 0
-            delta[b * pitch + o] = dx[b * stride + o] if alive else np.float32(0)
+        values, slopes = x[b * stride : b * stride + outputs], dx[b * stride : b * stride + outputs]
+        out = delta[b * pitch : b * pitch + outputs]
+        if relu:
+            for o in range(outputs):
+                slope = slopes[o]
+                out[o] = slope if values[o] > 0 else np.float32(0)
+        else:
+            out[:] = slopes
 
 
 @compiled
