@@ -12,7 +12,7 @@ from e2fl.data.federated import Examples
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine
 from e2fl.models import Model, mlp
-from e2fl.ranking import mask_layers, rank_of, vote_layers
+from e2fl.ranking import mask_layers, rank_of, vote
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "e2fl_in_100_lines.py"
 
@@ -69,8 +69,8 @@ def test_two_rounds_equal_those_of_the_package(example: ModuleType) -> None:
         ballots: dict[int, list[dict[str, np.ndarray]]] = {}
         for group, examples in drawn:
             ballots.setdefault(group, []).append(learner.fit_scores(ours, examples))
-        our_groups = our_groups | {group: vote_layers(cast) for group, cast in ballots.items()}
-        ours = vote_layers(our_groups[group] for group in sorted(our_groups))
+        our_groups = our_groups | {group: vote(cast) for group, cast in ballots.items()}
+        ours = vote(our_groups[group] for group in sorted(our_groups))
 
         batches = [
             (group, [(batch.x, batch.y) for batch in learner._batches(examples, 2, "batches", 0)])
