@@ -18,7 +18,7 @@ def _cache_directory() -> str:
     Loops of one file are compiled into those of another, which Numba would not see change.
     """
     here = Path(__file__).parent.parent
-    files = [path for folder in ("compiled", "learning") for path in sorted((here / folder).glob("*.py"))]
+    files = [path for folder in ("compiled", "learning") for path in sorted((here / folder).rglob("*.py"))]
     digest = hashlib.blake2b(b"".join(path.read_bytes() for path in files), digest_size=8).hexdigest()
     return str(here / "__pycache__" / f"compiled-{digest}")
 
