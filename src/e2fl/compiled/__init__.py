@@ -18,13 +18,24 @@ What is where:
 """
 
 from e2fl.compiled.arrays import Bool, Float32, Int32, Int64, UInt8, UInt16, UInt32, UInt64, scratch
+from e2fl.compiled.bucketing import (
+    bucket_symbols,
+    gather,
+    kinds_at,
+    moved_edges,
+    positions_by_kind,
+    rank_of_symbols,
+    scatter,
+)
 from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.keys import float_key
 from e2fl.compiled.machine_code import compiled
 from e2fl.compiled.masks import first_kept, mask_of, threshold_of, top_mask, write_mask
 from e2fl.compiled.orders import add_order, add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, pack_order_of_rank, packed_size, unpack, unpack_rank
+from e2fl.compiled.rans import rans_decode, rans_encode
 from e2fl.compiled.sorting import order_of, order_of_sums, rank_of, rank_of_sums
+from e2fl.compiled.symbol_tables import count_symbols, frequencies, read_tables, rounded_counts, write_tables
 from e2fl.compiled.warming import warm
 
 __all__ = [
@@ -38,20 +49,33 @@ __all__ = [
     "UInt64",
     "add_order",
     "add_rank",
+    "bucket_symbols",
     "compiled",
+    "count_symbols",
     "first_kept",
     "float_key",
     "footrule",
     "footrules",
+    "frequencies",
+    "gather",
     "invert",
+    "kinds_at",
     "mask_of",
+    "moved_edges",
     "order_of",
     "order_of_sums",
     "pack",
     "pack_order_of_rank",
     "packed_size",
+    "positions_by_kind",
     "rank_of",
     "rank_of_sums",
+    "rank_of_symbols",
+    "rans_decode",
+    "rans_encode",
+    "read_tables",
+    "rounded_counts",
+    "scatter",
     "scores_from",
     "scratch",
     "threshold_of",
@@ -60,4 +84,5 @@ __all__ = [
     "unpack_rank",
     "warm",
     "write_mask",
+    "write_tables",
 ]
