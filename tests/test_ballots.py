@@ -122,9 +122,7 @@ def test_inside_a_bucket_edges_stand_as_in_the_reference() -> None:
     for name, size in SIZES.items():
         for bucket in range(4):
             inside = np.flatnonzero(4 * decoded[name].astype(np.int64) // size == bucket)
-            assert np.array_equal(
-                np.argsort(decoded[name][inside]), np.argsort(REFERENCE.ranking[name][inside])
-            )
+            assert np.array_equal(np.argsort(decoded[name][inside]), np.argsort(REFERENCE.ranking[name][inside]))
 
 
 def test_exact_ballots_are_the_bytes_of_the_wire() -> None:

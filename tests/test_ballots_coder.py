@@ -32,7 +32,7 @@ def segmented(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 @st.composite
 def layers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A ranking, a reference, and buckets in a window of the places: where they begin and end, and the bucket of each."""
+    """A ranking, a reference, the borders of buckets in a window of the places, and the bucket of each place."""
     edges = draw(st.integers(1, 200))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     inner = draw(st.lists(st.integers(0, edges), min_size=3, max_size=8))

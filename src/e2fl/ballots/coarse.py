@@ -107,9 +107,9 @@ def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
     sizes = np.bincount(sums.ravel(), weights=np.outer(outputs, inputs).ravel()).astype(np.int64)
     sizes[0] = 0
     middles = 2 * np.cumsum(sizes) - sizes
-    kinds = 1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)
+    kinds = (1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)).astype(np.uint8)
     kinds[0] = 0
-    return kinds.astype(np.uint8)[sums]
+    return np.asarray(kinds[sums], np.uint8)
 
 
 class Coarse(Ballot):

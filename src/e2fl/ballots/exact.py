@@ -18,7 +18,7 @@ def bits_per_edge(edges: int) -> int:
 
 @dataclass(frozen=True)
 class Exact(Ballot):
-    """The order of the edges, least wanted first, each edge number at ceil(log2 n) bits; layers start at whole bytes."""
+    """The order of the edges, lowest rank first, each edge number in ceil(log2 n) bits; layers start at whole bytes."""
 
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
         parts = []

@@ -1,8 +1,8 @@
 """Rankings as buckets of places: from a ranking to one symbol per edge, and back to a full permutation.
 
-Some places of a ranking, `low` to `high` - 1, are divided into buckets; `bucket_of[i]` is the bucket of place `low` + i.
-The symbol of an edge says by how many buckets it moved from its place in the reference ranking, modulo the number of
-buckets. Symbols stand in the order of the reference ranking.
+Some places of a ranking, from `low` on, are divided into buckets; `bucket_of[i]` is the bucket of place `low` + i.
+The symbol of an edge is the number of buckets it moved from its place in the reference ranking, modulo the number of
+buckets. Symbols are in the order of the reference ranking.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _places(symbols: UInt8, bucket_of: UInt8, borders: Int64, out: Int32) -> boo
         out[i] = following[bucket]
         following[bucket] += 1
     # Bucket k is exactly full when its next free place is where bucket k + 1 begins.
+    wrong = 0
     for k in range(buckets):
-        if following[k] != borders[k + 1]:
-            return False
-    return True
+        wrong += following[k] != borders[k + 1]
+    return wrong == 0
 
 
 @compiled
