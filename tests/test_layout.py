@@ -22,7 +22,7 @@ FLOORS = [
     {"simulation"},
     {"runs"},
     {"terminal", "testing", "report"},
-    {"api", "flower"},
+    {"api", "flower", "reproduce"},
     {"cli"},
 ]
 
