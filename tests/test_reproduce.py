@@ -189,6 +189,20 @@ def test_a_run_of_the_ledger_that_is_too_short_is_missing_and_a_longer_one_is_no
     assert [item.reached for item in missing([run], [Entry(config | {"seed": 5}, (line | {"round": 9},))])] == [0]
 
 
+def test_a_run_of_the_ledger_cannot_be_resumed_because_it_has_no_checkpoint(study):
+    run = wanted(study, seeds=[0], methods=["e2fl"])[0]
+    entry = Entry(run.experiment.to_dict(), ({"round": 4, "user": {"mean": 1.0}},))
+    assert [item.reached for item in missing([run], [entry], begun=[])] == [0]
+
+
+def test_runs_of_one_method_with_other_settings_are_told_apart():
+    todo = missing(wanted(STUDIES["table4"], seeds=[0], methods=["fedavg"]), [])
+    assert listing(todo).splitlines() == [
+        "  fedavg (data.alpha=5000): seeds 0, to round 20",
+        "  fedavg (data.alpha=1): seeds 0, to round 20",
+    ]
+
+
 def test_a_method_that_ends_early_by_itself_is_not_missing(study):
     run = wanted(study, seeds=[0], methods=["e2fl"])[0]
     line = {"round": 4, "user": {"mean": 1.0}}

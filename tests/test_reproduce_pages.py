@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from e2fl.cli import main
+from e2fl.config.experiment import load, with_seed
 from e2fl.report.intervals import interval
-from e2fl.reproduce import claims, figures, tables
+from e2fl.reproduce import claims, figures, paper_tables
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
+from e2fl.reproduce.selection import fewer_images, select
 from e2fl.reproduce.studies import paper
 from e2fl.reproduce.tables import NONE, teams
 
@@ -31,16 +33,13 @@ def line(number, mean=50.0, variance=9.0, group_variance=16.0, **more):
 
 
 def entry(method, *lines, seed=0, experiment="table1", finished=False, **data):
-    data = {"name": "fair_mnist_rotate", **data}
-    config = {
-        "name": experiment,
-        "seed": seed,
-        "rounds": 1000,
-        "data": data,
-        "algorithm": {"name": method},
-        "model": {"name": "lenet", "keep": 0.5},
-    }
+    changes = [f"data.{name}={value}" for name, value in data.items()]
+    config = with_seed(load(experiment, changes, algorithm=method), seed).to_dict()
     return Entry(config, lines, {"rounds": lines[-1]["round"]} if finished else None)
+
+
+def table1(runs, samples=233):
+    return paper_tables.table1(select(runs, "table1", fewer_images(samples)), papers=samples == 233)
 
 
 def rows_of(table, label):
@@ -48,7 +47,7 @@ def rows_of(table, label):
 
 
 def test_a_row_is_the_papers_number_ours_and_the_difference():
-    table = tables.table1([entry("fedavg", line(100, mean=90.0))], 233)
+    table = table1([entry("fedavg", line(100, mean=90.0))])
     papers, ours, difference = rows_of(table, "FedAvg")
     assert papers[:4] == ("paper", "5", "3000", "93.89")
     assert ours[:4] == ("ours", "1", "100", "90.00")
@@ -58,26 +57,33 @@ def test_a_row_is_the_papers_number_ours_and_the_difference():
 
 def test_several_seeds_have_an_interval_and_one_seed_has_none():
     runs = [entry("fedavg", line(100, mean=mean), seed=seed) for seed, mean in enumerate((90.0, 92.0, 94.0))]
-    ours = rows_of(tables.table1(runs, 233), "FedAvg")[1]
+    ours = rows_of(table1(runs), "FedAvg")[1]
     half = interval([90.0, 92.0, 94.0]).half
     assert ours[1] == "3"
     assert ours[3] == f"92.00 ± {half:.2f}"
 
 
 def test_a_table_names_its_holes():
-    table = tables.table1([entry("fedavg", line(100))], 233)
+    table = table1([entry("fedavg", line(100))])
     assert "q-FFL" in table.holes
     assert "FedAvg" not in table.holes
     assert rows_of(table, "q-FFL")[1][:3] == ("ours", "0", NONE)
     assert not table.empty
-    assert tables.table1([], 233).empty
+    assert table1([]).empty
 
 
 def test_a_run_with_other_data_is_not_in_the_table():
     runs = [entry("fedavg", line(100), samples_per_client=60), entry("qffl", line(100), angle_step=10)]
-    assert tables.table1(runs, 233).empty
-    assert rows_of(tables.table1(runs, 60), "FedAvg")[1][0] == "ours"
-    assert rows_of(tables.table1(runs, 60), "q-FFL") == []
+    assert table1(runs).empty
+    assert rows_of(table1(runs, 60), "FedAvg")[1][0] == "ours"
+    assert rows_of(table1(runs, 60), "q-FFL") == []
+
+
+def test_a_run_of_a_method_that_was_set_up_otherwise_is_not_in_the_table():
+    run = entry("qffl", line(100))
+    other = Entry(run.config | {"algorithm": run.config["algorithm"] | {"q": 5.0}}, run.history)
+    assert table1([other]).empty
+    assert not table1([run]).empty
 
 
 def test_the_round_that_most_seeds_share_is_shown_beside_the_longest_run():
@@ -177,11 +183,11 @@ def test_the_order_of_the_rules_is_judged_over_seeds():
 def test_figure_3_shows_the_global_model_beside_the_groups_own_up_to_the_round_all_have():
     views = {"global": {"groups": {"G1": {"loss": 2.0}, "G2": {"loss": 3.0}}}}
     runs = [entry("e2fl", *(line(n, views=views) for n in (50, 100, 150))), entry("fedavg", line(50), line(100))]
-    rows = figures.loss_rows(runs, 233, 0)
+    rows = figures.loss_rows(runs)
     assert {row["method"] for row in rows} == {"FedAvg", "E2FL", "E2FL (GM)"}
     assert max(row["round"] for row in rows) == 100
     assert {row["loss"] for row in rows if row["method"] == "E2FL (GM)"} == {2.0, 3.0}
-    assert figures.loss_rows([entry("e2fl", line(50))], 233, 0) == []
+    assert figures.loss_rows([entry("e2fl", line(50))]) == []
 
 
 def test_figures_are_written_as_svg_and_png(tmp_path):

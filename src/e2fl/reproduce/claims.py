@@ -6,11 +6,14 @@ paired by seed, excludes 0. All other cases cannot be told; the figure is shown 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from e2fl.report.intervals import Interval, interval
 from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.selection import SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, adult, alpha, images, level, plain, teams
+from e2fl.reproduce.tables import Reader, level, teams
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 
@@ -113,27 +116,19 @@ def _size(value: float, claim: Claim) -> str:
     return f"{value:+.0f} %" if claim.relative else f"{value:+.2f} points"
 
 
-def _mnist(samples: int) -> Choice:
-    return lambda entries: [
-        entry for entry in entries if entry.experiment == "table1" and plain(entry) and images(entry) == samples
-    ]
-
-
-def _femnist(model: str) -> Choice:
-    return lambda entries: [
-        entry for entry in entries if entry.experiment == "femnist" and entry.config["model"]["name"] == model
-    ]
-
-
-def _adult(value: float) -> Choice:
-    return lambda entries: [entry for entry in adult(entries) if alpha(entry) == value]
+def _runs(experiment: str, changes: Mapping[str, Any]) -> Choice:
+    return lambda entries: select(entries, experiment, changes)
 
 
 def claims() -> list[Claim]:
     """The claims of the paper's text that its tables bear out."""
-    mnist = {"233 images a client": _mnist(233), "60 images a client": _mnist(60)}
-    femnist = {"partial data set": _femnist("lenet"), "partial data set, narrow network": _femnist("lenet_small")}
-    alpha1 = {"alpha 1": _adult(1)}
+    mnist = {f"{samples} images a client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
+    narrow = {"model.name": "lenet_small"}
+    femnist = {
+        "partial data set": _runs("femnist", {}),
+        "partial data set, narrow network": _runs("femnist", narrow),
+    }
+    alpha1 = {"alpha 1": _runs("adult", other_alpha(1))}
     of_users, of_groups, mean = level("user", "variance"), level("group", "variance"), level("user", "mean")
     found = [
         Claim("FairMNISTRotate: q-FFL changes the variance over clients", "qffl", "fedavg", of_users, -4, True, mnist),
@@ -166,8 +161,8 @@ def _mixed(own: Reader, others: Reader, method: str) -> Reader:
 def _order(entries: Sequence[Entry]) -> Finding:
     """Lowest loss finds more groups than binary search, and that more than one shot."""
     text, claimed = "Group inference: lowest loss > binary > one shot", "in this order (a figure)"
-    for samples in (233, 60):
-        runs = [entry for entry in entries if entry.experiment == "inference" and images(entry) == samples]
+    for samples in SAMPLES:
+        runs = select(entries, "inference", fewer_images(samples))
         by_rule = {rule: {entry.seed: entry for entry in runs if entry.method == rule} for rule in RULES}
         seeds = sorted(set.intersection(*(set(found) for found in by_rule.values())))
         rounds = [
@@ -180,10 +175,7 @@ def _order(entries: Sequence[Entry]) -> Finding:
         number = max(common)
         matched = {rule: [_matched(by_rule[rule][seed], number) for seed in seeds] for rule in RULES}
         ordered = [
-            all(
-                one[place] > other[place]
-                for one, other in zip(list(matched.values())[:-1], list(matched.values())[1:], strict=True)
-            )
+            all(matched[better][place] > matched[worse][place] for better, worse in pairwise(RULES))
             for place in range(len(seeds))
         ]
         shown = ", ".join(f"{rule} {sum(values) / len(values):.1f} %" for rule, values in matched.items())

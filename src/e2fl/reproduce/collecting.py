@@ -87,7 +87,8 @@ def setting(config: Mapping[str, Any]) -> str:
     if recipe is None:
         return f"own-{hashlib.sha256(settings_key(config).encode()).hexdigest()[:8]}"
     changes = {key: value for key, value in recipe.changes.items() if key not in (*FREE, "algorithm.label")}
-    return ",".join(f"{key}={_value(value)}" for key, value in changes.items()) or SHIPPED
+    parts = {key: "+".join(map(str, value)) if isinstance(value, list) else value for key, value in changes.items()}
+    return ",".join(f"{key}={value}" for key, value in parts.items()) or SHIPPED
 
 
 def command(config: Mapping[str, Any]) -> str:

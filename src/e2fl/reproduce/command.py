@@ -2,14 +2,15 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2fl.errors import ConfigError
-from e2fl.reproduce import tables
+from e2fl.reproduce import paper_tables
 from e2fl.reproduce.collecting import Origin, collect
 from e2fl.reproduce.ledger import Entry, best_of, read_entries, settings_key
 from e2fl.reproduce.running import Runner, listing, missing
+from e2fl.reproduce.selection import alpha, images
 from e2fl.reproduce.studies import study, wanted
 from e2fl.reproduce.tables import Table
 from e2fl.runs.progress import Progress
@@ -39,7 +40,8 @@ def _reproduce(options: argparse.Namespace) -> bool:
     found = study(options.what)
     methods = None if options.methods is None else [name for name in options.methods.split(",") if name]
     needed = wanted(found, options.changes, _seeds(options.seeds), methods)
-    todo = missing(needed, _known(options))
+    begun = read_entries(options.out) if options.out.is_dir() else []  # only these have checkpoints to resume from
+    todo = missing(needed, _known(options), begun)
     print(f"{found.title}: {len(needed)} runs, {len(needed) - len(todo)} of them finished")
     done = True
     if todo:
@@ -59,32 +61,41 @@ def _reproduce(options: argparse.Namespace) -> bool:
 
 def shown(name: str, entries: Sequence[Entry]) -> str:
     """The paper against ours, as far as these runs go."""
-    parts: list[tuple[str, Table]] = []
-    samples = sorted({tables.images(entry) for entry in entries}, reverse=True)
-    if name == "table1":
-        parts = [(f"{count} images a client", tables.table1(entries, count)) for count in samples]
-    elif name in ("table2", "table6"):
-        make = tables.table2 if name == "table2" else tables.table6
-        parts = [(model, make(entries, model)) for model in sorted({e.config["model"]["name"] for e in entries})]
-    elif name == "table4":
-        alphas = sorted({tables.alpha(entry) for entry in entries}, reverse=True)
-        parts = [(f"alpha {value:g}", tables.table4(entries, value)) for value in alphas if value in (5000, 1)]
-    elif name == "table5":
-        parts = [(f"{count} images a client", tables.table5(entries, count)) for count in samples]
-    elif name == "figure_inference":
-        parts = [(f"{count} images a client", tables.inference_table(entries, count)) for count in samples]
-    if not parts and not name.startswith("figure"):
+    if not entries:
         return "no run has an evaluated round yet"
-    return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts)
+    by_images = _grouped(entries, lambda entry: f"{images(entry)} images a client")
+    by_model = _grouped(entries, lambda entry: f"model {entry.config['model']['name']}")
+    by_alpha = _grouped(entries, lambda entry: f"{alpha(entry):g}")
+    parts: dict[str, Table] = {}
+    if name == "table1":
+        parts = {title: paper_tables.table1(own) for title, own in by_images.items()}
+    elif name == "table2":
+        parts = {title: paper_tables.table2(own) for title, own in by_model.items()}
+    elif name == "table4":
+        parts = {f"alpha {value}": paper_tables.table4(own, float(value)) for value, own in by_alpha.items()}
+    elif name == "table5":
+        parts = {title: paper_tables.table5(own) for title, own in by_images.items()}
+    elif name == "table6":
+        parts = {title: paper_tables.table6(own) for title, own in by_model.items()}
+    elif name == "figure_inference":
+        parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
+    return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
+
+
+def _grouped(entries: Sequence[Entry], key: Callable[[Entry], str]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(key(entry), []).append(entry)
+    return found
 
 
 def _figures(name: str, entries: Sequence[Entry], out: Path) -> list[Path]:
     from e2fl.reproduce import figures
 
     written: list[Path] = []
-    for samples in sorted({tables.images(entry) for entry in entries}):
+    for samples in sorted({images(entry) for entry in entries}):
         draw = figures.figure3 if name == "figure3" else figures.figure_inference
-        chart = draw(entries, samples)
+        chart = draw([entry for entry in entries if images(entry) == samples], samples)
         if chart is not None:
             written += figures.write(chart, out, f"{name}-{samples}")
     return written

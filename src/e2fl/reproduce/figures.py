@@ -8,7 +8,6 @@ from typing import Any
 from e2fl.errors import ConfigError
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import images, plain
 
 Chart = Any  # of altair, which is optional
 
@@ -22,7 +21,7 @@ GM = "E2FL (GM)"
 
 def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | None:
     """The test loss of each group over rounds, for FedAvg, E2FL and its global model; None if nothing was run."""
-    rows = loss_rows(entries, samples, seed)
+    rows = loss_rows(entries, seed)
     if not rows:
         return None
     alt = _altair()
@@ -46,13 +45,9 @@ def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | No
     )
 
 
-def loss_rows(entries: Sequence[Entry], samples: int, seed: int) -> list[dict[str, Any]]:
+def loss_rows(entries: Sequence[Entry], seed: int = 0) -> list[dict[str, Any]]:
     """Method, round, group and loss, for the rounds that all methods have."""
-    runs = {
-        entry.method: entry
-        for entry in entries
-        if entry.experiment == "table1" and plain(entry) and images(entry) == samples and entry.seed == seed
-    }
+    runs = {entry.method: entry for entry in entries if entry.seed == seed}
     shown: list[tuple[str, Entry, str | None]] = []
     if "fedavg" in runs:
         shown.append(("FedAvg", runs["fedavg"], None))
@@ -77,7 +72,7 @@ def loss_rows(entries: Sequence[Entry], samples: int, seed: int) -> list[dict[st
 
 def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
     """The share of clients in the right group over rounds, by rule; None if nothing was run."""
-    rows = matched_rows(entries, samples)
+    rows = matched_rows(entries)
     if not rows:
         return None
     alt = _altair()
@@ -97,14 +92,13 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
     )
 
 
-def matched_rows(entries: Sequence[Entry], samples: int) -> list[dict[str, Any]]:
+def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Rule, first masks, round and percent matched, averaged over the seeds of a rule."""
     rows = []
-    own = [entry for entry in entries if entry.experiment == "inference" and images(entry) == samples]
     for rule in RULES:
         for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
             by_round: dict[int, list[float]] = {}
-            for entry in own:
+            for entry in entries:
                 if entry.method == method:
                     for line in entry.history:
                         by_round.setdefault(line["round"], []).append(line["inference"]["matched"])

@@ -130,7 +130,7 @@ def best_of(entries: Iterable[Entry]) -> list[Entry]:
 
 def folder_name(text: str) -> str:
     """The text as the name of a folder; a long text is cut and told apart by its digest."""
-    name = re.sub(r"[^A-Za-z0-9._=,-]+", "-", text).strip("-.") or "unnamed"
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

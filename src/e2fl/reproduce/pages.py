@@ -9,14 +9,15 @@ from typing import Any
 
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import interval
-from e2fl.reproduce import figures, tables
+from e2fl.reproduce import figures, paper_tables, tables
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
+from e2fl.reproduce.selection import PAPERS, SAMPLES, fewer_images, images, other_alpha, select
 from e2fl.reproduce.studies import STUDIES, wanted
 from e2fl.reproduce.tables import NONE, Reader, Table, level, teams
 
-SAMPLES = (233, 60)  # images of a client of FairMNISTRotate that we run
+NARROW = {"model.name": "lenet_small"}
 DATA_SETS = {
     "fair_mnist_rotate": "FairMNISTRotate",
     "femnist": "FEMNIST",
@@ -35,13 +36,29 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
     values = {
         "entries": runs,
         "samples": SAMPLES,
-        "table1": {samples: _holding(tables.table1(runs, samples)) for samples in SAMPLES},
-        "table2": _holding(tables.table2(runs)),
-        "table2_narrow": _holding(tables.table2(runs, "lenet_small")),
-        "table4": {value: _holding(tables.table4(runs, value)) for value in (5000, 1)},
-        "table5": {samples: _holding(tables.table5(runs, samples)) for samples in SAMPLES},
-        "table6": _holding(tables.table6(runs)),
-        "inference": {samples: _holding(tables.inference_table(runs, samples)) for samples in SAMPLES},
+        "table1": {
+            samples: _holding(
+                paper_tables.table1(select(runs, "table1", fewer_images(samples)), papers=samples == PAPERS)
+            )
+            for samples in SAMPLES
+        },
+        "table2": _holding(paper_tables.table2(select(runs, "femnist"))),
+        "table2_narrow": _holding(paper_tables.table2(select(runs, "femnist", NARROW), compared=False)),
+        "table4": {
+            alpha: _holding(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
+            for alpha in (5000, 1)
+        },
+        "table5": {
+            samples: _holding(
+                paper_tables.table5(select(runs, "table5", fewer_images(samples)), papers=samples == PAPERS)
+            )
+            for samples in SAMPLES
+        },
+        "table6": _holding(paper_tables.table6(select(runs, "table6"))),
+        "inference": {
+            samples: _holding(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
+            for samples in SAMPLES
+        },
         "findings": findings(runs),
         "figures": figure_names(runs),
         "state": state(runs),
@@ -84,15 +101,22 @@ def charts(runs: Sequence[Entry]) -> dict[str, Any]:
     """Every figure that the ledger has data for, by the name of its files."""
     made = {}
     for samples in SAMPLES:
-        made[f"figure3-{samples}"] = figures.figure3(runs, samples)
-        made[f"inference-{samples}"] = figures.figure_inference(runs, samples)
+        changes = fewer_images(samples)
+        made[f"figure3-{samples}"] = figures.figure3(select(runs, "table1", changes), samples)
+        made[f"inference-{samples}"] = figures.figure_inference(select(runs, "inference", changes), samples)
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
 def figure_names(runs: Sequence[Entry]) -> list[str]:
     """The names that charts() has, without drawing anything."""
-    names = [f"figure3-{samples}" for samples in SAMPLES if figures.loss_rows(runs, samples, 0)]
-    return names + [f"inference-{samples}" for samples in SAMPLES if figures.matched_rows(runs, samples)]
+    names = []
+    for samples in SAMPLES:
+        changes = fewer_images(samples)
+        if figures.loss_rows(select(runs, "table1", changes)):
+            names.append(f"figure3-{samples}")
+        if figures.matched_rows(select(runs, "inference", changes)):
+            names.append(f"inference-{samples}")
+    return names
 
 
 def markdown(table: Table) -> str:
@@ -138,7 +162,7 @@ def _line(
     """The line of a round of the run with seed 0, for the texts; None if it was not run."""
     for entry in runs:
         same = (entry.experiment, entry.method, entry.seed) == (experiment, method, 0)
-        if same and tables.images(entry) == samples and entry.config["model"]["name"] == model:
+        if same and images(entry) == samples and entry.config["model"]["name"] == model:
             return entry.at(number)
     return None
 

@@ -38,16 +38,18 @@ class Pace:
     last: int  # round; some methods need fewer than they are given
 
 
-def missing(wanted: Sequence[Wanted], entries: Sequence[Entry]) -> list[Missing]:
-    """The runs that no entry has brought to their last round."""
-    known: dict[tuple[str, int], list[Entry]] = {}
-    for entry in entries:
-        known.setdefault((entry.settings, entry.seed), []).append(entry)
+def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[Entry] | None = None) -> list[Missing]:
+    """The runs that no entry has brought to their last round.
+
+    begun: the entries that count as the start of a run; default: all of them.
+    """
     found = []
     for run in wanted:
-        same = known.get((settings_key(run.experiment.to_dict()), run.seed), [])
-        if not any(_complete(entry, run.experiment.rounds) for entry in same):
-            found.append(Missing(run, max((entry.rounds for entry in same), default=0)))
+        key = (settings_key(run.experiment.to_dict()), run.seed)
+        if not any(_complete(entry, run.experiment.rounds) for entry in entries if (entry.settings, entry.seed) == key):
+            started = entries if begun is None else begun
+            reached = [entry.rounds for entry in started if (entry.settings, entry.seed) == key]
+            found.append(Missing(run, max(reached, default=0)))
     return found
 
 
@@ -107,8 +109,8 @@ class Runner:
         """The pace of each method, timed on the first rounds of its first missing run, which are kept."""
         paces: dict[str, Pace] = {}
         for item in todo:
-            if item.wanted.method not in paces:
-                paces[item.wanted.method] = self._one(item.wanted, 2)
+            if item.wanted.label not in paces:
+                paces[item.wanted.label] = self._one(item.wanted, 2)
         return paces
 
     def _one(self, wanted: Wanted, stop_after: float) -> Pace:
@@ -171,5 +173,5 @@ def duration(seconds: float) -> str:
 def _by_method(todo: Sequence[Missing]) -> dict[str, list[Missing]]:
     found: dict[str, list[Missing]] = {}
     for item in todo:
-        found.setdefault(item.wanted.method, []).append(item)
+        found.setdefault(item.wanted.label, []).append(item)
     return found

@@ -43,6 +43,11 @@ class Wanted:
 
     method: str
     experiment: Experiment
+    changes: tuple[str, ...] = ()  # of its part of the study
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} ({', '.join(self.changes)})" if self.changes else self.method
 
     @property
     def seed(self) -> int:
@@ -124,7 +129,7 @@ def wanted(
         if method not in known:
             raise ConfigError(f"{study.name} has no method '{method}'{did_you_mean(method, known)}")
     found = [
-        (place, number, Wanted(method, with_seed(_experiment(study, part, method, changes), seed)))
+        (place, number, Wanted(method, with_seed(_experiment(study, part, method, changes), seed), part.changes))
         for number, part in enumerate(study.parts)
         for method in part.methods
         if methods is None or method in methods

@@ -1,20 +1,17 @@
-"""The paper's tables beside ours: the paper's number, ours and the difference, with 95 % intervals over seeds."""
+"""Tables of runs: the paper's number, ours and the difference, with 95 % intervals over seeds."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from e2fl.metrics import spread
 from e2fl.report.intervals import Interval, interval
 from e2fl.reproduce.ledger import FOUND, Entry, Json
-from e2fl.reproduce.studies import LAYERS, paper
+from e2fl.reproduce.studies import paper
 
 FAR = 0.25  # rounds that several seeds share are shown if they are at least this part of the longest run
 NONE = "–"
-PAPERS = 233  # images of a client of FairMNISTRotate that we take for the paper's number
 
 Reader = Callable[[Entry, Json], float | None]
 
@@ -202,140 +199,3 @@ def _dig(values: Mapping[str, Any], keys: Sequence[str]) -> float | None:
             return None
         found = found[key]
     return float(found)
-
-
-# The tables themselves.
-
-
-def images(entry: Entry) -> int:
-    """Training images of a client of FairMNISTRotate."""
-    return int(entry.config["data"].get("samples_per_client", PAPERS))
-
-
-def plain(entry: Entry) -> bool:
-    """Whether data and model are those of the shipped experiment, apart from the number of images."""
-    data = {key for key in entry.config["data"] if key not in ("name", "samples_per_client")}
-    return not data and entry.config["model"] == {"name": "lenet", "keep": 0.5}
-
-
-def table1(entries: Sequence[Entry], samples: int) -> Table:
-    rows = paper()["table1"]
-    three, six = paper()["rounds"], paper()["rounds_qffl"]
-    lines = [
-        Line("Local", "local", rows["local"], paper_rounds=None),
-        Line("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
-        Line("IFCA, groups found", "ifca", rows["ifca"], paper_rounds=three),
-        Line("IFCA, groups known", "ifca_oracle", rows["ifca"], paper_rounds=three),
-        Line("q-FFL", "qffl", rows["qffl"], paper_rounds=six),
-        Line("E2FL, groups known", "e2fl", rows["e2fl"], paper_rounds=three),
-        Line("E2FL (GM)", "e2fl", view="global"),
-        Line("E2FL, lowest loss", "e2fl_lowest_loss", rows["e2fl"], paper_rounds=three),
-        Line("E2FL, rank clustering", "e2fl_rank_clustering"),
-        Line("E2FL, absent groups do not vote", "e2fl_present_only"),
-        Line("FRL", "frl"),
-    ]
-    own = [entry for entry in entries if entry.experiment == "table1" and plain(entry) and images(entry) == samples]
-    return build(
-        lines,
-        own,
-        lambda view: [*spread_columns(("group", "user"), view), *traffic_columns()],
-        papers=samples == PAPERS,
-    )
-
-
-def table2(entries: Sequence[Entry], model: str = "lenet") -> Table:
-    rows, three = paper()["table2"], paper()["rounds"]
-    lines = [
-        Line("Local", "local", rows["local"]),
-        Line("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
-        Line("q-FFL", "qffl", rows["qffl"], paper_rounds=paper()["rounds_qffl"]),
-        Line("E2FL, one shot (Q = 2)", "one_shot", rows["one_shot"], paper_rounds=three),
-        Line("E2FL, rank clustering (Q = 5)", "rank_clustering", rows["rank_clustering"], paper_rounds=three),
-        Line("E2FL, lowest loss (Q = 2)", "e2fl", rows["e2fl"], paper_rounds=three),
-        Line("E2FL, lowest loss, absent groups do not vote", "e2fl_present_only"),
-        Line("FRL", "frl"),
-    ]
-    if model != "lenet":  # another network than the paper's: nothing to compare
-        lines = [replace(line, paper=None) for line in lines]
-    own = [entry for entry in entries if entry.experiment == "femnist" and entry.config["model"]["name"] == model]
-    return build(
-        lines, own, lambda view: [*spread_columns(("user",), view), *traffic_columns()], papers=model == "lenet"
-    )
-
-
-def alpha(entry: Entry) -> float:
-    return float(entry.config["data"].get("alpha", 5000))
-
-
-def adult_columns(view: str | None) -> list[Column]:
-    return [
-        Column("accuracy", ("accuracy",), level("user", "mean", view)),
-        Column("EOD", ("eod",), level("protected", "eod", view), 4),
-        Column("DI", ("di",), level("protected", "di", view), 4),
-    ]
-
-
-def table4(entries: Sequence[Entry], value: float) -> Table:
-    rows, twenty = paper()["table4"], paper()["rounds_adult"]
-    key = f"{value:g}"
-    lines = [
-        Line("FedAvg", "fedavg", rows["fedavg"][key], paper_rounds=twenty),
-        Line("FairFed", "fairfed", rows["fairfed"][key], paper_rounds=twenty),
-        Line("E2FL, each row with the model of its own sex", "e2fl", rows["e2fl"][key], paper_rounds=twenty),
-        Line("E2FL, the global model for all rows", "e2fl", rows["e2fl"][key], "global", twenty),
-        Line("E2FL, the women's model for all rows", "e2fl", rows["e2fl"][key], "as_group0", twenty),
-        Line("E2FL, the men's model for all rows", "e2fl", rows["e2fl"][key], "as_group1", twenty),
-    ]
-    own = [entry for entry in adult(entries) if alpha(entry) == value]
-    return build(lines, own, adult_columns)
-
-
-def adult(entries: Sequence[Entry]) -> list[Entry]:
-    """The runs of Adult with the paper's network and all training rows."""
-    return [
-        entry
-        for entry in entries
-        if entry.experiment == "adult"
-        and "hidden" not in entry.config["model"]
-        and set(entry.config["data"]) <= {"name", "alpha"}
-    ]
-
-
-def table5(entries: Sequence[Entry], samples: int) -> Table:
-    columns = [
-        Column("matched", ("matched",), level("inference", "matched")),
-        Column("purity", ("purity",), level("inference", "purity")),
-    ]
-    lines = []
-    for layer in LAYERS:
-        given, runs = {"matched": paper()["table5"][layer]}, paper()["runs_table5"]
-        lines.append(Line(f"{layer}, random starts", f"{layer}_random", given, paper_seeds=runs))
-        lines.append(Line(f"{layer}, tree", layer))
-    own = [entry for entry in entries if entry.experiment == "table5" and images(entry) == samples]
-    return build(lines, own, lambda view: columns, papers=samples == PAPERS)
-
-
-def table6(entries: Sequence[Entry], model: str = "lenet") -> Table:
-    lines = [
-        Line(f"Q = {groups}", f"q{groups}", paper()["table6"][f"q{groups}"], paper_rounds=paper()["rounds"])
-        for groups in (2, 3, 4, 5)
-    ]
-    own = [entry for entry in entries if entry.experiment == "table6" and entry.config["model"]["name"] == model]
-    return build(lines, own, lambda view: spread_columns(("found", "user"), view))
-
-
-def inference_table(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (30, 100, 200, 300)) -> Table:
-    """The share of clients that found their group, by round; the paper has it in a figure without numbers."""
-    rules = ("lowest_loss", "binary", "one_shot")
-    own = [entry for entry in entries if entry.experiment == "inference" and images(entry) == samples]
-    rows, holes = [], []
-    for method in (*rules, *(f"{rule}_warm" for rule in rules)):
-        runs = [entry for entry in own if entry.method == method]
-        if not runs:
-            holes.append(method)
-        cells = []
-        for number in rounds:
-            lines = [line for entry in runs if (line := entry.at(number)) is not None]
-            cells.append(f"{np.mean([line['inference']['matched'] for line in lines]):.1f}" if lines else NONE)
-        rows.append((method, str(len(runs)), *cells))
-    return Table(("rule", "seeds", *(f"round {number}" for number in rounds)), tuple(rows), tuple(holes), not own)
