@@ -65,7 +65,7 @@ def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
     options = ["--algorithm", "tests.test_runner:Huge", "--out", "run"]
     assert main(["run", config, *options]) == 0
     shown = capsys.readouterr()
-    assert "seed 0: the models of 8 clients give outputs that are no finite numbers" in shown.out
+    assert "seed 0: the models of 8 clients give outputs that are not finite" in shown.out
     assert "Huge diverged" in (tmp_path / "run" / "report.html").read_text()
 
 

@@ -14,7 +14,7 @@ from e2fl.data.federated import Client, Examples
 from e2fl.errors import RunError
 from e2fl.learning import Learner
 from e2fl.rounds import run
-from e2fl.runs.folder import measure
+from e2fl.runs.measure import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
 from e2fl.simulation.simulator import SimulatedFederation
@@ -120,7 +120,7 @@ def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys
     (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
     assert done.answered == (1, 2, 3, 4, 5, 6, 7)
     assert "labels must be 0 to 2" in done.faults[0]
-    measured = measure(done.scores, data)
+    measured = measure(done.scores, data).to_json()
     assert measured["groups"]["G2"]["clients"] == 3
     assert np.isfinite(measured["user"]["mean"])
 

@@ -218,7 +218,7 @@ def _add_page(parser: argparse.ArgumentParser, default: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     from e2fl.config.experiment import load
     from e2fl.runs.runner import run_experiment
-    from e2fl.runs.watchers import finish, watching
+    from e2fl.watching import finish, watching
 
     experiment = load(options.config, options.changes, algorithm=options.algorithm)
     out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
@@ -232,7 +232,7 @@ def _compare(options: argparse.Namespace) -> int:
     from e2fl.config.experiment import base_of
     from e2fl.config.overrides import typed
     from e2fl.runs.compare import compare, contenders
-    from e2fl.runs.watchers import finish, watching
+    from e2fl.watching import finish, watching
 
     names = [name for name in options.algorithms.split(",") if name]
     changes = typed(options.changes)
