@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2fl.cli import main
+from e2fl.config.defaults import completed
 from e2fl.config.experiment import load, shipped, with_seed
 from e2fl.reproduce import studies
 from e2fl.reproduce.collecting import Origin, collect, command, place, recipe_of, without_paths
@@ -180,9 +181,37 @@ def test_a_run_stopped_at_the_budget_is_resumed_to_the_same_result(study, toy, t
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+def test_more_rounds_later_are_as_if_they_had_been_asked_for_at_once(study, tmp_path):
+    out = tmp_path / "out"
+    for rounds, begun in ((4, 0), (6, 4)):
+        entries = read_entries(out) if out.exists() else []
+        todo = missing(wanted(study, [f"rounds={rounds}"], seeds=[0], methods=["e2fl"]), entries)
+        assert [item.reached for item in todo] == [begun]
+        assert Runner(out, ORIGIN, budget=None, tell=lambda text: None).run(todo)
+    (folder,) = [path.parent for path in out.rglob("config.toml")]
+    whole = finished(load(study.experiment, algorithm="e2fl"), tmp_path / "whole")
+    assert (folder / "history.jsonl").read_bytes() == (whole / "history.jsonl").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_default_counts_the_same_written_out_or_left_out():
+    short = load("table1", algorithm="fedavg")
+    assert settings_key(short.to_dict()) == settings_key(completed(short).to_dict())
+    assert settings_key(short.to_dict()) != settings_key(load("table1", algorithm="qffl").to_dict())
+
+
+def test_code_that_a_file_names_is_not_imported_to_read_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')\n")
+    config = load("table1").to_dict() | {"data": {"name": "trap:Data"}}
+    assert recipe_of(config) is None
+    assert place(Entry(config, ())).parts[0] == "table1"
+
+
 def test_a_run_of_the_ledger_that_is_too_short_is_missing_and_a_longer_one_is_not(study, tmp_path):
     run = wanted(study, seeds=[0], methods=["e2fl"])[0]
-    config = run.experiment.to_dict()
+    config = completed(run.experiment).to_dict()
     line = {"round": 4, "user": {"mean": 1.0}}
     assert [item.reached for item in missing([run], [Entry(config, (line,))])] == [4]
     assert missing([run], [Entry(config | {"rounds": 99}, (line | {"round": 9},))]) == []
@@ -191,7 +220,7 @@ def test_a_run_of_the_ledger_that_is_too_short_is_missing_and_a_longer_one_is_no
 
 def test_a_run_of_the_ledger_cannot_be_resumed_because_it_has_no_checkpoint(study):
     run = wanted(study, seeds=[0], methods=["e2fl"])[0]
-    entry = Entry(run.experiment.to_dict(), ({"round": 4, "user": {"mean": 1.0}},))
+    entry = Entry(completed(run.experiment).to_dict(), ({"round": 4, "user": {"mean": 1.0}},))
     assert [item.reached for item in missing([run], [entry], begun=[])] == [0]
 
 
@@ -206,7 +235,8 @@ def test_runs_of_one_method_with_other_settings_are_told_apart():
 def test_a_method_that_ends_early_by_itself_is_not_missing(study):
     run = wanted(study, seeds=[0], methods=["e2fl"])[0]
     line = {"round": 4, "user": {"mean": 1.0}}
-    assert missing([run], [Entry(run.experiment.to_dict(), (line,), summary={"rounds": 4})]) == []
+    config = completed(run.experiment).to_dict()
+    assert missing([run], [Entry(config, (line,), summary={"rounds": 4})]) == []
 
 
 def test_the_estimate_counts_only_rounds_that_are_left(study):

@@ -11,7 +11,7 @@ from typing import Any
 
 from e2fl.report.intervals import Interval, interval
 from e2fl.reproduce.ledger import Entry
-from e2fl.reproduce.selection import SAMPLES, fewer_images, other_alpha, select
+from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
 from e2fl.reproduce.tables import Reader, level, teams
 
@@ -123,10 +123,9 @@ def _runs(experiment: str, changes: Mapping[str, Any]) -> Choice:
 def claims() -> list[Claim]:
     """The claims of the paper's text that its tables bear out."""
     mnist = {f"{samples} images a client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
-    narrow = {"model.name": "lenet_small"}
     femnist = {
         "partial data set": _runs("femnist", {}),
-        "partial data set, narrow network": _runs("femnist", narrow),
+        "partial data set, narrow network": _runs("femnist", NARROW),
     }
     alpha1 = {"alpha 1": _runs("adult", other_alpha(1))}
     of_users, of_groups, mean = level("user", "variance"), level("group", "variance"), level("user", "mean")

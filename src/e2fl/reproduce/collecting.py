@@ -15,14 +15,15 @@ from typing import Any
 import tomli_w
 import torch
 
-from e2fl.config.experiment import UNSAVED, load, shipped
+from e2fl.config.defaults import completed, trimmed
+from e2fl.config.experiment import UNSAVED, Experiment, from_dict, load, shipped
 from e2fl.errors import E2flError, RunError
 from e2fl.reproduce.ledger import FOUND, Entry, Json, csv_text, folder_name, read_entry, run_folders, settings_key
 from e2fl.version import __version__
 
 RECORD = "record.json"
 SHIPPED = "as-shipped"
-UNSAID = ("name", "threads", "device", "checkpoint_seconds", "data.dir")  # of this machine, not of the result
+UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 FREE = ("seed", "rounds", "evaluate_every")  # these make no other setting
 # An absolute path of any system, wherever it stands in a text.
 PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s\"']+|\\\\[^\s\"']+)")
@@ -113,12 +114,12 @@ class Recipe:
 def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
     """How a run is made from the shipped experiment of its name; None if it cannot be made from one."""
     name, algorithm = config.get("name"), config["algorithm"]
-    if name not in shipped():
-        return None
+    sections = [value for value in config.values() if isinstance(value, Mapping)]
+    if name not in shipped() or any(":" in str(section.get("name", "")) for section in sections):
+        return None  # code that a file names is not imported to read the file
     for variant in dict.fromkeys((str(algorithm.get("label", algorithm["name"])), str(algorithm["name"]))):
         try:
-            own = {key: value for key, value in config.items() if key != "variants"}
-            changes = _changes(_flat(load(str(name), algorithm=variant).to_dict()), _flat(own))
+            changes = _changes(load(str(name), algorithm=variant), from_dict(dict(config) | {"variants": {}}))
             words = [f"{key}={_value(value)}" for key, value in changes.items()]
             made = load(str(name), words, algorithm=variant).to_dict()
         except E2flError:
@@ -128,15 +129,20 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
     return None
 
 
-def _changes(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings to change in `base` to get `own`. A section of another name starts empty and is set as a whole."""
+def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
+    """The settings to change to get from one experiment to the other."""
+    before, after = (_flat(completed(experiment).to_dict()) for experiment in (shipped, own))
+    told = _flat(trimmed(own).to_dict())
+    # A section of another name starts empty: what is not its default has to be set again.
     renamed = tuple(
-        key.removesuffix("name") for key in base if key.endswith(".name") and own.get(key, base[key]) != base[key]
+        key.removesuffix("name")
+        for key in before
+        if key.endswith(".name") and after.get(key, before[key]) != before[key]
     )
     return {
         key: value
-        for key, value in sorted(own.items())
-        if key not in UNSAID and (base.get(key) != value or key.startswith(renamed))
+        for key, value in sorted(after.items())
+        if key not in UNSAID and ((key in told) if key.startswith(renamed) else before.get(key) != value)
     }
 
 

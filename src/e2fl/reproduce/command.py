@@ -8,7 +8,7 @@ from pathlib import Path
 from e2fl.errors import ConfigError
 from e2fl.reproduce import paper_tables
 from e2fl.reproduce.collecting import Origin, collect
-from e2fl.reproduce.ledger import Entry, best_of, read_entries, settings_key
+from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
 from e2fl.reproduce.selection import alpha, images
 from e2fl.reproduce.studies import study, wanted
@@ -50,7 +50,7 @@ def _reproduce(options: argparse.Namespace) -> bool:
             return False
         runner = Runner(options.out, Origin.here(options.commit), budget=options.budget, tell=_tell, watcher=Progress())
         done = runner.run(todo)
-    keys = {settings_key(run.experiment.to_dict()) for run in needed}
+    keys = {run.settings for run in needed}
     own = [entry for entry in _known(options) if entry.settings in keys]
     print(shown(options.what, own))
     if options.what.startswith("figure"):

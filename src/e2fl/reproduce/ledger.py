@@ -17,13 +17,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from e2fl.errors import RunError
+from e2fl.config.defaults import trimmed
+from e2fl.config.experiment import UNSAVED, from_dict
+from e2fl.construct import fields_of
+from e2fl.data import DATASETS
+from e2fl.errors import E2flError, RunError
 
 Json = dict[str, Any]
 
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 # Settings that do not tell two runs of one method apart: more rounds are the same run, continued.
-NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "threads", "device", "checkpoint_seconds", "variants")
+NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
+FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings that came later, and what was done before
 LONGEST = 100  # characters of a folder's name
 FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare
 
@@ -80,10 +85,24 @@ class Entry:
 
 
 def settings_key(config: Mapping[str, Any]) -> str:
-    """See Entry.settings. Where the data lies does not matter."""
-    kept = {name: value for name, value in config.items() if name not in NEUTRAL and value != {}}
-    kept["data"] = {name: value for name, value in config["data"].items() if name != "dir"}
+    """See Entry.settings. A default counts the same written out or left out; the place of the data does not count."""
+    try:
+        values = trimmed(from_dict(config)).to_dict()
+    except E2flError:  # of another version, or not an experiment: compare it as it stands
+        values = dict(config)
+    kept = {name: value for name, value in values.items() if name not in NEUTRAL and value != {}}
+    kept["data"] = {name: value for name, value in kept["data"].items() if name != "dir"}
     return json.dumps(kept, sort_keys=True)
+
+
+def with_former_defaults(config: Json) -> Json:
+    """The configuration with the default that a setting had before there was a choice.
+
+    A run stores every setting that it knows; one that is missing did not exist when the run was made.
+    """
+    former = FORMER.get(config["data"]["name"], {})
+    known = fields_of(DATASETS[config["data"]["name"]]) if former else {}
+    return config | {"data": {name: value for name, value in former.items() if name in known} | config["data"]}
 
 
 def read_entry(folder: Path) -> Entry:
@@ -99,7 +118,7 @@ def read_entry(folder: Path) -> Entry:
         groups = _rows(folder / "groups.csv")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder} is not the folder of a run ({error}); remove it, or give another folder") from error
-    return Entry(config, tuple(history), summary, record, tuple(groups), folder)
+    return Entry(with_former_defaults(config), tuple(history), summary, record, tuple(groups), folder)
 
 
 def read_entries(root: Path) -> list[Entry]:

@@ -13,11 +13,10 @@ from e2fl.reproduce import figures, paper_tables, tables
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
-from e2fl.reproduce.selection import PAPERS, SAMPLES, fewer_images, images, other_alpha, select
+from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, images, other_alpha, select
 from e2fl.reproduce.studies import STUDIES, wanted
 from e2fl.reproduce.tables import NONE, Reader, Table, level, teams
 
-NARROW = {"model.name": "lenet_small"}
 DATA_SETS = {
     "fair_mnist_rotate": "FairMNISTRotate",
     "femnist": "FEMNIST",

@@ -10,7 +10,7 @@ from pathlib import Path
 from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.reproduce.collecting import RECORD, Origin, place
-from e2fl.reproduce.ledger import Entry, Json, settings_key
+from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.studies import Wanted
 from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from e2fl.version import __version__
@@ -45,7 +45,7 @@ def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[
     """
     found = []
     for run in wanted:
-        key = (settings_key(run.experiment.to_dict()), run.seed)
+        key = (run.settings, run.seed)
         if not any(_complete(entry, run.experiment.rounds) for entry in entries if (entry.settings, entry.seed) == key):
             started = entries if begun is None else begun
             reached = [entry.rounds for entry in started if (entry.settings, entry.seed) == key]

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
+from e2fl.config.defaults import completed
 from e2fl.config.experiment import Experiment, base_of, with_seed
 from e2fl.config.overrides import typed
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError
+from e2fl.reproduce.ledger import settings_key
 
 FIVE = (0, 1, 2, 3, 4)
 TEN = (*FIVE, 5, 6, 7, 8, 9)
@@ -48,6 +50,11 @@ class Wanted:
     @property
     def label(self) -> str:
         return f"{self.method} ({', '.join(self.changes)})" if self.changes else self.method
+
+    @cached_property
+    def settings(self) -> str:
+        """Comparable with the settings of an entry, which stores every default."""
+        return settings_key(completed(self.experiment).to_dict())
 
     @property
     def seed(self) -> int:
