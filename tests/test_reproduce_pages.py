@@ -11,6 +11,7 @@ from e2fl.config.experiment import load, with_seed
 from e2fl.report.intervals import interval
 from e2fl.reproduce import claims, figures, paper_tables
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
+from e2fl.reproduce.pages import leaderboard
 from e2fl.reproduce.selection import fewer_images, select
 from e2fl.reproduce.studies import paper
 from e2fl.reproduce.tables import NONE, teams
@@ -100,6 +101,15 @@ def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
 def test_of_two_entries_of_one_run_the_farther_counts():
     short, long = entry("e2fl", line(50)), entry("e2fl", line(50), line(100))
     assert [kept.rounds for kept in best_of([long, short])] == [100]
+
+
+def test_clusters_that_were_found_fill_table_6_and_no_column_of_declared_groups():
+    run = entry("q2", line(100, mean=80.0, groups_are="found"), experiment="table6")
+    ours = rows_of(paper_tables.table6([run]), "Q = 2")[1]
+    assert ours[3] == "80.00"
+    columns = dict(zip(leaderboard([run])[0][1].titles, leaderboard([run])[0][1].rows[0], strict=True))
+    assert columns["worst group"] == NONE
+    assert columns["worst 10 % of clients"] == "70.00"
 
 
 def found(runs, start):

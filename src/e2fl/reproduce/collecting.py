@@ -210,7 +210,8 @@ def group_rows(entry: Entry) -> list[Json]:
     if entry.groups:
         return list(entry.groups)
     last = entry.history[-1]
-    views = {"own": last, **last.get("views", {})}
+    own = FOUND if last.get("groups_are") == FOUND else "own"
+    views = {own: last, **last.get("views", {})}
     rows = [
         {
             "round": last["round"],

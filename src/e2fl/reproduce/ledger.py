@@ -29,6 +29,7 @@ DEPTH = 5  # levels of folders below a given one in which runs are searched
 # Settings that do not tell two runs of one method apart: more rounds are the same run, continued.
 NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
 FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings that came later, and what was done before
+LARGEST = 64 * 2**20  # bytes of a file
 LONGEST = 100  # characters of a folder's name
 FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare
 
@@ -108,7 +109,7 @@ def with_former_defaults(config: Json) -> Json:
 def read_entry(folder: Path) -> Entry:
     """The run in this folder: of the ledger, or as it was run."""
     try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+        config = tomllib.loads(_text(folder / "config.toml"))
         algorithm, data = config["algorithm"], config["data"]
         if not isinstance(algorithm["name"], str) or not isinstance(data["name"], str):
             raise ValueError("algorithm and data have no name")
@@ -162,10 +163,19 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _text(path: Path) -> str:
+    """The text of a file of reasonable size."""
+    with path.open("rb") as file:
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise ValueError(f"{path.name} has more than {LARGEST >> 20} MiB")
+    return found.decode("utf-8")
+
+
 def _json(path: Path) -> Json | None:
     if not path.is_file():
         return None
-    value = json.loads(path.read_text(encoding="utf-8"))
+    value = json.loads(_text(path))
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} holds no object")
     return value
@@ -175,7 +185,7 @@ def _history(path: Path) -> list[Json]:
     """The evaluated lines. A run that is going on may have written half of the last one."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = _text(path).splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n") and '"user"' in line]
 
 
@@ -183,5 +193,5 @@ def _rows(path: Path) -> list[Json]:
     if not path.is_file():
         return []
     numbers = {"round": int, "clients": int, "accuracy": float, "loss": float}
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{name: numbers.get(name, str)(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    rows = csv.DictReader(io.StringIO(_text(path), newline=""))
+    return [{name: numbers.get(name, str)(text) for name, text in row.items()} for row in rows]

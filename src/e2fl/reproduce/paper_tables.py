@@ -25,6 +25,7 @@ def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
         Line("E2FL, lowest loss", "e2fl_lowest_loss", rows["e2fl"], paper_rounds=three),
         Line("E2FL, rank clustering", "e2fl_rank_clustering"),
         Line("E2FL, absent groups do not vote", "e2fl_present_only"),
+        Line("Steady E2FL (ours)", "e2fl_steady"),
         Line("FRL", "frl"),
     ]
     return build(

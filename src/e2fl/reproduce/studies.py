@@ -68,7 +68,11 @@ STUDIES = {
             "table1",
             "Table 1: FairMNISTRotate",
             "table1",
-            (Part(("e2fl", "fedavg", "local", "qffl", "ifca", "ifca_oracle", "e2fl_lowest_loss", "frl")),),
+            (
+                Part(
+                    ("e2fl", "fedavg", "local", "qffl", "ifca", "ifca_oracle", "e2fl_lowest_loss", "frl", "e2fl_steady")
+                ),
+            ),
         ),
         Study(
             "table2",

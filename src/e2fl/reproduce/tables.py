@@ -67,10 +67,15 @@ class Line:
 
 
 def level(name: str, figure: str, view: str | None = None) -> Reader:
-    """A figure of a line of history, such as group.mean, of the clients' own models or of another view."""
+    """A figure of a line of history, such as group.mean, of the clients' own models or of another view.
+
+    Clusters that were found are not groups: methods that find none could not be compared with those that do.
+    """
 
     def read(entry: Entry, line: Json) -> float | None:
         part = line if view is None else line.get("views", {}).get(view, {})
+        if name == "group" and part.get("groups_are") == FOUND:
+            return None
         found = (part.get(name) or {}).get(figure)
         return None if found is None else float(found)
 
@@ -78,9 +83,11 @@ def level(name: str, figure: str, view: str | None = None) -> Reader:
 
 
 def found_groups(figure: str) -> Reader:
-    """A figure over the clusters that were found; known only at the end of a run."""
+    """A figure over the clusters that were found; older runs tell it only at their end."""
 
     def read(entry: Entry, line: Json) -> float | None:
+        if line.get("groups_are") == FOUND:
+            return float(line["group"][figure])
         rows = [row["accuracy"] for row in entry.groups if row["view"] == FOUND and row["round"] == line["round"]]
         return float(spread(rows)[figure]) if rows else None
 
