@@ -12,6 +12,7 @@ import pytest
 from e2fl.cli import main
 from e2fl.config.defaults import completed
 from e2fl.config.experiment import load, shipped, with_seed
+from e2fl.errors import RunError
 from e2fl.reproduce import studies
 from e2fl.reproduce.collecting import Origin, collect, command, place, recipe_of, without_paths
 from e2fl.reproduce.ledger import Entry, read_entries, read_entry, settings_key
@@ -77,6 +78,25 @@ def test_an_interrupted_run_is_collected_with_its_history_and_replaced_when_it_g
     assert collect(runs, ledger, ORIGIN) == [target]
     assert read_entry(target).finished
     assert read_entry(target).rounds == 6
+
+
+def test_what_a_run_says_of_its_origin_counts_more_than_what_the_collector_says(toy, tmp_path):
+    folder = finished(toy, tmp_path / "runs" / "one")
+    own = {"commit": "beef", "machine": {"instructions": "AVX512", "cores": 64}, "version": "0.0.9"}
+    (folder / "record.json").write_text(json.dumps(own))
+    (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
+    assert read_entry(target).record["commit"] == "beef"
+    assert read_entry(target).record["machine"]["cores"] == 64
+    assert read_entry(target).record["version"] == read_entry(target).summary["version"]
+
+
+def test_a_damaged_folder_is_named(tmp_path):
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    for text in ("no = [toml", 'name = "x"\n[algorithm]\nname = "e2fl"', "algorithm = 3\ndata = 4"):
+        (folder / "config.toml").write_text(text)
+        with pytest.raises(RunError, match="runs/one is not the folder of a run"):
+            collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
 
 
 def test_runs_that_differ_in_a_setting_have_folders_of_their_own(toy):

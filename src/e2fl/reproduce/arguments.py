@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ledger", type=Path, default=Path("results"), metavar="DIR", help="the ledger; default: results"
     )
     parser.add_argument("--collect", type=Path, metavar="RUNS_DIR", help="put the runs in this folder into the ledger")
-    parser.add_argument("--commit", metavar="HASH", help="the commit that collected runs were made with")
+    parser.add_argument("--commit", metavar="HASH", help="the commit of collected runs that do not say it themselves")
     parser.add_argument("--write-docs", action="store_true", help="write the pages and figures from the ledger")
     parser.add_argument(
         "--docs", type=Path, default=Path("docs"), metavar="DIR", help="where the pages go; default: docs"

@@ -33,13 +33,13 @@ PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s
 class Origin:
     """Where a run comes from, as far as the run folder does not say."""
 
-    commit: str | None
+    commit: str | None  # None: not known
     machine: Json
 
     @classmethod
-    def here(cls, commit: str | None = None) -> "Origin":
+    def here(cls) -> "Origin":
         """This program on this machine."""
-        return cls(commit or commit_of_source(), machine())
+        return cls(commit_of_source(), machine())
 
 
 def machine() -> Json:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2fl.errors import ConfigError
 from e2fl.reproduce import paper_tables
-from e2fl.reproduce.collecting import Origin, collect
+from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
 from e2fl.reproduce.selection import alpha, images
@@ -22,7 +22,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if not (options.what or options.collect or options.write_docs):
         raise ConfigError("nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs")
     if options.collect:
-        changed = collect(options.collect, options.ledger, Origin.here(options.commit))
+        changed = collect(options.collect, options.ledger, Origin(options.commit, machine()))
         print(f"{len(changed)} runs new or changed in {options.ledger}")
     done = True
     if options.what:
@@ -48,7 +48,7 @@ def _reproduce(options: argparse.Namespace) -> bool:
         print(f"to run:\n{listing(todo)}")
         if options.dry_run:
             return False
-        runner = Runner(options.out, Origin.here(options.commit), budget=options.budget, tell=_tell, watcher=Progress())
+        runner = Runner(options.out, Origin.here(), budget=options.budget, tell=_tell, watcher=Progress())
         done = runner.run(todo)
     keys = {run.settings for run in needed}
     own = [entry for entry in _known(options) if entry.settings in keys]
