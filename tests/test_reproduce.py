@@ -90,6 +90,22 @@ def test_what_a_run_says_of_its_origin_counts_more_than_what_the_collector_says(
     assert read_entry(target).record["version"] == read_entry(target).summary["version"]
 
 
+def test_a_ledger_collected_into_itself_follows_the_shipped_experiments(tmp_path):
+    config = load("table1", ["data.samples_per_client=60"], algorithm="fedavg")
+    history = json.dumps({"round": 1, "user": {"mean": 1.0}}) + "\n"
+    old = tmp_path / "ledger" / "table1" / "as-it-was" / "fedavg" / "seed-0"
+    old.mkdir(parents=True)
+    (old / "config.toml").write_text(config.to_toml())
+    (old / "history.jsonl").write_text(history)
+    (old / "record.json").write_text(json.dumps({"commit": "beef", "command": "e2fl run old"}))
+    (new,) = collect(tmp_path / "ledger", tmp_path / "ledger", ORIGIN)
+    assert new == tmp_path / "ledger" / "table1" / "data.samples_per_client=60" / "fedavg" / "seed-0"
+    assert not old.exists()
+    assert read_entry(new).record["commit"] == "beef"
+    assert "data.samples_per_client=60" in read_entry(new).record["command"]
+    assert collect(tmp_path / "ledger", tmp_path / "ledger", ORIGIN) == []
+
+
 def test_a_damaged_folder_is_named(tmp_path):
     folder = tmp_path / "runs" / "one"
     folder.mkdir(parents=True)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +64,10 @@ def commit_of_source() -> str | None:
 
 
 def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
-    """Put all runs below a folder into the ledger; return the folders that were written, unchanged ones left out."""
+    """Put all runs below a folder into the ledger; return the folders that were written, unchanged ones left out.
+
+    A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
+    """
     found = list(run_folders(runs))
     if not found:
         raise RunError(f"{runs} holds no run: there is no config.toml in it or in the folders below it")
@@ -73,6 +77,8 @@ def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
         target = ledger / place(entry)
         if entry.history and _farther(entry, target) and _write(entry, target, origin):
             written.append(target)
+        if folder.resolve().is_relative_to(ledger.resolve()) and folder.resolve() != target.resolve():
+            shutil.rmtree(folder)
     return written
 
 
