@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "e2fl"
 FLOORS = [
     {"errors", "version", "randomness", "metrics", "compiled", "experiments", "terminal"},
     {"construct", "ranking", "files"},
-    {"models", "audit"},
+    {"models", "audit", "ballots"},
     {"data", "wire"},
     {"evaluation", "participation"},
     {"learning"},

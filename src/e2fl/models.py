@@ -202,7 +202,11 @@ def _refuse_no_size(name: str, sizes: tuple[int, ...]) -> None:
 
 
 def lenet(
-    inputs: tuple[int, ...], classes: int, *, channels: tuple[int, int] = (32, 64), hidden: int = 128
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    channels: tuple[int, int] = (32, 64),  # of the two convolutions
+    hidden: int = 128,  # units of the first linear layer
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
     if len(inputs) != 3:
@@ -228,7 +232,12 @@ def lenet(
     )
 
 
-def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (1024, 1024)) -> nn.Module:
+def mlp(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    hidden: tuple[int, ...] = (1024, 1024),  # units of each hidden layer
+) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
     _refuse_no_size("hidden", hidden)
     if math.prod(inputs) < 1:

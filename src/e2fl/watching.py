@@ -8,6 +8,7 @@ from pathlib import Path
 from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flError
 from e2fl.files import write_text
+from e2fl.runs.folder import Folder
 from e2fl.runs.progress import Progress
 from e2fl.runs.runner import Run
 from e2fl.runs.tables import all_tables
@@ -18,7 +19,7 @@ COMMAND = "command.txt"
 
 
 class CommandRecord(Watcher):
-    """Stores the command that started a run, once: a command that resumes it does not repeat it."""
+    """Stores the command that started a run, so that the run can be repeated."""
 
     def __init__(self, folder: Path, command: str):
         self.folder, self.command = folder, command
@@ -32,7 +33,7 @@ class CommandRecord(Watcher):
 def watching(out: Path, *, command: str = "", live: bool = False, track: Sequence[str] = ()) -> Iterator[Watcher]:
     """Progress, trackers and the live page, as asked for; the page stops reloading if the run fails."""
     watchers: list[Watcher] = [Progress()]
-    if command:
+    if command and not Folder(out).exists():  # a command that resumes a run does not repeat it
         watchers.append(CommandRecord(out, command))
     if track:
         from e2fl.runs.trackers import tracker
@@ -52,9 +53,9 @@ def watching(out: Path, *, command: str = "", live: bool = False, track: Sequenc
         raise
 
 
-def finish(runs: Sequence[Run], out: Path, command: str) -> None:
-    """Print the table, and write the page and, if it is not stored yet, the command that made it."""
-    if not (out / COMMAND).exists():
+def finish(runs: Sequence[Run], out: Path, command: str = "") -> None:
+    """Print the table, and write the page and, if one is given and none is stored, the command that made it."""
+    if command and not (out / COMMAND).exists():
         write_text(out / COMMAND, command + "\n")
     print(all_tables([run.summary for run in runs]))
     print(f"\nwritten to {out}")

@@ -256,7 +256,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     known = {f.name for f in fields(Experiment)}
     for name in values:
         if name not in known:
-            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known)}")
+            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known | _inner(values))}")
     for name in ("data", "algorithm", "model", "learner", "participation", "variants"):
         if not isinstance(values.get(name, {}), dict):
             raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
@@ -270,6 +270,17 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
         if name in checked:
             checked[name] = fit(checked[name], float, name)
     return Experiment(**copy.deepcopy(checked))
+
+
+def _inner(values: Mapping[str, Any]) -> set[str]:
+    """The settings inside sections, as --set names them; nothing is imported for it."""
+    registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
+    found = {f"learner.{name}" for name in fields_of(Settings)} | {"model.keep"}
+    for section, registry in registries.items():
+        named = values[section].get("name") if isinstance(values[section], dict) else None
+        if isinstance(named, str) and named in registry:
+            found |= {f"{section}.{name}" for name in fields_of(registry[named])}
+    return found
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:
@@ -303,13 +314,20 @@ def shipped() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def shipped_text(name: str) -> str:
+    """A shipped experiment, as the text of a TOML file."""
+    if name not in shipped():
+        raise ConfigError(f"there is no shipped experiment '{name}'{did_you_mean(name, shipped())}")
+    return (files("e2fl.experiments") / f"{name}.toml").read_text(encoding="utf-8")
+
+
 def _read(config: str | Path) -> Section:
     path = Path(config)
     try:
         if path.suffix == ".toml" or path.is_file():
             return tomllib.loads(path.read_text(encoding="utf-8"))
         if str(config) in shipped():
-            return tomllib.loads((files("e2fl.experiments") / f"{config}.toml").read_text(encoding="utf-8"))
+            return tomllib.loads(shipped_text(str(config)))
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -162,12 +162,13 @@ class Folder:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, E2flError) as error:
             raise RunError(f"{self.path} is not the folder of a run: {path.name} cannot be read ({error})") from error
 
-    def read_history(self) -> list[Json]:
+    def read_history(self, size: int | None = None) -> list[Json]:
+        """The evaluated rounds; size: only what is in so many bytes of the file."""
         path = self.path / "history.jsonl"
         if not path.is_file():
             return []
         try:
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            lines = path.read_bytes()[:size].decode("utf-8").splitlines(keepends=True)
             # A process killed while it wrote leaves half a line; that round is repeated.
             found = [json.loads(line) for line in lines if line.endswith("\n")]
             if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in found):
@@ -190,8 +191,9 @@ class Folder:
         path = self.path / "clients.csv"
         try:
             with path.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file, strict=True))
-            if rows and not set(COLUMNS) <= rows[0].keys():
+                reader = csv.DictReader(file, strict=True)
+                rows = list(reader)
+            if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
                 raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
             return [{name: _cell(name, text) for name, text in row.items()} for row in rows]
         except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:

@@ -329,10 +329,11 @@ class _Runner:
         extra = {} if found is None else dict(found.extra)
         if "unevaluated" in extra:  # the last round of a run that now has more
             number, extra = number - 1, extra | extra["unevaluated"]
-        self.history = [] if found is None else [kept for kept in self.folder.read_history() if kept["round"] <= number]
         if found is None:
             self.federation.rewind(number)
             return None
+        size = extra.get("history", {}).get("bytes")
+        self.history = [line for line in self.folder.read_history(size) if line["round"] <= number]
         self.federation.rewind(found.number)
         self.kept = _Kept.from_json(extra)
         self.federation.traffic = replace(self.kept.traffic)
