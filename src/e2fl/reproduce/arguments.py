@@ -5,7 +5,7 @@ from pathlib import Path
 
 DESCRIPTION = (
     "Run what a table or figure of the paper needs and is missing, and show the paper's numbers beside ours. Runs that "
-    "were interrupted are resumed; runs in the ledger are not repeated. Exit code 3: the budget ended before the runs."
+    "were interrupted are resumed; runs in the ledger are not repeated. Exit code 3: runs are still missing."
 )
 
 
