@@ -24,7 +24,7 @@ FLOORS = [
     {"runs"},
     {"testing", "report"},
     {"watching", "results"},
-    {"api", "flower"},
+    {"api", "flower", "reproduce"},
     {"cli"},
 ]
 
