@@ -87,17 +87,18 @@ class Experiment:
             raise ConfigError(f"'{self.data['name']}' is not a data set")
         return data
 
-    def build_model(self, data: FederatedData) -> Model:
-        return self.build_model_for(data.shape, data.classes)
+    def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
+        """The model for this data; network: one made in Python, in place of the configured one."""
+        return self.build_model_for(data.shape, data.classes, network)
 
-    def build_model_for(self, shape: tuple[int, ...], classes: int) -> Model:
+    def build_model_for(self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None) -> Model:
         """The model for inputs of this shape."""
         name = self.model["name"]
-        make = look_up(name, MODELS, "model")
         values = {key: value for key, value in self.model.items() if key not in ("name", "keep")}
         keep = fit(self.model.get("keep", KEEP), float, "model.keep")
         with _in_memory(f"model '{name}'"):
-            network = construct(make, values, "model", shape, classes)
+            if network is None:
+                network = construct(look_up(name, MODELS, "model"), values, "model", shape, classes)
             if not isinstance(network, nn.Module):
                 raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}")
             model = Model(network, keep=keep)
