@@ -95,7 +95,7 @@ class Learner:
         )
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise DataError(
-                "training ended in scores that are no finite numbers; look at this client's data, or lower the rate"
+                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
             )
         return {name: rank_of(score) for name, score in scores.items()}
 
