@@ -278,7 +278,7 @@ def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
         raise WireError(f"{len(raw)} bytes are too short for a message")
     kind = _HEADER.unpack(raw[: _HEADER.size])[4]
     for form in forms:
-        if _form(form).kind == kind:
+        if _form(form).kind == kind:  # type: ignore[arg-type]  # as above
             return form
     raise WireError("the message is not of the expected kind")
 
