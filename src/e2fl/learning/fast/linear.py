@@ -147,7 +147,7 @@ def forward_masked(
 
 
 def _gather(examples: int, vectors: int) -> Any:
-    """Code that adds delta[b, r] * weights[r, column], for some rows, to the gradient of the inputs of some examples."""
+    """Code that adds delta[b, r] * weights[r, column] of some rows to the gradient of the inputs of some examples."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         dx, delta, weights = arrays
