@@ -13,6 +13,7 @@ from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import RunError
 from e2fl.evaluation import Score
+from e2fl.files import write_text
 from e2fl.flower.exchange import Received, prepare
 from e2fl.flower.records import RequestMetadata
 from e2fl.flower.roster import Roster
@@ -51,7 +52,7 @@ class FlowerFederation:
         self.traffic = Traffic()
         self.resumed_from = self.oldest = -1  # before the first round, even if that is a preparation
         self.server_id = uuid.uuid4().hex
-        self.warnings: list[str] = []
+        self.warnings: list[str] = []  # that `notices` has not returned yet
         stored = _load_population(record)
         if stored is None:
             self.run_id, self.population = uuid.uuid4().hex, self.roster.gather(config.clients or len(known))
@@ -136,11 +137,8 @@ class FlowerFederation:
 def _store_population(record: Path | None, run_id: str, population: Population) -> None:
     if record is None:
         return
-    record.parent.mkdir(parents=True, exist_ok=True)
-    partial = record.with_suffix(".partial")
     clients = {str(client): population.declared[client] for client in population.ids}
-    partial.write_text(json.dumps({"run": run_id, "groups": population.groups, "clients": clients}) + "\n")
-    partial.replace(record)
+    write_text(record, json.dumps({"run": run_id, "groups": population.groups, "clients": clients}) + "\n")
 
 
 def _load_population(record: Path | None) -> tuple[str, Population] | None:

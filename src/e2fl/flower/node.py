@@ -15,6 +15,7 @@ from e2fl.algorithms.validate import expect
 from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, FederatedData
 from e2fl.errors import ConfigError, RunError
+from e2fl.files import write_text
 from e2fl.flower.evaluation_message import EvaluationMessage
 from e2fl.flower.records import METADATA, Identity, RequestMetadata, identity_content, read_request, reply_content
 from e2fl.flower.run_config import overrides
@@ -107,10 +108,7 @@ class Node:
         stored = folder / "server-id"
         if not stored.is_file() or stored.read_text(encoding="utf-8") != metadata.server_id:
             memories.rewind(metadata.resumed_from)
-            folder.mkdir(parents=True, exist_ok=True)
-            partial = folder / "server-id.partial"
-            partial.write_text(metadata.server_id, encoding="utf-8")
-            partial.replace(stored)
+            write_text(stored, metadata.server_id)
         return memories
 
 
