@@ -1,7 +1,7 @@
-"""What clients keep between rounds, in files where a run has a folder, else in this process.
+"""What clients store between rounds: in files where the run has a folder, otherwise in this process.
 
-Every version is kept until a checkpoint no longer needs it: a run that goes on from an earlier round finds its clients
-as they were then.
+Every version is kept until no checkpoint needs it, so that a run resumed from an earlier round finds its clients as
+they were then.
 """
 
 import os
@@ -19,7 +19,7 @@ _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 class Memories:
-    """The memories of all clients, by the round in which they were written."""
+    """The memory of every client, by the round in which it was written."""
 
     def __init__(self, folder: Path | None = None):
         self.folder = folder
@@ -33,7 +33,7 @@ class Memories:
             rounds.sort()
 
     def load(self, client: ClientId, before: int) -> Memory:
-        """What this client kept in the last round before this one; empty if it never did."""
+        """Return what this client stored last before this round; empty if it never did."""
         earlier = [number for number in self.rounds.get(client, []) if number < before]
         if not earlier:
             return {}
@@ -43,14 +43,14 @@ class Memories:
         try:
             tensors = load_file(self._path(client, earlier[-1]))
         except (OSError, SafetensorError) as error:
-            raise RunError(f"what client {client} kept in round {earlier[-1]} cannot be read: {error}") from error
+            raise RunError(f"the memory of client {client} of round {earlier[-1]} cannot be read: {error}") from error
         for name, tensor in tensors.items():
             kept, layer = name.split("/", 1)
             memory.setdefault(kept, {})[layer] = tensor
         return memory
 
     def store(self, client: ClientId, number: int, memory: Memory) -> None:
-        """Keep this as the client's memory of this round; a client that keeps nothing costs nothing."""
+        """Store the client's memory of this round; a client that stores nothing costs nothing."""
         if not memory and client not in self.rounds:
             return
         if self.folder is None:
@@ -72,7 +72,7 @@ class Memories:
             rounds.append(number)
 
     def forget(self, before: int) -> None:
-        """Drop versions that no run going on from this round or a later one can need."""
+        """Drop versions that a run resumed from this round or a later one cannot need."""
         if self.folder is None:
             return
         for client, rounds in list(self.rounds.items()):  # an interrupted client may still be writing
@@ -83,7 +83,7 @@ class Memories:
             self.rounds[client] = needed + [number for number in rounds if number > before]
 
     def rewind(self, number: int) -> None:
-        """Drop what was kept after this round: it is about to be lived again."""
+        """Drop what was stored after this round, because those rounds run again."""
         for client, rounds in self.rounds.items():
             for late in [late for late in rounds if late > number]:
                 rounds.remove(late)
