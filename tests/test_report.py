@@ -17,12 +17,13 @@ import pytest
 
 from e2fl.config.experiment import with_seed
 from e2fl.errors import ReportError, RunError
-from e2fl.report import report, report_runs, report_scores
+from e2fl.report import report, report_runs
 from e2fl.report.chart import data, whole_numbers
 from e2fl.report.definitions import DEFINITIONS
+from e2fl.report.export import export
 from e2fl.report.from_runs import read_runs, study_of
-from e2fl.report.html import page
-from e2fl.report.sections import bits, groups
+from e2fl.report.html import page, write
+from e2fl.report.sections import bits, clients, groups
 from e2fl.report.sections.data import section as data_section
 from e2fl.report.sections.outcome import MEASURES, budget_table, budget_words, difference_table, main_table
 from e2fl.report.study import pareto
@@ -277,7 +278,8 @@ def test_a_run_given_twice_is_said_so(runs):
 def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")
-    (tmp_path / "half" / "summary.json").unlink()
+    for name in ("summary.json", "manifest.json"):
+        (tmp_path / "half" / name).unlink(missing_ok=True)
     made = report_runs([tmp_path], tmp_path / "report.html")
     assert made.main[0].seeds == (0,)
     assert "half is not finished" in (tmp_path / "report.html").read_text()
@@ -289,6 +291,7 @@ def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
 
 def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
     for name in ("evil", "worse"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Thing: ...\n")
     path = tmp_path / "run" / "config.toml"
@@ -311,7 +314,7 @@ DATA = {
 
 def test_the_data_section_shows_what_the_run_stored(runs, tmp_path):
     shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
-    for name in ("data.json", "data.svg"):
+    for name in ("data.json", "data.svg", "manifest.json"):
         (tmp_path / "run" / name).unlink(missing_ok=True)
     report_runs([tmp_path / "run"], tmp_path / "without.html")
     text = (tmp_path / "without.html").read_text()
@@ -331,6 +334,7 @@ def test_the_data_section_shows_what_the_run_stored(runs, tmp_path):
 @pytest.mark.parametrize("damaged", ["{", "[]", "{}", '{"groups": 3, "labels": 4}', '{"groups": [{"labels": 1}, 2]}'])
 def test_a_damaged_description_of_the_data_does_not_break_a_report(runs, tmp_path, damaged):
     shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
     (tmp_path / "run" / "data.json").write_text(damaged)
     made = study_of(read_runs([tmp_path])[0])
     data_section(made, ON_PAGE)
@@ -375,6 +379,7 @@ def test_the_worst_group_is_shown_against_bits_where_two_methods_have_them():
 
 def test_found_groups_are_labelled(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
     path = tmp_path / "run" / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"groups_are": "found"}))
     report_runs([tmp_path / "run"], tmp_path / "out.html", export_to=tmp_path / "files")
@@ -433,34 +438,33 @@ def test_plots_and_tables_accept_numbers_that_are_not_finite():
 
 def test_foreign_names_are_escaped_everywhere(tmp_path):
     evil = "</script><script>alert(1)</script>"
-    path = tmp_path / "evil.csv"
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [("client", "group", "accuracy"), *((f"{evil}{n}", f"{evil}{n % 3}", 50 + n) for n in range(9))]
-        )
-    report_scores([path], tmp_path / "out.html", export_to=tmp_path / "files")
+    names = {f"{evil}{n}": [50.0 + n, 60.0] for n in range(3)}
+    made = study(method(evil, names), method("<i>two", {name: [90.0, 91.0] for name in names}))
+    made = replace(made, title=evil, warnings=(evil,), data={"groups": [{"name": evil}]}, data_picture=evil.encode())
+    write(made, tmp_path / "out.html")
+    export(made, tmp_path / "files")
     text = (tmp_path / "out.html").read_text()
     assert evil not in text
     assert len(re.findall(r"<script[ >]", text)) == 3  # the data, the library, ours
+    assert "beaten by &lt;i&gt;two" in text
+    assert "<i>" not in text.split("<script", 1)[0]
     assert evil not in (tmp_path / "files" / "group-accuracy.svg").read_text()
 
 
-def test_names_of_files_are_escaped_too(tmp_path):
-    for name, better in (("<i>one", 0), ("<i>two", 5)):
-        rows = "\n".join(f"c{n},g{n % 2},{60 + n + better}" for n in range(10))
-        (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
-    report_scores([tmp_path / "<i>one.csv", tmp_path / "<i>two.csv"], tmp_path / "out.html")
-    text = (tmp_path / "out.html").read_text()
-    assert "beaten by &lt;i&gt;two" in text
-    assert "<i>" not in text.split("<script", 1)[0]
+def test_the_spread_of_losses_is_shown_where_it_is_recorded():
+    spread = {"user": {"mean": 0.5, "std": 0.25}, "group": {"mean": 0.75, "std": 0.125}}
+    (table,) = clients.loss_table(study(method("E2FL", {"x": 80}, loss=spread)))
+    assert [cell.value for cell in table.rows[0]] == ["E2FL", 0.5, 0.25, 0.75, 0.125]
+    assert clients.loss_table(study(method("E2FL", {"x": 80}))) == ()
 
 
-def test_tables_can_be_compared(tmp_path):
-    for name, shift in (("ours", 0), ("theirs", 5)):
-        rows = "\n".join(f"c{n},g{n % 2},{60 + n + shift * (n % 2)}" for n in range(10))
-        (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
-    made = report_scores([tmp_path / "ours.csv", tmp_path / "theirs.csv"], tmp_path / "out.html")
-    assert [m.label for m in made.methods] == ["ours", "theirs"]
+def test_the_clients_with_the_lowest_accuracy_are_named():
+    made = study(method("FedAvg", {"x": [50, 60], "y": [70, 20]}), method("E2FL", {"x": [80, 60], "y": [70, 65]}))
+    table = clients.worst_table(made)
+    assert [[cell.value for cell in row] for row in table.rows[:2]] == [
+        ["c1", "x", 50, 60.0, 60.0],
+        ["c3", "y", 50, 20.0, 65.0],
+    ]
 
 
 def test_every_definition_is_in_the_handbook():

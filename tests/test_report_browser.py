@@ -1,19 +1,22 @@
 """The page in a real browser: it draws everything, fetches nothing, runs nothing foreign, and fits the screen."""
 
-import csv
 import json
 import math
 import re
 import shutil
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from e2fl.config.experiment import from_dict
-from e2fl.report import report_runs, report_scores
+from e2fl.report import report_runs
+from e2fl.report.html import write
 from e2fl.report.sections.outcome import MEASURES
 from e2fl.runs.compare import compare, contenders
+from tests.studies import method, study
 
 pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
 playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
@@ -83,7 +86,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A table whose every name tries to be something else."""
+    """A study whose every name tries to be something else."""
     names = [
         "<script>document.title='owned'</script>",
         '"><img src=x onerror="document.title=\'owned\'">',
@@ -97,12 +100,13 @@ def hostile(tmp_path_factory):
         "=HYPERLINK(1)",
         "x" * 300,
     ]
-    path = tmp_path_factory.mktemp("hostile") / "<b>evil</b>.csv".replace("/", "_")
-    with path.open("w", newline="") as file:
-        rows = [(f"{names[n % 11]}{n}", names[n % 11], 40 + n % 50, 1 + n, n / 50) for n in range(66)]
-        csv.writer(file).writerows([("client", "group", "accuracy", "n", "loss"), *rows])
-    out = path.with_suffix(".html")
-    report_scores([path], out)
+    rng = np.random.default_rng(0)
+    made = [
+        method(label, {n: rng.uniform(40, 90, 6).tolist() for n in names}) for label in (names[0], names[5], names[1])
+    ]
+    alone = method(names[6], {n: rng.uniform(40, 90, 6).tolist() for n in names}, alone=True)
+    out = tmp_path_factory.mktemp("hostile") / "out.html"
+    write(replace(study(alone, *made), title=names[1], warnings=tuple(names)), out)
     return out
 
 

@@ -30,7 +30,8 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     ),
     "loss": (
         "Loss",
-        "Cross-entropy: the mean over a client's test examples, then the mean over the clients of the group.",
+        "Cross-entropy: the mean over a client's test examples, then the mean over the clients of the group. Its "
+        "standard deviations over clients and over groups are Definitions 1 and 2 of the E2FL paper.",
     ),
     "interval": (
         "Intervals and chance",
@@ -43,8 +44,9 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
         "in the run. Such an interval shows how much depends on which clients take part, not how far another training "
         "run would differ. Fewer than 5 clients are too few to judge and have no interval; nor have clients that all "
         "have the same accuracy, as clients with one model and one test set do. A difference whose interval contains "
-        "0 may be chance. Intervals are cut at 0 and at 100 % where no value can lie beyond. Whether the worst group is lower than the rest is tested with Welch's t-test over clients, "
-        "or Student's t-test over seeds; the p-value is multiplied by the number of groups and compared with 0.05.",
+        "0 may be chance. Intervals are cut at 0 and at 100 % where no value can lie beyond. Whether the worst group "
+        "is lower than the rest is tested with Welch's t-test over clients, or Student's t-test over seeds; the "
+        "p-value is multiplied by the number of groups and compared with 0.05.",
     ),
     "bytes": (
         "Bytes",

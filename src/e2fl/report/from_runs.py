@@ -119,8 +119,11 @@ def _place(label: str, team: Sequence["Run"]) -> tuple[bool, int, str]:
 
 
 def _alone(team: Sequence["Run"]) -> bool:
-    """Whether clients train on their own: an algorithm that is known to, or one whose replies are empty messages."""
-    sent = (_numbers(team[0].summary.get("bytes")) or {}).get("up_per_client_round")
+    """Whether clients train on their own: as recorded, or, in older runs, where replies are empty messages."""
+    summary = team[0].summary
+    if "trains_alone" in summary:
+        return summary["trains_alone"] is True
+    sent = (_numbers(summary.get("bytes")) or {}).get("up_per_client_round")
     return team[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
 
 
@@ -204,6 +207,7 @@ def _outcome(run: "Run", view: str | None) -> Outcome:
         budget=_numbers(run.summary.get("budget")),
         participation=asked if isinstance(asked, Mapping) else None,
         bits=_numbers(run.summary.get("bits")),
+        loss=part.get("loss"),
         diverged=part.get("diverged", 0),
     )
 
@@ -216,12 +220,12 @@ def _numbers(found: Any) -> dict[str, float] | None:
 
 
 def _recovery(summary: Json) -> Json | None:
-    """How well groups were found, if anything was done to find them."""
+    """How well groups were found, unless clients declared them; older runs tell by what finding them cost."""
     found: Json | None = summary.get("inference")
     if not found:
         return None
-    declared = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
-    return None if declared else found
+    free = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
+    return found if summary.get("membership", "declared" if free else "found") == "found" else None
 
 
 def _sent(summary: Json) -> dict[str, float] | None:
@@ -246,7 +250,7 @@ def _differences(methods: Sequence[Method], teams: Sequence[Sequence["Run"]]) ->
         found.append("The runs do not ask the same number of clients per round: the budgets differ.")
     if len({method.seeds for method in methods}) > 1:
         found.append("Not every method was run with every seed: paired statements use the seeds that are shared.")
-    if len({run.summary.get("groups_are", "declared") for team in teams for run in team}) > 1:
+    if len({run.summary.get("groups_are") for team in teams for run in team if run.summary.get("groups_are")}) > 1:
         found.append("Some runs measure groups that were found, others declared groups: these cannot be compared.")
     faults = {run.experiment.label: _faults(run) for team in teams for run in team if _faults(run)}
     found += [f"{label}: {count} replies were rejected as faulty." for label, count in faults.items()]
@@ -288,7 +292,6 @@ def _facts(label: str, run: "Run") -> Json:
         "version": summary.get("version"),
         "environment": summary.get("environment", {}),
         "seconds": (summary.get("seconds") or {}).get("total"),
-        "data": summary.get("data", {}),
         "folder": None if run.folder is None else run.folder.name,
         "command": _command(run.folder),
         "config": run.experiment.to_toml(),

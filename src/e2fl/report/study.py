@@ -44,6 +44,7 @@ class Outcome:
     budget: Mapping[str, float] | None = None  # client_trainings, client_epochs, examples
     participation: Mapping[str, Mapping[str, float]] | None = None  # group: clients, asked, asked_per_client
     bits: Mapping[str, float] | None = None  # per edge
+    loss: Mapping[str, Any] | None = None  # over clients and over groups: mean, std
     diverged: int = 0  # clients whose models give outputs that are not finite
 
     def value(self, key: str) -> float | None:
@@ -73,7 +74,7 @@ class Outcome:
 
 def measured(line: Mapping[str, Any], key: str) -> float | None:
     """The number of this name, such as user/mean, in a line of history; None where it is missing or not finite."""
-    if key.endswith("/std"):
+    if key in ("user/std", "group/std"):
         variance = measured(line, f"{key.removesuffix('/std')}/variance")
         return None if variance is None or variance < 0 else math.sqrt(variance)
     place: Any = line

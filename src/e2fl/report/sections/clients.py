@@ -10,13 +10,14 @@ from e2fl.report.chart import Channels, Plot, Row, bright, data, draw, marks, qu
 from e2fl.report.intervals import Numbers
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import Column, Table, Value, cells
+from e2fl.report.table import Cell, Column, Table, Value, cell, cells
 from e2fl.report.theme import Theme
 from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 BINS = 40
 HILL = 0.72  # of the height of a row; the name stands above
+LEVELS = (("user", "loss over clients"), ("group", "loss over groups"))
 LOWEST = 10  # clients in the table of the lowest
 
 
@@ -26,7 +27,8 @@ def section(study: Study, theme: Theme) -> Section | None:
         return None
     intro = "Do all clients get about the same accuracy?"
     plots = (_histograms(study, theme, samples),)
-    return Section("clients", "Clients", intro, (worst_table(study),), plots, (_quantiles(samples),))
+    behind = (_quantiles(samples), *loss_table(study))
+    return Section("clients", "Clients", intro, (worst_table(study),), plots, behind)
 
 
 def pooled(method: Method) -> Numbers:
@@ -121,3 +123,15 @@ def _quantiles(samples: dict[str, Numbers]) -> Table:
     columns += [Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES]
     note = "Under 10 %: a tenth of the clients are at or below this accuracy. All seeds together."
     return Table("distribution", "Accuracy over clients", tuple(columns), rows, note)
+
+
+def loss_table(study: Study) -> tuple[Table, ...]:
+    """The spread of the objective over clients and over groups: Definitions 1 and 2 of the E2FL paper."""
+    keys = [(f"loss/{level}/{kind}", kind, head) for level, head in LEVELS for kind in ("mean", "std")]
+    known = [method for method in study.methods if any(method.by_seed(key) for key, _, _ in keys)]
+    if not known:
+        return ()
+    titles = {"mean": "mean", "std": "std. dev."}
+    columns = (METHOD, *(Column(key, titles[kind], 3, head, "loss") for key, kind, head in keys))
+    rows = tuple((Cell(m.label), *(cell(m.interval(key)) for key, _, _ in keys)) for m in known)
+    return (Table("losses", "Loss and its spread", columns, rows, "A low spread means that losses are equal."),)
