@@ -29,7 +29,7 @@ from e2fl.report.sections.outcome import MEASURES, budget_table, budget_words, d
 from e2fl.report.study import pareto
 from e2fl.report.table import Cell, Column, Table, unit
 from e2fl.report.theme import ON_PAGE
-from e2fl.runs.compare import compare, contenders
+from e2fl.runs.compare import compare, methods
 from e2fl.runs.runner import read_run, run_experiment
 from tests.conftest import ROOT
 from tests.studies import method, study
@@ -54,7 +54,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("runs") / "all"
-    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
+    compare(methods(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     (folder / "command.txt").write_text("e2fl compare toy --algorithms local,fedavg,e2fl\n")
     return folder
 

@@ -15,7 +15,7 @@ from e2fl.config.experiment import from_dict
 from e2fl.report import report_runs
 from e2fl.report.html import write
 from e2fl.report.sections.outcome import MEASURES
-from e2fl.runs.compare import compare, contenders
+from e2fl.runs.compare import compare, methods
 from tests.studies import method, study
 
 pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
@@ -79,7 +79,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("browser") / "all"
-    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
+    compare(methods(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     report_runs([folder], folder / "report.html")
     return folder
 

@@ -4,12 +4,11 @@ Reading a run never builds what its files name and never imports it: a run folde
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from e2fl.errors import E2flError, RunError
+from e2fl.errors import RunError
 from e2fl.report.study import Clients, Json, Method, Outcome, Study, clients_of, number
 
 if TYPE_CHECKING:
@@ -46,15 +45,11 @@ def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
 
 def read_unfinished(path: Path) -> "Run":
     """What a run has written to its folder so far, as a run."""
-    from e2fl.config.experiment import from_dict
     from e2fl.runs.folder import Folder
     from e2fl.runs.runner import Run
 
-    try:
-        experiment = from_dict(tomllib.loads((path / "config.toml").read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, E2flError) as error:
-        raise RunError(f"{path} is not the folder of a run: config.toml cannot be read ({error})") from error
-    history = Folder(path).read_history()
+    folder = Folder(path)
+    experiment, history = folder.read_experiment(), folder.read_history()
     if not history:
         raise RunError(f"{path} has no evaluated round yet")
     return Run(experiment, summary_so_far(experiment, history), history, [], None, path)
@@ -138,7 +133,9 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
 
 
 def _settings(experiment: "Experiment") -> Json:
-    return {name: value for name, value in experiment.to_dict().items() if name not in SAME}
+    from e2fl.config.defaults import trimmed
+
+    return {name: value for name, value in trimmed(experiment).to_dict().items() if name not in SAME}
 
 
 def _display(experiment: "Experiment") -> str:

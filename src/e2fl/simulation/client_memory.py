@@ -4,17 +4,19 @@ Every version is kept until no checkpoint needs it, so that a run resumed from a
 they were then.
 """
 
-import os
+import json
 import re
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save, save_file
 
 from e2fl.data.federated import ClientId, Memory
 from e2fl.errors import RunError
+from e2fl.files import replacing, sha256
 from e2fl.models import Params, storable
 
+DIGEST = "sha256"  # of the tensors, in the metadata of a file
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
@@ -40,10 +42,18 @@ class Memories:
         if self.folder is None:
             return dict(self.held[client, earlier[-1]])
         memory: dict[str, Params] = {}
+        path = self._path(client, earlier[-1])
         try:
-            tensors = load_file(self._path(client, earlier[-1]))
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"the memory of client {client} of round {earlier[-1]} cannot be read: {error}") from error
+            raw = path.read_bytes()
+            tensors = load(raw)
+            recorded = _digest_in(raw)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise RunError(f"{path}, the model that client {client} keeps, cannot be read: {error}") from error
+        if recorded is not None and recorded != _digest(tensors):
+            raise RunError(
+                f"{path}, the model that client {client} keeps, is damaged: it does not match its checksum; "
+                "restore it from a copy, or repeat the run in another folder"
+            )
         for name, tensor in tensors.items():
             kept, layer = name.split("/", 1)
             memory.setdefault(kept, {})[layer] = tensor
@@ -63,10 +73,8 @@ class Memories:
         tensors = {
             f"{kept}/{layer}": storable(tensor) for kept, params in memory.items() for layer, tensor in params.items()
         }
-        path = self._path(client, number)
-        partial = path.with_suffix(".partial")
-        save_file(tensors, partial)
-        os.replace(partial, path)
+        with replacing(self._path(client, number)) as partial:
+            save_file(tensors, partial, metadata={DIGEST: _digest(tensors)})
         rounds = self.rounds.setdefault(client, [])
         if number not in rounds:
             rounds.append(number)
@@ -94,3 +102,14 @@ class Memories:
     def _path(self, client: ClientId, number: int) -> Path:
         assert self.folder is not None
         return self.folder / f"client-{client}-round-{number}.safetensors"
+
+
+def _digest(tensors: Params) -> str:
+    return sha256(save(tensors))
+
+
+def _digest_in(raw: bytes) -> str | None:
+    """The digest that a file records; files of earlier versions have none."""
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    recorded: str | None = header.get("__metadata__", {}).get(DIGEST)
+    return recorded

@@ -29,7 +29,11 @@ def _counts(data: Mapping[str, object]) -> list[str]:
     told = [] if clients is None else [f"{clients:,.0f} clients."]
     parts = examples if isinstance(examples, Mapping) else {}
     known = [f"{value:,.0f} {name}" for name in ("train", "test") if (value := number(parts.get(name))) is not None]
-    return [*told, f"{' and '.join(known)} examples."] if known else told
+    told += [f"{' and '.join(known)} examples."] if known else []
+    looked_at = number(data.get("looked_at"))
+    if looked_at is not None and clients is not None and looked_at < clients:
+        told.append(f"Examples and labels are counted over {looked_at:,.0f} of the clients.")
+    return told
 
 
 def _table(data: Mapping[str, object]) -> Table | None:
