@@ -214,6 +214,11 @@ def test_the_key_figures_name_the_worst_group_the_gap_the_best_method_and_who_is
     assert found["Worse off than training on their own"].value == "0 of 20 clients"
 
 
+def test_no_group_is_called_the_worst_where_all_are_the_same():
+    found = figures(method("E2FL", {"A": 80, "B": 80}))["Worst group"]
+    assert (found.value, found.detail) == ("80.0 %", "All groups have this accuracy with E2FL.")
+
+
 def test_few_clients_are_too_few_to_judge():
     found = figures(method("E2FL", {"A": [90.0, 91.0], "B": [70.0, 75.0]}))
     assert "Too few clients (2) to judge" in found["Worst group"].detail

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
     from e2fl.runs.runner import Run
 
-SAME = ("name", "seed", "variants", "threads", "checkpoint_seconds")  # settings that do not tell two methods apart
+SAME = ("name", "seed", "variants")  # settings that do not tell two methods apart
 VIEWS = {"global": "GM"}  # what the paper calls a view
 DEPTH = 3  # folders below a given one in which runs are looked for
 EMPTY = 64  # bytes: more than the frame of a message, less than any model
@@ -134,8 +134,9 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
 
 def _settings(experiment: "Experiment") -> Json:
     from e2fl.config.defaults import trimmed
+    from e2fl.config.experiment import UNSAVED
 
-    return {name: value for name, value in trimmed(experiment).to_dict().items() if name not in SAME}
+    return {n: value for n, value in trimmed(experiment).to_dict().items() if n not in (*SAME, *UNSAVED)}
 
 
 def _display(experiment: "Experiment") -> str:

@@ -240,6 +240,10 @@ def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
     if interval is None:
         return None
     value = f"{interval.mean:.1f} %"
+    best = subject.mean(study.worst.replace("worst", "best"))
+    if best is not None and best - interval.mean < SMALL:
+        what = "groups" if study.group_names else "clients"
+        return KeyFigure(study.worst_words.capitalize(), value, f"All {what} have this accuracy with {subject.label}.")
     lowest = sorted({name for outcome in subject.outcomes for name in outcome.lowest_groups()})
     if study.worst_words.endswith("group") and len(lowest) == 1:
         value = f"{lowest[0]}: {value}"
@@ -277,7 +281,7 @@ def _certain(study: Study, method: Method, lowest: list[str]) -> str:
 
 def _gap_figure(study: Study, subject: Method) -> KeyFigure | None:
     best, worst = subject.mean(study.worst.replace("worst", "best")), subject.mean(study.worst)
-    if best is None or worst is None or (study.group_names and len(study.group_names) < 2):
+    if best is None or worst is None or len(study.group_names) == 1:
         return None
     title = "Gap between best and worst group"
     if not study.worst_words.endswith("group"):

@@ -1,6 +1,5 @@
 """Which methods are not beaten in accuracy, equity and bytes at once?"""
 
-import math
 from collections.abc import Sequence
 
 import altair as alt
@@ -40,8 +39,9 @@ def _plot(study: Study, theme: Theme, fronts: Sequence[Front], along: str) -> Pl
         title, axis, better = "Accuracy and equity", "mean of clients, %", "Up and to the right is better."
         x = quantity(alt.X, "mean", axis, **room([front.mean for front in fronts], high=100.0))
     else:
+        most = max(row["sent"] for row in values) or 1.0
         title, axis, better = "Data sent and equity", f"{name} sent in all", "Up and to the left is better."
-        x = quantity(alt.X, "sent", axis, **room([0.0, *(row["sent"] for row in values)], low=-math.inf))
+        x = quantity(alt.X, "sent", axis, domain=[-0.04 * most, 1.08 * most], nice=False)
     layers = [
         marks([row for row in values if row["front"] == front], study, theme)
         .mark_point(size=150, filled=front == "not beaten", strokeWidth=2.5)
