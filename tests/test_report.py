@@ -34,8 +34,6 @@ from e2fl.runs.runner import read_run, run_experiment
 from tests.conftest import ROOT
 from tests.studies import method, study
 
-pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
@@ -396,17 +394,25 @@ def test_small_models_show_kib():
     assert "MiB per client" not in text
 
 
-def test_without_the_plotting_library_a_run_finishes_and_says_how_to_get_it(toy, tmp_path):
+@pytest.mark.parametrize("missing", ["vl_convert", "altair"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_without_a_library_of_the_page_the_command_says_how_to_get_it(toy, tmp_path, missing, watch):
+    """A run finishes without its page; a run that is to be watched does not start."""
     (tmp_path / "toy.toml").write_text(toy.to_toml())
-    code = (
-        "import sys; sys.modules['vl_convert'] = None; from e2fl.cli import main; "
-        "sys.exit(main(['run', 'toy.toml', '--out', 'out']))"
-    )
+    command = ["run", "toy.toml", "--out", "out", *(["--watch"] if watch else [])]
+    code = f"import sys; sys.modules['{missing}'] = None; from e2fl.cli import main; sys.exit(main({command}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0
+    assert done.returncode == (2 if watch else 0)
     assert "pip install 'e2fl[report]'" in done.stderr
-    assert (tmp_path / "out" / "summary.json").is_file()
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "summary.json").is_file() == (not watch)
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_the_report_does_not_import_torch():
+    code = "import sys, e2fl.report.export, e2fl.report.from_runs; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["False"]
 
 
 def test_what_is_not_finite_is_a_dash_on_the_page_and_the_verdict_says_why(tmp_path, toy):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from e2fl.report.study import Study
     from e2fl.runs.runner import Run
 
+NEEDS = "the page needs libraries for plots and tables; install them with: pip install 'e2fl[report]'"
+
 # Modules are imported when they are needed: importing this package loads neither torch nor a plotting library.
 
 
@@ -56,9 +58,7 @@ def _put(study: "Study", out: Path, export_to: Path | None) -> None:
         from e2fl.report.export import export
         from e2fl.report.html import write
     except ImportError as error:
-        raise ReportError(
-            "the page needs libraries for plots and tables; install them with: pip install 'e2fl[report]'"
-        ) from error
+        raise ReportError(NEEDS) from error
     write(study, out)
     if export_to is not None:
         export(study, export_to)

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from e2fl.errors import ReportError
+import vl_convert
+
 from e2fl.report.dotplot import DotPlot
-from e2fl.report.html import NEEDS
 from e2fl.report.section import METHOD
 from e2fl.report.sections import sections
 from e2fl.report.study import Study
@@ -19,10 +19,6 @@ SHARPNESS = 2.0  # pixels of a PNG for one on the page
 
 def export(study: Study, folder: Path) -> list[Path]:
     """Write all files into a folder and return their paths."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise ReportError(NEEDS) from error
     folder.mkdir(parents=True, exist_ok=True)
     written = []
 

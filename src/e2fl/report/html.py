@@ -11,6 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
 from e2fl.errors import ReportError
 from e2fl.report.chart import Plot, own_name
 from e2fl.report.definitions import DEFINITIONS
@@ -25,16 +29,10 @@ from e2fl.version import __version__
 
 MANY = 6  # methods after which the legend does not stay in sight on a phone
 STATIC = 460  # pixels: width of a plot that is drawn before any script runs; it can be read on a phone
-NEEDS = "the page needs libraries for plots and tables; install them with: pip install 'e2fl[report]'"
 
 
 def page(study: Study, *, reload: int = 0) -> str:
     """The whole page; with `reload`, one that reloads itself after so many seconds, and is drawn by scripts only."""
-    try:
-        import jinja2
-        from markupsafe import Markup
-    except ImportError as error:
-        raise ReportError(NEEDS) from error
     parts = sections(study, ON_PAGE)
     library, start = bundle(), _asset("page.js")
     specs = {f"plot-{plot.key}": plot.spec for part in parts for plot in part.plots if isinstance(plot, Plot)}
@@ -87,10 +85,6 @@ def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; made once for each version and kept in the user's cache."""
     from e2fl.data.files.places import cache_directory
 
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise ReportError(NEEDS) from error
     kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
     try:
         digest, _, text = kept.read_text(encoding="utf-8").partition("\n")
@@ -131,8 +125,6 @@ def _json(value: Any) -> str:
 
 def _still(name: str, spec: dict[str, Any]) -> str:
     """The plot as SVG, for readers without scripts; its own names of clips, since all plots share one page."""
-    import vl_convert
-
     svg = str(vl_convert.vegalite_to_svg(spec | {"width": STATIC}))
     return svg.replace('id="clip', f'id="{name}-clip').replace("url(#clip", f"url(#{name}-clip")
 

@@ -5,12 +5,17 @@ import time
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
-from e2fl.errors import E2flError
+from e2fl.errors import E2flError, ReportError
+from e2fl.report import NEEDS
 from e2fl.report.from_runs import read_unfinished, run_folders, study_of
-from e2fl.report.html import bundle, write
 from e2fl.report.study import Json
 from e2fl.runs.folder import Folder
 from e2fl.runs.runner import Watcher, read_run
+
+try:
+    from e2fl.report.html import bundle, write
+except ImportError as error:
+    raise ReportError(NEEDS) from error
 
 RELOAD = 5  # seconds after which the page in the browser reloads itself
 PAUSE = 3.0  # seconds between two pages at least: training matters more
