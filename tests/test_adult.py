@@ -89,7 +89,7 @@ def test_partitions_by_label_evenly_and_by_sex(real_data):
 
 
 def test_validation_rows_come_from_training_rows_only(adult, real_data):
-    data = Adult(dir=str(real_data), validation_share=0.2)
+    data = Adult(dir=str(real_data), pooled_validation_share=0.2)
     train, held = data.split
     assert set(train.tolist()) | set(held.tolist()) == set(adult.split[0].tolist())
     assert len(held) == pytest.approx(0.2 * 33_916, abs=2)

@@ -10,7 +10,7 @@ import pytest
 from e2fl.data import commands
 from e2fl.data.files import catalogue
 from e2fl.data.files.catalogue import File, Source
-from e2fl.data.files.download import _refuse_scheme, download
+from e2fl.data.files.download import _require_https, download
 from e2fl.errors import DataError
 
 BODY = bytes(range(256)) * 2000  # 512,000 bytes
@@ -201,13 +201,13 @@ def test_a_redirect_within_the_scheme_is_followed(server, tmp_path):
 
 
 def test_only_https_is_spoken_except_with_this_machine(server, tmp_path):
-    with pytest.raises(DataError, match="http is not spoken"):
+    with pytest.raises(DataError, match="http is not supported"):
         download(file(server, "away"), tmp_path / "file")
     for url in ("http://example.org/file", "ftp://127.0.0.1/file", "file:///etc/hostname", "/etc/hostname"):
         with pytest.raises(DataError, match="only https"):
             download(File("", SHA, 10, (url,)), tmp_path / "file")
     with pytest.raises(Exception, match="redirects from https to http"):
-        _refuse_scheme("http://127.0.0.1/file", "https")
+        _require_https("http://127.0.0.1/file", "https")
 
 
 @pytest.mark.parametrize("manner", ["huge", "endless"])
@@ -246,7 +246,7 @@ def test_get_fetches_what_is_missing_into_the_data_directory(server, tmp_path, m
     assert "in " in commands.get("toys")
     assert (tmp_path / "toys" / "file").read_bytes() == BODY
     assert "as published" in commands.check("toys")
-    assert "here already" in commands.get("toys")
+    assert "already here" in commands.get("toys")
     (tmp_path / "toys" / "file").write_bytes(BODY[:-1] + b"x")
     with pytest.raises(DataError, match="SHA-256 differs"):
         commands.check("toys")

@@ -20,7 +20,7 @@ import torch
 from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
-from e2fl.data import DATASETS, FederatedData
+from e2fl.data import FederatedData, build
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
 from e2fl.learning import Learner, Settings
@@ -66,14 +66,7 @@ class Experiment:
         return str(self.algorithm.get("label", self.algorithm["name"]))
 
     def build_data(self) -> FederatedData:
-        kind = look_up(self.data["name"], DATASETS, "data set")
-        values = {key: value for key, value in self.data.items() if key != "name"}
-        if "seed" in fields_of(kind):
-            values.setdefault("seed", self.seed)
-        data: FederatedData = construct(kind, values, "data")
-        if not isinstance(data, FederatedData):
-            raise ConfigError(f"'{self.data['name']}' is not a data set")
-        return data
+        return build(self.data, seed=self.seed)
 
     def build_model(self, data: FederatedData) -> Model:
         return self.build_model_for(data.shape, data.classes)

@@ -10,7 +10,7 @@ from threading import Thread
 import numpy as np
 
 from e2fl.config.experiment import Experiment
-from e2fl.data.summary import DataFacts, look_at
+from e2fl.data.summary import DataSummary, look_at
 from e2fl.data.svg import png
 from e2fl.report.study import Json
 
@@ -39,7 +39,7 @@ def picture(experiment: Experiment, seconds: float = SECONDS) -> Json:
     return found[0] if found else {"missing": f"the data took more than {seconds:.0f} s to load"}
 
 
-def _drawn(facts: DataFacts) -> Json:
+def _drawn(facts: DataSummary) -> Json:
     images = {
         group: "data:image/png;base64," + base64.b64encode(png(np.hstack(samples))).decode()
         for group, samples in list(facts.samples.items())[:GROUPS]
