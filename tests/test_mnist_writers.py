@@ -40,5 +40,5 @@ def test_settings_are_checked(real_data, tmp_path):
     assert min(len(few.client(n).train) + len(few.client(n).test) for n in few.population.ids) >= 122
     with pytest.raises(ConfigError, match="test_share"):
         MNISTWriters(test_share=1.0)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is missing; `e2fl data get mnist`"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is missing; run `e2fl data get mnist`"):
         MNISTWriters(dir=str(tmp_path)).population  # noqa: B018

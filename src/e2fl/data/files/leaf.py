@@ -10,7 +10,8 @@ from typing import IO, Any
 from e2fl.errors import DataError
 
 VALUE_LIMIT = 64 * 2**20  # bytes between two clients; the largest writer of FEMNIST needs about 8 million
-BLOCK = 2**16
+BLOCK = 2**14
+DEPTH_LIMIT = 1000  # brackets open at the end of a block; LEAF has 4, and names may contain some
 
 
 def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,15 +38,22 @@ def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class _Bounded:
-    """A file of which only so much may be read for one client: a value without end must not fill the memory."""
+    """A file of which only so much may be read for one client: a value without end must not fill the memory.
+
+    Deeply nested values cost the parser time and memory with the square of the depth, so they are refused as well.
+    """
 
     def __init__(self, file: IO[bytes], path: Path):
         self.file, self.path = file, path
         self.since_client = 0
+        self.depth = 0
 
     def read(self, size: int) -> bytes:
         part = self.file.read(size)
         self.since_client += len(part)
         if self.since_client > VALUE_LIMIT:
             raise DataError(f"{self.path} is not a LEAF file: a client has more than {VALUE_LIMIT} bytes")
+        self.depth += part.count(b"[") + part.count(b"{") - part.count(b"]") - part.count(b"}")
+        if self.depth > DEPTH_LIMIT:
+            raise DataError(f"{self.path} is not a LEAF file: values are nested too deeply")
         return part

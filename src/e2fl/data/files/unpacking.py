@@ -11,6 +11,7 @@ import lzma
 import math
 import struct
 import tarfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,7 @@ MOST_SIDES = 32  # of an array
 HEADER_LIMIT = 10_000  # characters of the header of an array
 TAR_HEADERS = 4 * MIB  # bytes of all headers of a .tar together; those of data sets have a few thousand
 BLOCK = MIB
+BAD_HEADER = (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
@@ -119,7 +121,7 @@ def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         shape, fortran, kind = read[np.lib.format.read_magic(file)](file, max_header_size=HEADER_LIMIT)
-    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError) as error:
+    except (*BAD_HEADER, tokenize.TokenError) as error:
         raise DataError(f"{what} has a header that cannot be read") from error
     if kind.hasobject:
         raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
