@@ -25,9 +25,7 @@ def test_sizes_scale_in_proportion_and_leave_no_group_empty():
     assert group_sizes(1000) == SIZES
     assert group_sizes(100) == (1, 1, 7, 17, 24, 26, 15, 6, 2, 1)
     assert group_sizes(10) == (1,) * 10
-    assert all(
-        sum(group_sizes(clients)) == clients and min(group_sizes(clients)) >= 1 for clients in range(10, 400)
-    )
+    assert all(sum(group_sizes(clients)) == clients and min(group_sizes(clients)) >= 1 for clients in range(10, 400))
 
 
 def test_bundled_images_are_split_evenly_by_digit(bundled):

@@ -290,7 +290,10 @@ def test_hdf5_files_that_lead_elsewhere_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"), "not the shape of a writer's"),
+        (
+            lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"),
+            "not the shape of a writer's",
+        ),
         (lambda file: file.create_dataset("examples/w/pixels", (10**9, 28, 28), "f8"), "not the shape of a writer's"),
         (lambda file: file.create_dataset("examples/w/label", (2_000_000_000,), "i8"), "for 2 images"),
         (lambda file: file.create_dataset("examples/w/label", (2, 1, 1), "i8"), "for 2 images"),

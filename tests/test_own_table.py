@@ -380,7 +380,9 @@ def test_new_rows_that_do_not_fit_the_table_are_refused(tmp_path):
     rows += [["ab"[row % 2], "fm"[row // 2 % 2], row, ["1", "x"][row // 4 % 2], row // 3 % 2] for row in range(40)]
     data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y", group="sex")
     good = {"sex": "m", "size": 3, "code": 1, "y": 1.0}
-    with pytest.warns(UserWarning, match="1 cells of column 'code' are categories .* such as 'new' in row 1; known: 1, x"):
+    with pytest.warns(
+        UserWarning, match="1 cells of column 'code' are categories .* such as 'new' in row 1; known: 1, x"
+    ):
         found = data.encode([good, good | {"code": "new"}])
     assert found.x[:, 1:].tolist() == [[1, 0], [0, 0]]  # a word, though it looks like a number; and one never seen
     assert found.y.tolist() == found.group.tolist() == [1, 1]

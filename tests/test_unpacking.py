@@ -130,7 +130,9 @@ def test_an_array_that_claims_more_bytes_than_its_file_has_is_refused(tmp_path):
     central = raw.find(b"PK\x01\x02")
     raw[central + 20 : central + 28] = raw[18:26] = size * 2
     path.write_bytes(raw)
-    with pytest.raises(DataError, match=r"a\.npz (has 40000000 bytes.*more than the file|is not a complete \.npz file)"):
+    with pytest.raises(
+        DataError, match=r"a\.npz (has 40000000 bytes.*more than the file|is not a complete \.npz file)"
+    ):
         load_npz(path, ("x",))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from e2fl.construct import construct, fields_of, fit, look_up
 from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Population
+from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
@@ -23,6 +24,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "mnist_writers": MNISTWriters,
     "femnist": Femnist,
     "adult": Adult,
+    "acs_income": ACSIncome,
     "table": from_table,
     "npz": Npz,
 }

@@ -125,8 +125,8 @@ def _warn_of_similar_names(what: str, names: Iterable[str], where: str) -> None:
         plain = " ".join(name.casefold().split())
         if plain in first:
             warnings.warn(
-                f"{where}: {what}s '{first[plain][:40]}' and '{name[:40]}' differ only in case or spaces, and count as two; "
-                "if they are the same, write them the same",
+                f"{where}: {what}s '{first[plain][:40]}' and '{name[:40]}' differ only in case or spaces and count as "
+                "two; if they are the same, write them the same",
                 stacklevel=4,
             )
         first.setdefault(plain, name)
