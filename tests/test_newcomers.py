@@ -106,7 +106,7 @@ def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing
     assert run.summary["unseen"]["clients"] == 2
     assert run.summary["unseen"]["faults"] == {"failed": 2}
     first, second = watcher.heard
-    assert first.startswith("client 8, kept out of training, left out, failed: DataError: training ended in")
+    assert first.startswith("client 8, kept out of training, left out, failed: DataError: training diverged")
     assert second.startswith("client 9, kept out of training, left out, failed: ")
     assert read_run(tmp_path / "run").summary == run.summary
     good = run_experiment(replace(made, data=made.data | {"name": "e2fl.testing.toy:Toy"})).summary
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     with pytest.raises(DataError, match="at least one training example"):
         assign(tmp_path / "run", empty)
     other = Examples(np.zeros((2, 5), np.float32), np.zeros(2, np.int64))
-    with pytest.raises(DataError, match=r"shape \(5,\); the run was made with \(16,\)"):
+    with pytest.raises(DataError, match=r"shape \(5,\); the run has \(16,\)"):
         assign(tmp_path / "run", other)
     with pytest.raises(RunError, match="holds no finished run"):
         assign(tmp_path, Toy().client(0).train)

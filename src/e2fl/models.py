@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.randomness import stream
 from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
 
@@ -57,6 +57,10 @@ class ModelSpec:
     @property
     def edges(self) -> int:
         return sum(layer.edges for layer in self.layers)
+
+    def only(self, names: Collection[str] | None) -> "ModelSpec":
+        """Return the layers with these names; None: all."""
+        return self if names is None else ModelSpec(tuple(layer for layer in self.layers if layer.name in names))
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -104,6 +108,23 @@ class Model:
             self._own.network = copy.deepcopy(self.network)
         result: Tensor = functional_call(self._own.network, params, (x,))
         return result
+
+    def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:
+        """Raise `ConfigError` unless the network takes inputs of this shape and has an output for each class."""
+        try:
+            with torch.no_grad():
+                outputs = self.outputs(dict(self.network.named_parameters()), torch.zeros((2, *shape)))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise ConfigError(
+                f"model '{name}' does not accept inputs of shape {shape}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 2:
+            found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ConfigError(f"model '{name}' must return logits [examples, classes], not {found} for 2 examples")
+        if outputs.shape[1] < classes:
+            raise ConfigError(f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes")
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
         """Weights to start dense training from: Kaiming uniform with a = sqrt(5), torch's own default."""
@@ -181,7 +202,11 @@ def _refuse_no_size(name: str, sizes: tuple[int, ...]) -> None:
 
 
 def lenet(
-    inputs: tuple[int, ...], classes: int, *, channels: tuple[int, int] = (32, 64), hidden: int = 128
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    channels: tuple[int, int] = (32, 64),  # of the two convolutions
+    hidden: int = 128,  # units of the first linear layer
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
     if len(inputs) != 3:
@@ -207,7 +232,12 @@ def lenet(
     )
 
 
-def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (1024, 1024)) -> nn.Module:
+def mlp(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    hidden: tuple[int, ...] = (1024, 1024),  # units of each hidden layer
+) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
     _refuse_no_size("hidden", hidden)
     if math.prod(inputs) < 1:
@@ -222,7 +252,7 @@ def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (102
 
 
 def lenet_small(inputs: tuple[int, ...], classes: int) -> nn.Module:
-    """LeNet at an eighth of the width, for demonstrations and tests."""
+    """LeNet at a quarter of the width, for demonstrations and tests."""
     return lenet(inputs, classes, channels=(8, 16), hidden=32)
 
 

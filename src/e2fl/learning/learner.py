@@ -26,11 +26,11 @@ SCORING_BATCH = 500  # fixed: sums must not depend on the machine's size
 class Settings:
     """How a client trains."""
 
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    epochs: int = 2
-    batch_size: int = 8
+    learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights mostly need a tenth of it
+    momentum: float = 0.9  # of SGD; at least 0, below 1
+    weight_decay: float = 1e-4  # added to the gradient as a multiple of the weights or scores
+    epochs: int = 2  # passes over its own data that a client makes in a round
+    batch_size: int = 8  # examples in a training step
     round_decay: float = 1.0  # the rate is multiplied by this to the power of rounds gone by
     local_cosine: bool = False  # the rate falls along a cosine over the local epochs
 
@@ -54,6 +54,14 @@ class Settings:
         return rate
 
 
+@dataclass
+class Meter:
+    """The work a client has done, for the report."""
+
+    examples: int = 0  # that training steps went over, each time counted
+    grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+
+
 @dataclass(frozen=True)
 class Learner:
     """A model, how to train it, and the randomness of one client in one round."""
@@ -66,7 +74,7 @@ class Learner:
     seed: int
     number: int = 0  # the round
     client: int = 0
-    passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
+    meter: Meter = field(default_factory=Meter)  # the work done so far
 
     @property
     def rate(self) -> float:
@@ -87,7 +95,7 @@ class Learner:
         )
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise DataError(
-                "training ended in scores that are no finite numbers; look at this client's data, or lower the rate"
+                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
             )
         return {name: rank_of(score) for name, score in scores.items()}
 
@@ -98,7 +106,7 @@ class Learner:
         *,
         epochs: int | None = None,
         toward: Params | None = None,
-        pull: float = 0.0,
+        proximal: float = 0.0,
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
     ) -> Params:
@@ -109,7 +117,7 @@ class Learner:
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             toward=toward,
-            pull=pull,
+            proximal=proximal,
         )
 
     def gradient(self, params: Params, examples: Examples) -> Params:
@@ -122,6 +130,7 @@ class Learner:
             right = one_hot(labels.to(outputs.device), outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
+        self.meter.examples += len(examples)
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
@@ -190,6 +199,7 @@ class Learner:
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
     ) -> Iterator[Batch]:
         rng = stream(self.seed, purpose, self.number, self.client, part)
+        self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
             rate = self.settings.rate(self.number, epoch, epochs)
             order = rng.permutation(len(examples))

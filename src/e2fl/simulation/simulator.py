@@ -1,8 +1,8 @@
-"""SimulatedFederation: a federation in this process, its clients side by side in threads.
+"""SimulatedFederation: a federation in this process, with clients in parallel threads.
 
-One client a core, torch single-threaded inside: clients are independent, so this is the parallelism that costs nothing,
-and a result cannot depend on how many threads there are. Clients that train for a moment only are trained one after
-the other: in so short a time threads mostly wait for each other.
+Each core runs one client at a time, with torch single-threaded inside. Clients are independent, so results cannot
+depend on the number of threads. Clients that train for less than about two milliseconds run one after the other,
+because the threads would mostly wait for each other.
 """
 
 import math
@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from e2fl.algorithms import AnyAlgorithm, ClientModels
+from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
+from e2fl.algorithms.validate import expect
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner
-from e2fl.rounds import Replies, Traffic, UnseenScores
+from e2fl.learning.learner import Meter
+from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import Scoreboard, do
 from e2fl.simulation.spool import Spool
@@ -29,11 +31,11 @@ from e2fl.wire import Message
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BRIEF = 0.002  # seconds of computing; for less, threads do not pay
+BRIEF = 0.002  # seconds of computing per item, below which threads do not pay off
 
 
 class SimulatedFederation:
-    """A federation of one machine."""
+    """A federation on one machine."""
 
     def __init__(
         self,
@@ -46,84 +48,87 @@ class SimulatedFederation:
     ):
         self.data = data
         self.algorithm = algorithm
+        self.types = types_of(algorithm)
         self.learner = learner
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
         self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
-        self.pace: dict[str, float] = {}  # by kind of work: seconds of computing an item took, when last measured
+        self.pace: dict[str, float] = {}  # seconds of computing per item, by kind of work, as last measured
         self.population: Population = data.population
         self.traffic = Traffic()
 
-    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
-        """Every client in `inbox` trains; an answer that cannot be had is a fault of that client alone."""
+    def train(self, request: Request) -> Replies:
+        """Let every client in the inbox train; a client that fails is a fault and does not stop the others."""
+        number, inbox, ask = request.round_number, request.inbox, request.ask
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
         self.traffic.exchanges += len(inbox)
-        spec = self.algorithm.reply_spec(number, self.learner.model.spec)
-        prepares = number < 1
+        whole = self.learner.model.spec
+        spec, prepares = whole.only(ask.layers), ask.kind == "prepare"
         self.traffic.finding += sum(
-            lengths[client] if prepares else message.finding_bytes(self.learner.model.spec)
-            for client, message in inbox.items()
+            lengths[client] if prepares else message.grouping_bytes(whole) for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
 
-        def work(number_of: ClientId) -> tuple[bytes, float] | None:
+        def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
             try:
-                client = self._client(number_of, number)
-                learner = replace(self.learner, number=number, client=number_of, passes=[])
-                answer: Message = self.algorithm.train(delivered[number_of], client, learner)
-                self.memories.store(number_of, number, client.memory)
-                return answer.to_bytes(spec), sum(learner.passes)
-            except Exception as error:  # whatever a client does, the others go on
-                errors[number_of] = error
+                client = self._client(client_id, number)
+                learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+                reply = self.algorithm.train(delivered[client_id], client, learner)
+                answer: Message = expect(reply, self.types.up, self.algorithm, "train")
+                self.memories.store(client_id, number, client.memory)
+                return answer.to_bytes(spec), learner.meter, len(client.train)
+            except Exception as error:  # a client that fails never stops the others
+                errors[client_id] = error
                 return None
 
-        answers: Spool[Message] = Spool(self.algorithm.up, spec)
+        answers: Spool[Message] = Spool(self.types.up, spec)
         faults: dict[ClientId, str] = {}
         for client, done in self._each("train", work, sorted(inbox)):
             if done is None:
                 faults[client] = _failed(errors[client])
                 continue
-            raw, passes = done
-            self.traffic.passes += passes
+            raw, meter, examples = done
+            count_work(self.traffic, meter, examples)
             self.traffic.up += len(raw)
             self.traffic.finding += len(raw) if prepares else 0
             try:
                 answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        if number == self.algorithm.first_round and 1 < len(inbox) == len(errors):
-            raise errors[min(errors)]  # nobody got through from the start: that is no bad client but a bad program
+        if number <= 1 and 1 < len(inbox) == len(errors):
+            raise errors[min(errors)]  # every client failed in the first round: a bug, not a bad client
         return Replies(answers, faults)
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
-        """Every client in `inbox` tries what it is given; equal work is done once."""
+        """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
-        def look(number_of: ClientId) -> tuple[ClientModels, float]:
-            client = self._client(number_of, number + 1)
-            learner = replace(self.learner, number=number, client=number_of, passes=[])
-            tests[number_of] = (client.test, client.group)
-            return self.algorithm.model_for(delivered[number_of], client, learner), sum(learner.passes)
+        def look(client_id: ClientId) -> tuple[ClientModels, float]:
+            client = self._client(client_id, number + 1)
+            learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+            tests[client_id] = (client.test, client.group)
+            models = self.algorithm.model_for(delivered[client_id], client, learner)
+            return expect(models, ClientModels, self.algorithm, "model_for"), learner.meter.grouping_passes
 
         return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Clients that never took part try what they are given; one that cannot is left out, and the others go on."""
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+        """Evaluate clients that never took part; one that fails is a fault and does not stop the others."""
         used: dict[ClientId, tuple[ClientModels, float]] = {}
         faults: dict[ClientId, str] = {}
 
-        def look(number_of: ClientId) -> tuple[ClientModels, float] | Exception:
-            learner = replace(self.learner, number=0, client=number_of, passes=[])
-            newcomer = replace(clients[number_of], memory={})
+        def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
+            learner = replace(self.learner, number=0, client=client_id, meter=Meter())
+            client = replace(clients[client_id], memory={})
             try:
-                return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
-            except Exception as error:  # whatever a newcomer's data does, the run is over and must not be lost
+                return self.algorithm.for_unseen(state, client, learner), learner.meter.grouping_passes
+            except Exception as error:  # the run is finished and must not be lost to one client's data
                 return error
 
-        for client, found in self._each("welcome", look, sorted(clients)):
+        for client, found in self._each("unseen", look, sorted(clients)):
             if isinstance(found, Exception):
                 faults[client] = _failed(found)
             else:
@@ -131,7 +136,7 @@ class SimulatedFederation:
         tests = {number: (client.test, client.group) for number, client in clients.items()}
         try:
             scores = self._score(used, tests)
-        except Exception:  # somebody's test examples are no good: one by one, to see whose
+        except Exception:  # the test examples of some client cannot be evaluated: find out whose
             scores = {}
             for client in used:
                 try:
@@ -145,34 +150,36 @@ class SimulatedFederation:
         used: Mapping[ClientId, tuple[ClientModels, float]],
         tests: Mapping[ClientId, tuple[Examples, GroupId | None]],
     ) -> dict[ClientId, Score]:
-        """How each client fares with what it uses; equal work is done once."""
+        """Return the score of each client with its models; equal work is done once."""
         board = Scoreboard()
-        for client, (uses, _) in used.items():
-            for use in uses.views.values():
-                board.plan(use, tests[client][0])
+        for client, (models, _) in used.items():
+            for model in models.views.values():
+                board.plan(model, tests[client][0])
         for job, found in self._each("score", lambda job: do(job, self.learner), board.jobs()):
             board.settle(job, found)
         return {
             client: Score(
-                {name: board.result(use, *tests[client]) for name, use in uses.views.items()}, uses.group, passes
+                {name: board.result(model, *tests[client]) for name, model in models.views.items()},
+                models.group,
+                passes,
             )
-            for client, (uses, passes) in used.items()
+            for client, (models, passes) in used.items()
         }
 
     def rewind(self, number: int) -> None:
-        """Clients go on as they were after this round."""
+        """Restore clients as they were after this round."""
         self.memories.rewind(number)
 
     def forget(self, before: int) -> None:
-        """Nobody will ask for what clients kept before this round."""
+        """Drop what clients stored before this round."""
         self.memories.forget(before)
 
     def notices(self) -> list[str]:
-        """In one process nothing goes wrong but training."""
+        """Return what went wrong besides training; in one process, nothing."""
         return []
 
     def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
-        """What clients receive, through real bytes; a message for many is encoded once."""
+        """Return what clients receive, through real bytes; a message for many clients is encoded once."""
         spec = self.learner.model.spec
         opened: dict[int, tuple[Message, int]] = {}
         for message in inbox.values():
@@ -188,7 +195,7 @@ class SimulatedFederation:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
 
     def _each(self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """The work done for every item, in their order; by all threads, unless this kind of work is brief."""
+        """Do the work for every item and yield results in order, in parallel unless this kind of work is brief."""
         todo = list(items)
         spent: list[float] = []
 
@@ -209,7 +216,7 @@ def _failed(error: Exception) -> str:
 
 
 def _here(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """The work done in this thread, and as in those of the pool, by one core."""
+    """Do the work in this thread, on one core as in the threads of the pool."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,6 +1,6 @@
-"""What every algorithm promises, as checks on a small made-up problem.
+"""The contract of algorithms, as checks on a small synthetic problem.
 
-`check_algorithm(mine)` runs them all; each failure is an AssertionError that says which promise was broken.
+`check_algorithm(mine)` runs them all; each failure is an AssertionError that says what is broken.
 """
 
 import dataclasses
@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, mlp
-from e2fl.randomness import stream
-from e2fl.rounds import Round, run
+from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.simulation.client_memory import Memories
@@ -34,7 +33,7 @@ ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2
 
 @dataclass(frozen=True)
 class Problem:
-    """An algorithm, and what it is tried on."""
+    """An algorithm, and the problem it is checked on."""
 
     algorithm: AnyAlgorithm
     data: FederatedData = field(default_factory=lambda: Toy(clients=8, examples=36, styles=True))
@@ -58,60 +57,61 @@ class Problem:
         )
         return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
 
-    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
-        return run(
+    def server(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Server:
+        return Server(
             self.algorithm,
-            federation,
             federation.learner.model,
+            federation.population,
             rounds=rounds,
             seed=self.seed,
             evaluate_every=2,
             resume=resume,
         )
 
+    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
+        return run(self.server(federation, rounds, resume), federation)
+
 
 @dataclass(frozen=True)
 class Moment:
-    """One round before it is aggregated, with everything that was sent."""
+    """One round before aggregation, with everything that was sent."""
 
     state: Any
-    down: Mapping[int, Message]
+    request: Request
     replies: Mapping[int, Message]
     served: Mapping[int, Message]
 
 
 def moments(problem: Problem) -> list[Moment]:
-    """The first two rounds, step by step."""
+    """Return the first two rounds, step by step."""
     algorithm, federation = problem.algorithm, problem.federation()
     population = federation.population
-    state = algorithm.start(federation.learner.model, population, problem.seed)
+    server = problem.server(federation, 2)
     found = []
-    for number in range(algorithm.first_round, algorithm.first_round + 2):
-        asked = algorithm.select(state, population, number, stream(problem.seed, "select", number))
-        down = algorithm.broadcast(state, asked)
-        replies = dict(federation.train(number, down).answers)
-        found.append(Moment(state, down, replies, algorithm.serve(state, population.ids)))
-        state = algorithm.aggregate(state, replies)
+    for _ in range(2):
+        state, request = server.state, server.ask()
+        replies = federation.train(request)
+        served = algorithm.serve(state, population.ids)
+        found.append(Moment(state, request, dict(replies.answers), served))
+        server.take(replies)
     return found
 
 
 def messages_survive_the_wire(problem: Problem) -> None:
-    """Every message comes out of its bytes as it went in."""
-    spec = problem.model().spec
-    first = problem.algorithm.first_round
-    for number, moment in enumerate(moments(problem), start=first):
-        reply_spec = problem.algorithm.reply_spec(number, spec)
+    """Every message survives encoding and decoding."""
+    spec, types = problem.model().spec, types_of(problem.algorithm)
+    for moment in moments(problem):
         for name, messages, model, kind in (
-            ("broadcast", moment.down, spec, problem.algorithm.down),
-            ("train", moment.replies, reply_spec, problem.algorithm.up),
-            ("serve", moment.served, spec, problem.algorithm.served),
+            ("broadcast", moment.request.inbox, spec, types.down),
+            ("train", moment.replies, spec.only(moment.request.ask.layers), types.up),
+            ("serve", moment.served, spec, types.served),
         ):
-            assert messages, f"{name} gives no message in round {number}"
+            assert messages, f"{name} returns no message in round {moment.request.round_number}"
             for message in messages.values():
-                assert isinstance(message, kind), f"{name} gives {type(message).__name__}, not {kind.__name__}"
+                assert isinstance(message, kind), f"{name} returns {type(message).__name__}, not {kind.__name__}"
                 raw = message.to_bytes(model)
                 again = type(message).from_bytes(raw, model)
-                assert same(message, again), f"what {name} gives does not survive the wire"
+                assert same(message, again), f"what {name} returns does not survive the wire"
                 assert again.to_bytes(model) == raw
 
 
@@ -134,28 +134,26 @@ def the_order_of_replies_does_not_matter(problem: Problem) -> None:
 
 
 def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
-    """A state and replies are as they were after they were aggregated, served and sent."""
+    """Aggregation leaves the state and the replies unchanged."""
     for moment in moments(problem):
         before = snapshot((moment.state, moment.replies))
         problem.algorithm.aggregate(moment.state, moment.replies)
         assert same(before, snapshot((moment.state, moment.replies))), "aggregate changed its arguments"
 
 
-def aggregate_bears_that_nobody_answers(problem: Problem) -> None:
-    """No replies are a round like any other: there is still something to send and to use."""
+def aggregate_accepts_no_replies(problem: Problem) -> None:
+    """Without replies, there is still something to send and to serve."""
     algorithm, population = problem.algorithm, problem.data.population
     for moment in moments(problem):
         state = algorithm.aggregate(moment.state, {})
-        assert same(algorithm.serve(state, population.ids), moment.served), (
-            "nobody answered, yet what is served changed"
-        )
+        assert same(algorithm.serve(state, population.ids), moment.served), "without replies, what is served changed"
         assert set(algorithm.broadcast(state, population.ids)) == set(population.ids), (
-            "nobody answered, and nothing is sent"
+            "without replies, nothing is sent"
         )
 
 
-def absurd_numbers_are_borne(problem: Problem) -> None:
-    """Whatever number one client sends, its reply is refused, or there is still something fit to send to all."""
+def absurd_numbers_do_no_harm(problem: Problem) -> None:
+    """Whatever number one client sends, its reply is rejected, or the messages that follow stay valid."""
     algorithm, population, spec = problem.algorithm, problem.data.population, problem.model().spec
     for moment in moments(problem):
         client = min(moment.replies)
@@ -181,7 +179,7 @@ def absurd_numbers_are_borne(problem: Problem) -> None:
 
 
 def a_toy_task_is_learnt(problem: Problem) -> None:
-    """After some rounds clients are right far more often than by chance."""
+    """After some rounds, accuracy is far above chance."""
     *_, last = problem.run(problem.federation(), problem.rounds)
     assert last.scores is not None
     accuracies = []
@@ -189,11 +187,11 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
         tallies = next(iter(score.views.values())).values()
         accuracies.append(100.0 * sum(t.correct for t in tallies) / sum(t.n for t in tallies))
     reached = float(np.mean(accuracies))
-    assert reached >= problem.accuracy, f"only {reached:.1f} % are right after {problem.rounds} rounds"
+    assert reached >= problem.accuracy, f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
 
 
 def resumed_equals_uninterrupted(problem: Problem) -> None:
-    """A run killed after any round, and taken up from its checkpoint on disk, ends as if nothing had happened."""
+    """A run killed after any round and resumed from its checkpoint ends like one that was never killed."""
     through = list(problem.run(problem.federation(), 4))
     with tempfile.TemporaryDirectory() as place:
         for stop in {0, len(through) - 2}:
@@ -202,35 +200,35 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             for done, _ in zip(problem.run(problem.federation(memories=memories), 4), range(stop + 2), strict=False):
                 if done.number == through[stop].number:
                     checkpoint.save(folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered}))
-            # One round more was lived than was saved: it must be forgotten.
-            found = checkpoint.latest(folder, problem.algorithm.state_type())
+            # One more round ran than was saved: it must be dropped.
+            found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
             federation = problem.federation(threads=1, memories=memories)
             federation.memories.rewind(found.number)
             resume = Round(found.number, found.state, bool(found.extra["ever"]))
             rest = list(problem.run(federation, 4, resume))
-            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends otherwise"
+            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends differently"
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
-    """A state comes back from disk as it was saved."""
+    """A state survives being saved and loaded."""
     with tempfile.TemporaryDirectory() as place:
         for number, moment in enumerate(moments(problem), start=1):
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
-            found = checkpoint.latest(Path(place), problem.algorithm.state_type())
+            found = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert found is not None
             assert found.number == number, "a state does not survive its checkpoint"
             assert same(moment.state, found.state), "a state does not survive its checkpoint"
 
 
-def a_newcomer_is_welcome(problem: Problem) -> None:
-    """A client that never took part gets a model it can use."""
+def an_unseen_client_gets_a_model(problem: Problem) -> None:
+    """A client that never took part gets a model."""
     federation = problem.federation()
     *_, last = problem.run(federation, 2)
     stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
-    welcomed = federation.welcome(last.state, {stranger.id: stranger})
-    assert not welcomed.faults, f"a newcomer is not welcome: {welcomed.faults[stranger.id]}"
-    score = welcomed.scores[stranger.id]
+    unseen = federation.evaluate_unseen(last.state, {stranger.id: stranger})
+    assert not unseen.faults, f"an unseen client gets no model: {unseen.faults[stranger.id]}"
+    score = unseen.scores[stranger.id]
     assert sum(tally.n for tally in next(iter(score.views.values())).values()) == len(stranger.test)
 
 
@@ -241,24 +239,24 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
         equal_seeds_give_equal_runs,
         the_order_of_replies_does_not_matter,
         aggregate_changes_none_of_its_arguments,
-        aggregate_bears_that_nobody_answers,
-        absurd_numbers_are_borne,
+        aggregate_accepts_no_replies,
+        absurd_numbers_do_no_harm,
         a_toy_task_is_learnt,
         resumed_equals_uninterrupted,
         states_survive_a_checkpoint,
-        a_newcomer_is_welcome,
+        an_unseen_client_gets_a_model,
     )
 }
 
 
 def check_algorithm(algorithm: AnyAlgorithm, **problem: Any) -> None:
-    """Check everything that an algorithm promises; settings are those of `Problem`, such as rounds or data."""
+    """Check that an algorithm keeps the contract; settings are those of `Problem`, such as rounds or data."""
     for check in CHECKS.values():
         check(Problem(algorithm, **problem))
 
 
 def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
-    """Are two values equal, down to every array in them? NaN equals NaN."""
+    """Return whether two values are equal, down to every array in them. NaN equals NaN."""
     if isinstance(one, torch.Tensor | np.ndarray):
         a, b = torch.as_tensor(one), torch.as_tensor(other)
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -280,7 +278,7 @@ def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
 
 
 def snapshot(value: Any) -> Any:
-    """A copy that shares nothing with the original."""
+    """Return a copy that shares nothing with the original."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, np.ndarray):

@@ -143,35 +143,27 @@ def from_table(
     frame: Frame | None = None,
     /,
     *,
-    path: str | None = None,
-    label: str,
-    client: str | None = None,
-    group: str | None = None,
-    split: str | None = None,
-    features: tuple[str, ...] | None = None,
-    words: tuple[str, ...] = (),
-    partition: dict[str, Any] | None = None,
-    missing: str = "refuse",
-    seed: int = 0,
-    test_share: float = 0.2,
-    min_samples: int = 2,
-    pooled_test: bool = False,
-    unprivileged: str | int | None = None,
-    positive: str | int | None = None,
-    groups: str = "auto",
+    path: str | None = None,  # a CSV or Parquet file
+    label: str,  # the column of classes: texts or integers
+    client: str | None = None,  # the column that names the client of a row
+    group: str | None = None,  # the column of groups, of clients or inside them
+    split: str | None = None,  # a column of train and test; default: test_share of each client's rows is drawn
+    features: tuple[str, ...] | None = None,  # the input columns; default: all without another role
+    words: tuple[str, ...] = (),  # input columns that are categories although they look like numbers or identifiers
+    partition: dict[str, Any] | None = None,  # instead of client, such as { name = "iid", num_partitions = 10 }
+    missing: str = "refuse",  # or drop rows with missing values, or fill: with the mean, or a category of their own
+    seed: int = 0,  # of the partition and the split
+    test_share: float = 0.2,  # of each client's rows, if there is no split
+    min_samples: int = 2,  # a client with fewer rows is an unseen client
+    pooled_test: bool = False,  # test all clients on the same rows
+    unprivileged: str | int | None = None,  # the unprivileged group of fairness measures; default: the first
+    positive: str | int | None = None,  # the favourable one of two labels, class 1; default: the later in order
+    groups: str = "auto",  # clients: each client has one group; inside: each row has its own; auto: look at the rows
 ) -> TableData:
     """A table with a row for each example: a pandas DataFrame, or a CSV or Parquet file at `path`.
 
-    label: the column of classes. client: the column that names the client of a row; without it `partition` splits the
-    rows, such as { name = "iid", num_partitions = 10 }; it can partition by any column, and rows it assigns to no
-    client are counted and not used. group: a column of groups, of clients or inside them; groups = "clients" or
-    "inside" says which, "auto" looks at the rows. split: a column of train and test; without it `test_share` of each
-    client's rows is drawn. features: the input columns; default: all others. words: input columns that hold
-    categories although most cells look like numbers, or although nearly every row has its own. missing: refuse rows
-    with missing values, drop them, or fill numbers with the mean and texts with a category of their own. min_samples:
-    a client with fewer rows is an unseen client. pooled_test: test all clients on the same rows. unprivileged: the
-    unprivileged group of fairness measures; default: the first. positive: which of two labels is the favourable one,
-    class 1; default: the later in numeric or alphabetical order.
+    Either `client` names the client of each row, or `partition` splits the rows; rows that it assigns to no client are
+    counted and not used. Columns of numbers are standardised, columns of texts become one input for each category.
     """
     require_valid_settings(test_share, min_samples, groups)
     if missing not in ("refuse", "drop", "fill"):
