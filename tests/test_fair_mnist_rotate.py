@@ -1,4 +1,4 @@
-"""FairMNISTRotate: who holds what, and turned by how much."""
+"""FairMNISTRotate: the images of each client, and their rotation."""
 
 import gzip
 

@@ -376,13 +376,13 @@ def test_the_partial_femnist_loads_with_its_300_writers_and_240_newcomers(real_d
     }
     assert first.train.inputs().shape[1:] == (1, 28, 28)
     assert float(first.train.inputs()[:, 0, 0].max()) == pytest.approx(-0.2345, abs=1e-3)  # no ink at the edge
-    newcomers = data.unseen()
-    assert len(newcomers) == 240
-    assert sum(len(client.train) + len(client.test) for client in newcomers.values()) == 7086
-    # Half of a newcomer's images are to find its group with; two writers have but one image.
-    assert all(abs(len(client.train) - len(client.test)) <= 1 for client in newcomers.values())
-    assert sum(len(client.train) == 0 for client in newcomers.values()) == 2
-    assert min(newcomers) == 300
+    unseen = data.unseen()
+    assert len(unseen) == 240
+    assert sum(len(client.train) + len(client.test) for client in unseen.values()) == 7086
+    # Half of an unseen client's images serve to find its group; two writers have only one image.
+    assert all(abs(len(client.train) - len(client.test)) <= 1 for client in unseen.values())
+    assert sum(len(client.train) == 0 for client in unseen.values()) == 2
+    assert min(unseen) == 300
     assert data.client_name(300) not in {data.client_name(number) for number in data.population.ids}
 
 

@@ -1,4 +1,4 @@
-"""Anybody's own data: arrays and .npz files, well formed or not; on data that scikit-learn ships."""
+"""Users' own data: arrays and .npz files, well formed or not; on data that scikit-learn ships."""
 
 import math
 import warnings
@@ -287,7 +287,7 @@ def test_the_unprivileged_group_and_the_positive_label_may_be_numbers_in_a_confi
 
 
 def test_a_file_may_go_once_it_was_read(tmp_path):
-    """A run of many hours must not end without a summary because somebody tidied up."""
+    """A run of many hours must not end without a summary because a file was removed."""
     x, y = np.eye(8), np.arange(8) % 2
     np.savez(tmp_path / "d.npz", x=x, y=y, client=y)
     data = npz(path=str(tmp_path / "d.npz"))

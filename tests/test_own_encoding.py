@@ -1,4 +1,4 @@
-"""New rows, made into what the table that was trained with would have made of them, or refused."""
+"""New rows, encoded as the table of the run would have encoded them, or refused."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Anybody's own table, well formed or not; on data that scikit-learn ships."""
+"""Users' own tables, well formed or not; on data that scikit-learn ships."""
 
 import csv
 import tracemalloc
@@ -337,7 +337,7 @@ def test_one_long_cell_does_not_widen_the_others(tmp_path, settings):
 def test_half_a_parquet_file_is_refused(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
-    with pytest.raises(DataError, match="not a whole Parquet file"):
+    with pytest.raises(DataError, match="not a complete Parquet file"):
         table(path=str(tmp_path / "t.parquet"), client="who", label="y")
 
 

@@ -1,4 +1,4 @@
-"""Files from outside: damaged, lying, or hostile ones are refused before they cost memory or run anything."""
+"""Untrusted files: damaged or hostile ones are refused before they take memory or run code."""
 
 import bz2
 import gzip

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,14 +49,14 @@ GROUPS = {"state": None, "sex": "SEX", "race": "RAC1P"}
 
 @dataclass(frozen=True)
 class ACSIncome(PartitionedData):
-    seed: int = 0
+    seed: int = 0  # of the clients and their test rows
     dir: str | None = None  # the data directory to search; default: E2FL_DATA, or the user's cache
     path: str | None = None  # a CSV, or a folder with folktables' files; default: search `dir`
     states: tuple[str, ...] | None = None  # such as ["AK", "NC"]; default: all that the files have
-    clients_per_state: int = 5
+    clients_per_state: int = 5  # each state is split evenly among so many
     rows_per_client: int | None = None  # at most, drawn at random; default: all
     test_share: float = 0.2  # of each client's rows
-    group: str = "state"  # declared by clients; or sex or race: inside clients, and then not an input
+    group: Literal["state", "sex", "race"] = "state"  # sex and race lie inside clients, and are then not inputs
 
     name = "acs_income"
     classes = 2

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class Femnist(PartitionedData):
     writers: int = 3400  # at most, those with most images
     min_samples: int = 2  # writers with fewer images are left out
     invert: bool | None = None  # whether the background is white; default: look at the images
-    scaling: str = "standardised"  # or ink: 1 on a background of 0
+    scaling: Literal["standardised", "ink"] = "standardised"  # ink: 1 on a background of 0
 
     name = "femnist"
     classes = CLASSES

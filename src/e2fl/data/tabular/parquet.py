@@ -72,5 +72,5 @@ def _child(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     if "memory" in answer:
         raise MemoryError
     if "damaged" in answer:
-        raise DataError(f"{path} is not a whole Parquet file: {answer['damaged']}")
+        raise DataError(f"{path} is not a complete Parquet file: {answer['damaged']}")
     return answer

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,14 +151,18 @@ def from_table(
     features: tuple[str, ...] | None = None,  # the input columns; default: all without another role
     words: tuple[str, ...] = (),  # input columns that are categories although they look like numbers or identifiers
     partition: dict[str, Any] | None = None,  # instead of client, such as { name = "iid", num_partitions = 10 }
-    missing: str = "refuse",  # or drop rows with missing values, or fill: with the mean, or a category of their own
+    missing: Literal[
+        "refuse", "drop", "fill"
+    ] = "refuse",  # or drop rows with missing values, or fill: with the mean, or a category of their own
     seed: int = 0,  # of the partition and the split
     test_share: float = 0.2,  # of each client's rows, if there is no split
     min_samples: int = 2,  # a client with fewer rows is an unseen client
     pooled_test: bool = False,  # test all clients on the same rows
     unprivileged: str | int | None = None,  # the unprivileged group of fairness measures; default: the first
     positive: str | int | None = None,  # the favourable one of two labels, class 1; default: the later in order
-    groups: str = "auto",  # clients: each client has one group; inside: each row has its own; auto: look at the rows
+    groups: Literal[
+        "auto", "clients", "inside"
+    ] = "auto",  # clients: each client has one group; inside: each row has its own; auto: look at the rows
 ) -> TableData:
     """A table with a row for each example: a pandas DataFrame, or a CSV or Parquet file at `path`.
 
