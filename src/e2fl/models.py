@@ -89,13 +89,16 @@ class Supernet:
 class Model:
     """A network seen as named weight tensors; the weights themselves live elsewhere."""
 
-    def __init__(self, network: nn.Module, *, keep: float = 0.5):
+    def __init__(self, network: nn.Module, *, keep: float = 0.5, weight_scale: float = 1.0):
         if not 0 < keep <= 1:
             raise ConfigError(f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}")
         _refuse_what_cannot_be_masked(network)
         self.network = network.requires_grad_(False)
         self._own = threading.local()
+        if not 0 < weight_scale < math.inf:
+            raise ConfigError(f"model.weight_scale must be above 0, not {weight_scale}")
         self.keep = keep
+        self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
         self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
         for layer in self.spec.layers:
             if not layer.edges:
@@ -142,7 +145,7 @@ class Model:
         ranking: Ranking = {}
         for number, layer in enumerate(self.spec.layers):
             signs = stream(seed, "supernet weights", number).integers(0, 2, layer.edges, dtype=np.int8)
-            magnitude = np.float32(math.sqrt(2 / layer.fan_in))
+            magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
             weights[layer.name] = torch.from_numpy(np.where(signs == 1, magnitude, -magnitude)).view(layer.shape)
             draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
             ranking[layer.name] = rank_of(draw)

@@ -60,6 +60,7 @@ class Meter:
 
     examples: int = 0  # that training steps went over, each time counted
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+    ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
 
 
 @dataclass(frozen=True)
