@@ -1,0 +1,367 @@
+"""What the numbers say, in sentences that are true of every table.
+
+The rules: a difference is said to be real only if a test, corrected for all comparisons on the page, finds it; equality
+is never claimed beyond what the intervals allow; groups that are too small are named and not judged; "lowest" always
+names the measure it is about.
+"""
+
+import math
+from dataclasses import dataclass
+
+from e2fl.auditing.clients import ClientSpread
+from e2fl.auditing.comparison import Comparison
+from e2fl.auditing.rates import FOUR_FIFTHS, GroupRate, RateTable
+from e2fl.auditing.table import Measure, Table
+from e2fl.auditing.wording import interval, listed, noun, p_value, percent, plain, points, shown, whole
+
+SAME = 0.01  # accuracies closer than this are called about the same
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A key figure: what it is, its value, and a sentence about it."""
+
+    title: str
+    value: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is said about a table."""
+
+    figures: list[Figure]
+    sentences: list[str]
+
+
+def find(
+    table: Table, results: list[list[RateTable]], whole_table: list[RateTable], spread: ClientSpread | None, ll144: bool
+) -> Findings:
+    """Return the key figures and the sentences of a table."""
+    main = main_grouping(results)
+    tables = [each for grouping in results for each in grouping]
+    sentences = []
+    if main is not None:
+        sentences += _main_sentences(table, main, ll144)
+        sentences += [_other_grouping(grouping) for grouping in results if grouping is not main]
+    elif tables:
+        sentences.append("No two groups are large enough to be compared: too few to judge.")
+    else:
+        sentences.append("The table names no groups, so only clients and overall rates are shown.")
+    sentences += _too_few(results)
+    sentences.append(_overall(whole_table))
+    if spread is not None:
+        sentences += _clients(spread)
+    figures = [] if main is None else _figures(main)
+    figures += _few_figure(results)
+    if spread is not None and len(figures) < 4:
+        figures.append(_client_figure(spread))
+    return Findings(figures, [sentence for sentence in sentences if sentence])
+
+
+def _overall(tables: list[RateTable]) -> str:
+    parts = []
+    for table in tables[:6]:
+        row = table.rows[0]
+        if not math.isnan(row.value):
+            title = table.rate.title if table.rate.key == "measure" else table.rate.title.lower()
+            parts.append(f"{title} {shown(row.value, table.unit)} ({interval(row.low, row.high, table.unit)})")
+    return f"Overall: {', '.join(parts)}." if parts else ""
+
+
+def main_grouping(results: list[list[RateTable]]) -> list[RateTable] | None:
+    """Return the finest grouping in which at least two groups are judged: the key figures are about it."""
+    comparable = [tables for tables in results if any(len(table.judged) > 1 for table in tables)]
+    return comparable[-1] if comparable else None
+
+
+def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[str]:
+    comparable = [each for each in tables if each.lowest() is not None]
+    real = sorted((each for each in comparable if each.significant), key=_priority)
+    chance = sorted((each for each in comparable if not each.significant), key=_priority)
+    sentences = []
+    accuracy = next((each for each in chance if each.rate.key == "accuracy"), None)
+    if accuracy is not None and real and accuracy.gap < SAME and not isinstance(table.data, Measure):
+        groups = "Both groups have" if len(accuracy.judged) == 2 else "The groups have"
+        values = listed([f"{percent(row.value)} in {row.group}" for row in accuracy.judged[:4]])
+        sentences.append(f"{groups} about the same accuracy ({values}). They differ in who is missed: see error rates.")
+        chance.remove(accuracy)
+    sentences += [f"{describe(each, table)} {certainty(each)}" for each in real[:4]]
+    if len(real) > 4:
+        sentences.append(f"More than chance explains, too: {listed([each.rate.title.lower() for each in real[4:]])}.")
+    if not real:
+        sentences += [f"{describe(each, table)} {certainty(each)}" for each in chance[:1]]
+        sentences.append(_nothing_found(comparable))
+    elif chance and not ll144:
+        names = listed([each.rate.title.lower() for each in chance])
+        sentences.append(f"No difference beyond chance was found in {names}.")
+    fifths = [each for each in tables if each.rate.four_fifths]
+    sentences += [_four_fifths(each) for each in fifths if any(row.below_four_fifths for row in each.rows)]
+    return sentences
+
+
+def _priority(table: RateTable) -> int:
+    """Return the place of a rate among sentences: who is found and selected comes before how often it is right."""
+    order = ("true_positive_rate", "selection_rate", "accuracy", "measure", "false_positive_rate", "predictive_value")
+    return order.index(table.rate.key) if table.rate.key in order else len(order)
+
+
+def _nothing_found(tables: list[RateTable]) -> str:
+    if not tables:
+        return ""
+    reach = max(
+        (max(abs(row.difference_low), abs(row.difference_high)) for table in tables for row in table.judged
+         if not math.isnan(row.difference_low)),
+        default=math.nan,
+    )  # fmt: skip
+    unit = tables[0].unit
+    limit = "" if math.isnan(reach) else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    what = "any measured rate" if len(tables) > 1 else tables[0].rate.title.lower()
+    return f"No group differs from the others in {what} by more than chance explains.{limit}"
+
+
+def describe(table: RateTable, source: Table) -> str:
+    """Return what a rate is in the least and the most favourable group."""
+    low, best = table.lowest(), table.best()
+    assert low is not None
+    assert best is not None
+    unit, gap = table.unit, points(table.gap, table.unit)
+    one, other = shown(low.value, unit), shown(best.value, unit)
+    positive = _positive(source)
+    match table.rate.key:
+        case "true_positive_rate":
+            return (
+                f"Of the rows labelled {positive}, the model finds {one} in {low.group} and {other} in {best.group}: "
+                f"{gap} fewer."
+            )
+        case "false_positive_rate":
+            return (
+                f"Of the rows not labelled {positive}, the model wrongly predicts {positive} for {one} in {low.group} "
+                f"and {other} in {best.group}: {gap} more."
+            )
+        case "predictive_value":
+            return (
+                f"When the model predicts {positive}, it is right in {one} of cases in {low.group} and {other} in "
+                f"{best.group}: {gap} less."
+            )
+        case "selection_rate":
+            ratio = f", a ratio of {low.value / best.value:.2f}" if best.value else ""
+            return f"The model selects {one} of {low.group} and {other} of {best.group}{ratio}."
+        case "accuracy" if not isinstance(source.data, Measure):
+            return f"The model is right for {one} of {low.group} and {other} of {best.group}: {gap} less."
+        case "accuracy" | "measure":
+            what = "accuracy" if table.rate.key == "accuracy" else table.rate.title
+            side = "lower" if table.rate.better > 0 else "higher"
+            return (
+                f"The clients of {low.group} have a mean {what} of {one}, those of {best.group} {other}: {gap} {side}."
+            )
+        case _:
+            return (
+                f"Of the rows labelled {table.rate.label}, the model finds {one} in {low.group} and {other} in "
+                f"{best.group}: {gap} fewer."
+            )
+
+
+def certainty(table: RateTable) -> str:
+    """Return whether the spread of the groups is more than chance."""
+    tested = [row for row in table.rows if not math.isnan(row.p_holm)]
+    if not tested:
+        return "It cannot be tested whether this is chance."
+    lowest = min(row.p_holm for row in tested)
+    if lowest < 0.05:
+        low = table.lowest()
+        if low is not None and low.p_holm < 0.05:
+            return f"This is more than chance explains ({p_value(low.p_holm)} for {low.group} against the rest)."
+        apart = [row.group for row in tested if row.p_holm < 0.05]
+        verb = "differs" if len(apart) == 1 else "differ"
+        return (
+            f"{listed(apart)} {verb} from the rest by more than chance explains ({p_value(lowest)}); for {_name(low)} "
+            "the difference may be chance."
+        )
+    if not math.isnan(table.p_any):
+        if table.p_any < 0.05:
+            return f"The groups differ overall ({p_value(table.p_any)}), but no single group stands out from the rest."
+        return f"Chance alone gives as much ({p_value(table.p_any)}, groups shuffled among the clients)."
+    return f"This may be chance ({p_value(lowest)} after correction for {noun(len(tested), 'comparison')} or more)."
+
+
+def _name(row: GroupRate | None) -> str:
+    return "the lowest" if row is None else row.group
+
+
+def _other_grouping(tables: list[RateTable]) -> str:
+    """Return one sentence about another grouping: its largest real gap, or that there is none."""
+    comparable = [each for each in tables if each.lowest() is not None]
+    if not comparable:
+        return ""
+    name = comparable[0].grouping
+    real = sorted((each for each in comparable if each.significant), key=lambda each: -each.gap)
+    if not real:
+        return f"By {name} alone, no difference is larger than chance explains."
+    low, best = real[0].lowest(), real[0].best()
+    assert low is not None
+    assert best is not None
+    return (
+        f"By {name} alone, the largest difference is in {real[0].rate.title.lower()}: {shown(low.value, real[0].unit)} "
+        f"in {low.group}, {shown(best.value, real[0].unit)} in {best.group}."
+    )
+
+
+def _four_fifths(table: RateTable) -> str:
+    below = sorted((row for row in table.rows if row.below_four_fifths), key=lambda row: row.ratio)
+    named = listed([f"{row.group} ({row.ratio:.2f})" for row in below])
+    verb = "is" if len(below) == 1 else "are"
+    unsure = [row for row in below if not row.ratio_high < FOUR_FIFTHS]
+    doubt = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
+    rate = table.rate.title.lower()
+    return f"{named} {verb} below four fifths of the {rate} of {table.reference}, the reference.{doubt}"
+
+
+def _too_few(results: list[list[RateTable]]) -> list[str]:
+    sentences = []
+    for tables in results:
+        if not tables:
+            continue
+        first = tables[0]
+        few = [row for row in first.rows if row.status.startswith("too few")]
+        if few:
+            what = "clients" if few[0].status == "too few clients" else "rows"
+            sentences.append(f"Too few {what} to judge, by {first.grouping}: {listed([row.group for row in few])}.")
+        later = {
+            row.group: table.rate.title.lower()
+            for table in tables[1:]
+            for row, base in zip(table.rows, first.rows, strict=True)
+            if row.status in ("too few rows", "too few clients", "undefined") and base.judged
+        }
+        if later and not any(table.rate.label for table in tables):
+            parts = [f"{group} ({rate})" for group, rate in later.items()]
+            sentences.append(f"Some rates rest on too few rows to be judged, by {first.grouping}: {listed(parts)}.")
+        unknown = next((row for row in first.rows if row.status == "unknown"), None)
+        if unknown is not None:
+            total = sum(row.n for row in first.rows if not math.isnan(row.n))
+            sentences.append(
+                f"{whole(unknown.n)} of {whole(total)} have no known {first.grouping} and are shown as unknown."
+            )
+        hidden = [row for row in first.rows if row.status == "suppressed"]
+        if hidden:
+            sentences.append(f"{noun(len(hidden), 'group')} by {first.grouping} suppressed because of small numbers.")
+    return sentences
+
+
+def _clients(spread: ClientSpread) -> list[str]:
+    unit = "%" if spread.is_rate else ""
+    p10, p90 = shown(spread.measures["p10"], unit), shown(spread.measures["p90"], unit)
+    text = (
+        f"Of {noun(len(spread.names), 'client')}, the middle eight tenths have {spread.title.lower()} {p10} to {p90}."
+    )
+    if spread.chance is None:
+        return [text]
+    low, high = percent(spread.chance["p10"]), percent(spread.chance["p90"])
+    if spread.chance["p"] < 0.05:
+        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: clients do differ."
+    else:
+        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: about what is seen."
+    if spread.below:
+        verb = "is" if len(spread.below) == 1 else "are"
+        text += f" {noun(len(spread.below), 'client')} {verb} below the overall accuracy by more than chance explains."
+    return [text]
+
+
+def _figures(tables: list[RateTable]) -> list[Figure]:
+    comparable = [each for each in tables if each.lowest() is not None]
+    head = next((each for each in comparable if each.rate.key in ("accuracy", "measure")), comparable[0])
+    low, best = head.lowest(), head.best()
+    assert low is not None
+    assert best is not None
+    side = "Highest" if head.rate.better < 0 else "Lowest"
+    sure = "more than chance explains" if low.p_holm < 0.05 else "may be chance"
+    figures = [
+        Figure(
+            f"{side} {head.rate.title.lower()}",
+            f"{low.group}: {shown(low.value, head.unit)}",
+            f"95 % interval {interval(low.low, low.high, head.unit)}; all: {shown(head.overall.value, head.unit)}; "
+            f"the difference from the rest {'is ' if low.p_holm < 0.05 else ''}{sure}.",
+        )
+    ]
+    widest = max(comparable, key=lambda each: (each.significant, each.gap))
+    low, best = widest.lowest(), widest.best()
+    assert low is not None
+    assert best is not None
+    real = "More than chance explains." if widest.significant else "This may be chance."
+    figures.append(
+        Figure(
+            "Largest gap" if widest.significant else "Largest gap, not certain",
+            points(widest.gap, widest.unit),
+            f"{widest.rate.title}: {shown(low.value, widest.unit)} in {low.group}, {shown(best.value, widest.unit)} in "
+            f"{best.group}. {real}",
+        )
+    )
+    fifths = [each for each in comparable if each.rate.four_fifths]
+    selection = next((each for each in fifths if each.rate.key == "selection_rate"), None)
+    if selection is not None:
+        figures.append(_fifths_figure(selection, fifths))
+    return figures
+
+
+def _fifths_figure(selection: RateTable, fifths: list[RateTable]) -> Figure:
+    judged = [row for row in selection.judged if not math.isnan(row.ratio)]
+    below = [row for row in judged if row.below_four_fifths]
+    lowest = min(judged, key=lambda row: row.ratio, default=None)
+    text = "No ratio can be computed." if lowest is None else (
+        f"Lowest ratio of selection rates: {lowest.ratio:.2f}, {lowest.group} against {selection.reference}."
+    )  # fmt: skip
+    for other in fifths:
+        if other is not selection:
+            count = sum(row.below_four_fifths for row in other.rows)
+            text += f" Of true positive rates: {noun(count, 'group')} below."
+    return Figure("Below four fifths", f"{len(below)} of {noun(len(judged), 'group')}", text)
+
+
+def _few_figure(results: list[list[RateTable]]) -> list[Figure]:
+    if not results:
+        return []
+    main = main_grouping(results) or results[-1]
+    first = main[0]
+    few = [row.group for row in first.rows if row.status.startswith("too few")]
+    unknown = next((row for row in first.rows if row.status == "unknown"), None)
+    text = f"{listed(few, 5)}." if few else "Every group is large enough."
+    if unknown is not None:
+        text += f" Unknown group: {whole(unknown.n)}."
+    return [Figure("Too few to judge", noun(len(few), "group"), text)]
+
+
+def _client_figure(spread: ClientSpread) -> Figure:
+    unit = "%" if spread.is_rate else ""
+    std = 100 * spread.measures["std"] if spread.is_rate else spread.measures["std"]
+    text = f"Standard deviation over {noun(len(spread.names), 'client')}."
+    if spread.chance is not None:
+        text += f" Chance alone gives {100 * spread.chance['std']:.1f} ({p_value(spread.chance['p'])})."
+    value = f"{std:.1f} percentage points" if unit == "%" else plain(std)
+    return Figure("Spread over clients", value, text)
+
+
+def compared(comparison: Comparison) -> str:
+    """Return the sentence about two tables."""
+    unit = "%" if comparison.is_rate else ""
+    amount = f"{100 * comparison.difference:+.2f}" if comparison.is_rate else f"{comparison.difference:+.4g}"
+    factor = 100 if comparison.is_rate else 1
+    low, high = factor * comparison.low, factor * comparison.high
+    digits = ".2f" if comparison.is_rate else ".4g"
+    span = f"95 % interval {low:{digits}} to {high:{digits}}"
+    what = " percentage points" if unit else ""
+    text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount}{what} ({span})"
+    if comparison.paired:
+        text += f", paired over {noun(comparison.clients, 'client')}"
+        text += f"; higher for {comparison.better:,}, lower for {comparison.worse:,}"
+    real = comparison.low > 0 or comparison.high < 0
+    text += ". This is more than chance explains." if real else ". This may be chance."
+    if comparison.paired and comparison.left_out:
+        text += f" {noun(comparison.left_out, 'client')} in only one of the tables left out."
+    return f"{text} {comparison.note}".strip()
+
+
+def _positive(source: Table) -> str:
+    data = source.data
+    if isinstance(data, Measure) or data.positive is None:
+        return "positive"
+    return data.labels[data.positive]
