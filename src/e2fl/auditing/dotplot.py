@@ -11,11 +11,11 @@ from html import escape
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.rates import FOUR_FIFTHS, GroupRate, RateTable
-from e2fl.auditing.wording import plain, shown, whole
+from e2fl.auditing.wording import plain, ratio, shown, whole
 
 MOST_ROWS = 400
 ROW, TOP, BOTTOM = 30, 34, 30
-WIDE, NARROW = 640, 330
+WIDE, NARROW = 700, 330
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1c2127; } .small { font-size: 11.5px; fill: #535d69; }
 .grid { stroke: #d9dde2; } .axis { stroke: #535d69; } .line { stroke-width: 2.5; }
@@ -52,8 +52,8 @@ def marks(table: RateTable) -> list[Mark]:
             found.append(Mark(row, "few", f"{value}, {row.status}"))
         elif table.rate.four_fifths and not math.isnan(row.ratio):
             below = row.ratio < FOUR_FIFTHS
-            ratio = f"ratio {row.ratio:.2f}{', below 0.8' if below else ''}"
-            found.append(Mark(row, "low" if below else "plain", f"{value}, {ratio}"))
+            text = f"ratio {ratio(row.ratio)}{', below 0.8' if below else ''}"
+            found.append(Mark(row, "low" if below else "plain", f"{value}, {text}"))
         else:
             worse = sign * (row.value - table.overall.value) < 0 and row.p_holm < 0.05 and table.rate.better != 0
             found.append(Mark(row, "low" if worse else "plain", value))
@@ -69,7 +69,7 @@ def dot_plot(table: RateTable, *, narrow: bool = False, standalone: bool = False
     width = NARROW if narrow else WIDE
     height = 46 if narrow else ROW
     longest = max(len(_label(mark, table, 34)) for mark in rows)
-    left = 8 if narrow else min(300, int(7.4 * longest) + 16)
+    left = 8 if narrow else min(300, int(6.9 * longest) + 16)
     right = width - (12 if narrow else 150)
     scale = _Scale(table, rows, left + 8, right)
     fifths = _fifths(table)
@@ -126,8 +126,6 @@ def _axis(scale: _Scale, bottom: float, unit: str) -> str:
         text = f"{100 * value:.{digits}f}" if unit == "%" else plain(value)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP - 6}" y2="{bottom}"/>')
         parts.append(f'<text class="small" x="{x}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
-    end = "%" if unit == "%" else ""
-    parts.append(f'<text class="small" x="{scale.right + 6}" y="{bottom + 16}">{end}</text>')
     parts.append(f'<line class="axis" x1="{scale.left}" x2="{scale.right}" y1="{bottom}" y2="{bottom}"/>')
     return "".join(parts)
 
@@ -170,13 +168,20 @@ def _label(mark: Mark, table: RateTable, most: int) -> str:
     return f"{safe(mark.row.group, most)} ({count})"
 
 
+def _narrow_label(mark: Mark) -> str:
+    """Return the name and the size, cut so that the value beside them has room."""
+    count = f" ({whole(mark.row.base)})"
+    room = (NARROW - 22 - 6.3 * len(_short(mark))) / 7.0
+    return safe(mark.row.group, max(8, int(room) - len(count))) + count
+
+
 def _row(
     mark: Mark, table: RateTable, scale: _Scale, top: float, height: float, left: float, right: float, narrow: bool
 ) -> str:
     row = mark.row
     y = 34 if narrow else height / 2
     x = scale(row.value)
-    label = escape(_label(mark, table, 28 if narrow else 34))
+    label = escape(_narrow_label(mark) if narrow else _label(mark, table, 34))
     spoken = escape(f"{safe(row.group)}: {mark.note}")
     parts = [f"<title>{spoken}</title>"]
     if narrow:

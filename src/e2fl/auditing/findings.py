@@ -12,7 +12,7 @@ from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.comparison import Comparison
 from e2fl.auditing.rates import FOUR_FIFTHS, GroupRate, RateTable
 from e2fl.auditing.table import Measure, Table
-from e2fl.auditing.wording import interval, listed, noun, p_value, percent, plain, points, shown, whole
+from e2fl.auditing.wording import interval, listed, noun, p_value, percent, plain, points, ratio, shown, whole
 
 SAME = 0.01  # accuracies closer than this are called about the same
 
@@ -145,8 +145,8 @@ def describe(table: RateTable, source: Table) -> str:
                 f"{best.group}: {gap} less."
             )
         case "selection_rate":
-            ratio = f", a ratio of {low.value / best.value:.2f}" if best.value else ""
-            return f"The model selects {one} of {low.group} and {other} of {best.group}{ratio}."
+            quotient = f", a ratio of {ratio(low.value / best.value)}" if best.value else ""
+            return f"The model selects {one} of {low.group} and {other} of {best.group}{quotient}."
         case "accuracy" if not isinstance(source.data, Measure):
             return f"The model is right for {one} of {low.group} and {other} of {best.group}: {gap} less."
         case "accuracy" | "measure":
@@ -209,7 +209,7 @@ def _other_grouping(tables: list[RateTable]) -> str:
 
 def _four_fifths(table: RateTable) -> str:
     below = sorted((row for row in table.rows if row.below_four_fifths), key=lambda row: row.ratio)
-    named = listed([f"{row.group} ({row.ratio:.2f})" for row in below])
+    named = listed([f"{row.group} ({ratio(row.ratio)})" for row in below])
     verb = "is" if len(below) == 1 else "are"
     unsure = [row for row in below if not row.ratio_high < FOUR_FIFTHS]
     doubt = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
@@ -251,9 +251,8 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
 def _clients(spread: ClientSpread) -> list[str]:
     unit = "%" if spread.is_rate else ""
     p10, p90 = shown(spread.measures["p10"], unit), shown(spread.measures["p90"], unit)
-    text = (
-        f"Of {noun(len(spread.names), 'client')}, the middle eight tenths have {spread.title.lower()} {p10} to {p90}."
-    )
+    count, title = noun(len(spread.names), "client"), spread.title.lower() if spread.is_rate else spread.title
+    text = f"Of {count}, eight in ten have {title} between {p10} and {p90}."
     if spread.chance is None:
         return [text]
     low, high = percent(spread.chance["p10"]), percent(spread.chance["p90"])
@@ -308,7 +307,7 @@ def _fifths_figure(selection: RateTable, fifths: list[RateTable]) -> Figure:
     below = [row for row in judged if row.below_four_fifths]
     lowest = min(judged, key=lambda row: row.ratio, default=None)
     text = "No ratio can be computed." if lowest is None else (
-        f"Lowest ratio of selection rates: {lowest.ratio:.2f}, {lowest.group} against {selection.reference}."
+        f"Lowest ratio of selection rates: {ratio(lowest.ratio)}, {lowest.group} against {selection.reference}."
     )  # fmt: skip
     for other in fifths:
         if other is not selection:

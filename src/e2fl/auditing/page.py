@@ -13,7 +13,7 @@ from e2fl.auditing.dotplot import dot_plot, histogram, safe
 from e2fl.auditing.findings import compared
 from e2fl.auditing.rates import RateTable
 from e2fl.auditing.result import Audit, TableAudit, client_rows, long_rows
-from e2fl.auditing.wording import interval, p_value, percent, plain, shown, whole
+from e2fl.auditing.wording import interval, p_value, percent, plain, ratio, shown, whole
 from e2fl.csv_text import csv_text
 from e2fl.metrics import f1
 from e2fl.version import __version__
@@ -54,11 +54,12 @@ def _environment() -> Environment:
         loader=DictLoader(templates), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "name": safe,
+        "name": _name,
         "percent": percent,
         "plain": plain,
         "whole": whole,
         "p_value": p_value,
+        "ratio": ratio,
     }
     environment.globals |= {
         "nan": math.nan,
@@ -76,6 +77,11 @@ def _text(name: str) -> str:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _name(text: str, most: int = 200) -> str:
+    """Return a text for the page; a number and its percent sign stay on one line."""
+    return safe(text, most).replace(" %", "\u00a0%")
 
 
 def _signed(value: float, unit: str) -> str:

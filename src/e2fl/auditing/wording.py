@@ -34,6 +34,20 @@ def points(value: float, unit: str) -> str:
     return f"{number} percentage point{'' if number == '1.0' else 's'}"
 
 
+def ratio(value: float) -> str:
+    """Return a ratio with two digits, or with three where rounding would move it across 0.8."""
+    if math.isnan(value):
+        return "–"
+    short = f"{value:.2f}"
+    return (
+        short
+        if (float(short) < 0.8) == (value < 0.8)
+        else f"{value:.3f}"
+        if round(value, 3) < 0.8
+        else "just below 0.8"
+    )
+
+
 def p_value(value: float) -> str:
     """Return a p-value, such as p = 0.032 or p < 0.001."""
     return "p < 0.001" if value < 0.001 else f"p = {value:.2g}" if value < 0.995 else "p = 1.0"
