@@ -11,7 +11,6 @@ import io
 import os
 import re
 import stat
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -152,48 +151,59 @@ def _require_cp1252(name: str, raw: Any) -> None:
 def _csv_blocks(
     source: Source, path: Path, encoding: str, delimiter: str, chosen: Sequence[int], size: int, tell: Tell | None
 ) -> Iterator[list[Column]]:
-    order = sorted(set(chosen))
+    width = len(source.header)
     rows = 0
     with path.open("rb") as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
         try:
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                # The header is read as a row like others: so it fixes the number of columns, and pandas never takes
-                # a column for an index.
-                reader = pd.read_csv(
-                    text,
-                    sep=delimiter,
-                    header=None,
-                    usecols=order,
-                    dtype="category",
-                    keep_default_na=False,
-                    na_filter=False,
-                    on_bad_lines="warn",
-                    chunksize=BLOCK_ROWS,
-                    low_memory=False,
-                    encoding_errors="strict",
-                )
-                for number, frame in enumerate(reader):
-                    block = frame.iloc[1:] if number == 0 else frame
-                    rows += len(block)
-                    if rows > MAX_ROWS:
-                        raise DataError(f"{path.name} has more than {MAX_ROWS:,} rows")
-                    if tell is not None:
-                        tell(min(raw.tell(), size), size)
-                    if len(block):
-                        yield [_of_category(block[place], number == 0) for place in chosen]
-                source.mistakes += _bad_lines(warned)
+            text.readline(MAX_LINE)
+            reader = pd.read_csv(
+                _WithHeader(text, delimiter * width + "\n"),
+                sep=delimiter,
+                header=None,
+                usecols=sorted({*chosen, width}),
+                dtype="category",
+                keep_default_na=False,
+                na_filter=False,
+                chunksize=BLOCK_ROWS,
+                low_memory=False,
+            )
+            for number, frame in enumerate(reader):
+                block = frame.iloc[1:] if number == 0 else frame
+                source.mistakes += _too_long(_of_category(block[width], number == 0), rows, width)
+                rows += len(block)
+                if rows > MAX_ROWS:
+                    raise DataError(f"{path.name} has more than {MAX_ROWS:,} rows")
+                if tell is not None:
+                    tell(min(raw.tell(), size), size)
+                if len(block):
+                    yield [_of_category(block[place], number == 0) for place in chosen]
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeError, csv.Error) as error:
             reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
             raise DataError(f"{path.name} is not a table of separated values: {reason}") from error
 
 
-def _bad_lines(warned: Sequence[Any]) -> list[str]:
-    found = []
-    for item in warned:
-        for line, expected, saw in re.findall(r"line (\d+): expected (\d+) fields, saw (\d+)", str(item.message)):
-            found.append(f"line {line} has {saw} values, the header has {expected}")
-    return found
+class _WithHeader(io.TextIOBase):
+    """A text behind another first line.
+
+    The line has one column more than the header. That column shows which rows are too long (pandas would cut them
+    without a word), and as the line is read like any other row, pandas never takes a column for an index.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, first: str):
+        self.text, self.first = text, first
+
+    def read(self, size: int | None = -1) -> str:
+        found, self.first = self.first or self.text.read(size), ""
+        return found
+
+
+def _too_long(extra: Column, start: int, width: int) -> list[str]:
+    """Return a mistake for each row that has values beyond the header's columns."""
+    filled = np.array([bool(text.strip()) for text in extra.texts], dtype=bool)
+    if not filled.any():
+        return []
+    places = np.flatnonzero(filled[extra.codes])
+    return [f"row {start + int(place) + 1} has more values than the header, which has {width}" for place in places]
 
 
 def _of_category(column: "pd.Series[Any]", drop_unused: bool) -> Column:

@@ -227,15 +227,7 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         if few:
             what = "clients" if few[0].status == "too few clients" else "rows"
             sentences.append(f"Too few {what} to judge, by {first.grouping}: {listed([row.group for row in few])}.")
-        later = {
-            row.group: table.rate.title.lower()
-            for table in tables[1:]
-            for row, base in zip(table.rows, first.rows, strict=True)
-            if row.status in ("too few rows", "too few clients", "undefined") and base.judged
-        }
-        if later and not any(table.rate.label for table in tables):
-            parts = [f"{group} ({rate})" for group, rate in later.items()]
-            sentences.append(f"Some rates rest on too few rows to be judged, by {first.grouping}: {listed(parts)}.")
+        sentences += _few_for_a_rate(tables)
         unknown = next((row for row in first.rows if row.status == "unknown"), None)
         if unknown is not None:
             total = sum(row.n for row in first.rows if not math.isnan(row.n))
@@ -246,6 +238,20 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         if hidden:
             sentences.append(f"{noun(len(hidden), 'group')} by {first.grouping} suppressed because of small numbers.")
     return sentences
+
+
+def _few_for_a_rate(tables: list[RateTable]) -> list[str]:
+    """Name the groups that are large enough, but have too few rows for some of the rates."""
+    found: dict[str, list[str]] = {}
+    for table in tables[1:]:
+        for row, base in zip(table.rows, tables[0].rows, strict=True):
+            if base.judged and row.status in ("too few rows", "too few clients", "undefined"):
+                word = "undefined " if row.status == "undefined" else ""
+                found.setdefault(row.group, []).append(word + table.rate.title.lower())
+    if not found or any(table.rate.label for table in tables):
+        return []
+    parts = [f"{group} ({', '.join(rates)})" for group, rates in found.items()]
+    return [f"Some rates have too few rows to be judged, by {tables[0].grouping}: {listed(parts)}."]
 
 
 def _clients(spread: ClientSpread) -> list[str]:
