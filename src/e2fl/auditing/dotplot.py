@@ -171,7 +171,7 @@ def _label(mark: Mark, table: RateTable, most: int) -> str:
 def _narrow_label(mark: Mark) -> str:
     """Return the name and the size, cut so that the value beside them has room."""
     count = f" ({whole(mark.row.base)})"
-    room = (NARROW - 22 - 6.3 * len(_short(mark))) / 7.0
+    room = (NARROW - 22 - 6.3 * len(_short(mark, narrow=True))) / 7.0
     return safe(mark.row.group, max(8, int(room) - len(count))) + count
 
 
@@ -186,7 +186,9 @@ def _row(
     parts = [f"<title>{spoken}</title>"]
     if narrow:
         parts.append(f'<text x="{left}" y="17">{label}</text>')
-        parts.append(f'<text class="small" x="{NARROW - 6}" y="17" text-anchor="end">{escape(_short(mark))}</text>')
+        parts.append(
+            f'<text class="small" x="{NARROW - 6}" y="17" text-anchor="end">{escape(_short(mark, narrow=True))}</text>'
+        )
     else:
         parts.append(f'<text x="{left}" y="{y + 4}" text-anchor="end">{label}</text>')
         parts.append(f'<text class="small" x="{right + 14}" y="{y + 4}">{escape(_short(mark))}</text>')
@@ -201,8 +203,9 @@ def _row(
     return f'<g class="row" {data} transform="translate(0 {top})">{"".join(parts)}</g>'
 
 
-def _short(mark: Mark) -> str:
-    return mark.note.replace("ratio ", "").replace("too few rows", "too few").replace("too few clients", "too few")
+def _short(mark: Mark, narrow: bool = False) -> str:
+    text = mark.note.replace("ratio ", "").replace("too few rows", "too few").replace("too few clients", "too few")
+    return text.replace(", below 0.8", "") if narrow else text  # on a phone, the diamond has to do
 
 
 def histogram(spread: ClientSpread, *, narrow: bool = False) -> str:

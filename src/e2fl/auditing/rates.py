@@ -404,12 +404,12 @@ def _suppress(table: RateTable, below: int) -> None:
     """Hide small cells. One hidden group could be computed from the total, so the next smallest is hidden too."""
     if below <= 0:
         return
-    hidden = [place for place, row in enumerate(table.rows) if row.n < below]
-    others = [place for place in range(len(table.rows)) if place not in hidden]
+    hidden = [place for place, row in enumerate(table.rows) if row.n < below or 0 < row.base < below]
+    others = [place for place, row in enumerate(table.rows) if place not in hidden and row.base]
     if len(hidden) == 1 and others:
-        hidden.append(min(others, key=lambda place: table.rows[place].n))
+        hidden.append(min(others, key=lambda place: table.rows[place].base))
     for place, row in enumerate(table.rows):
-        if place in hidden or row.base < below:
+        if place in hidden:
             table.rows[place] = GroupRate(row.group, math.nan, None, math.nan, math.nan, math.nan, status="suppressed")
             table.pooled.pop(row.group, None)
 
