@@ -15,7 +15,7 @@ from e2fl import compiled
 from e2fl.algorithms.e2fl import Ballots
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
-from e2fl.ranking import dropped, vote_layers
+from e2fl.ranking import dropped, vote
 from e2fl.testing import reference
 
 CORES = os.cpu_count() or 1
@@ -179,7 +179,7 @@ def rankings(quick: bool) -> Results:
     pairs: list[tuple[str, Callable[[], object], Callable[[], object], int]] = [
         ("order of the largest layer", lambda: compiled.order_of(scores), lambda: reference.order_of(scores), repeats),
         ("rank of the largest layer", lambda: compiled.rank_of(scores), lambda: reference.rank_of(scores), repeats),
-        (f"vote of {VOTERS} decoded rankings", lambda: vote_layers(ballots), plain_vote, 2 if quick else 3),
+        (f"vote of {VOTERS} decoded rankings", lambda: vote(ballots), plain_vote, 2 if quick else 3),
         (f"vote of {VOTERS} orders", vote_orders, plain_vote, 2 if quick else 3),
         ("encoding a ranking", lambda: message.to_bytes(model.spec), plain_encode, 2 if quick else 3),
         ("decoding a ranking", lambda: Ballots.from_bytes(raw, model.spec), plain_decode, 2 if quick else 3),

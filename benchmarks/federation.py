@@ -18,7 +18,7 @@ from e2fl.errors import DataError
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model
-from e2fl.randomness import stream
+from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 
 Results = tuple[list[Figure], list[Goal]]
@@ -36,18 +36,15 @@ class Rounds:
     def __init__(self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings):
         self.algorithm, self.data = algorithm, data
         self.federation = SimulatedFederation(data, algorithm, learner_for(model, settings))
-        self.state = algorithm.start(model, data.population, 0)
-        self.number = 0
+        self.server = Server(algorithm, model, data.population, rounds=10**9, seed=0, evaluate_every=10**9)
         self.next()
 
     def next(self) -> None:
         """One round: select, send, train, receive, aggregate."""
-        self.number += 1
-        chosen = self.algorithm.select(self.state, self.data.population, self.number, stream(0, "select", self.number))
-        replies = self.federation.train(self.number, self.algorithm.broadcast(self.state, chosen))
+        replies = self.federation.train(self.server.ask())
         if replies.faults:
             raise RuntimeError(f"not every client trained: {replies.faults}")
-        self.state = self.algorithm.aggregate(self.state, replies.answers)
+        self.server.take(replies)
 
     def close(self) -> None:
         self.federation.pool.shutdown()

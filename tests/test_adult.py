@@ -148,7 +148,7 @@ def test_e2fl_votes_for_each_sex_and_serves_each_row_with_the_model_of_its_own(r
     found = run_experiment(experiment, data=data)
     assert sorted(found.state.groups) == [FEMALE, MALE]
     learner = experiment.build_learner(experiment.build_model(data))
-    masks = experiment.build_algorithm().models(found.state)
+    masks = experiment.build_algorithm().describe(found.state).models()
     test = data.client(0).test
     for group, name in ((FEMALE, "female"), (MALE, "male")):
         tally = learner.tally(learner.weights_of(masks[f"group{group}"]), test.of_group(group))

@@ -85,7 +85,7 @@ def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
     huge = {0: Step(params(3e38, -3e38), 1e300, 1e-300)}
     once = QFFL(q=4).aggregate(before, huge)
     assert once.params is before.params
-    assert QFFL(q=4).notes(QFFL(q=4).aggregate(once, huge)) == {"steps_not_taken": 2}
+    assert QFFL(q=4).describe(QFFL(q=4).aggregate(once, huge)).metadata == {"steps_not_taken": 2}
     assert QFFL(q=4).aggregate(once, {}) == once  # nobody answered: there was no step to take
 
 
@@ -95,7 +95,7 @@ def test_qffl_that_never_steps_says_so(loss):
     for _ in range(3):
         state = QFFL(q=1000).aggregate(state, {0: Step(params(0.9, 1.8), loss, 0.1)})
     assert values(state.params) == [1.0, 2.0]
-    assert QFFL(q=1000).notes(state)["steps_not_taken"] == 3
+    assert QFFL(q=1000).describe(state).metadata["steps_not_taken"] == 3
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0])
@@ -152,7 +152,7 @@ def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
     after = algorithm.aggregate(state, {4: Chosen(params(9, 9), 1, 1, 0.5, 0.1)})
     assert after.current.models[0] is state.current.models[0]
     assert after.current.models[2] is state.current.models[2]
-    assert algorithm.notes(after)["groups_nobody_chose"] == 2
+    assert algorithm.describe(after).metadata["groups_nobody_chose"] == 2
 
 
 def test_ifca_starts_its_groups_from_different_weights():
@@ -171,7 +171,7 @@ def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
         state = algorithm.aggregate(state, {0: reply})
     for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
         assert message[0].models[0]["0.weight"].tolist() == [[4, 4]]
-    assert algorithm.models(state)["group0"]["0.weight"].tolist() == [[4, 4]]
+    assert algorithm.describe(state).models()["group0"]["0.weight"].tolist() == [[4, 4]]
     state = algorithm.aggregate(state, {0: reply})  # trials are over: nothing is swapped any more
     for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
         assert message[0].models[0]["0.weight"].tolist() == [[6, 6]]
@@ -184,8 +184,8 @@ def test_ifca_shows_the_start_that_was_tried_and_trains_the_next():
     tried = Chosen({"0.weight": torch.full((1, 2), 7.0)}, 1, 1, 0.5, 0.1)
     state = algorithm.aggregate(state, {2: tried})
     assert algorithm.serve(state, [0])[0].models[1]["0.weight"].tolist() == [[7, 7]]
-    assert algorithm.notes(state)["chosen"] == [0, 1]
-    assert algorithm.found(state) == {2: 1}
+    assert algorithm.describe(state).metadata["chosen"] == [0, 1]
+    assert algorithm.describe(state).assignments == {2: 1}
     assert algorithm.broadcast(state, [0])[0].models == following.models
 
 
@@ -215,9 +215,9 @@ def test_ifca_needs_to_know_how_many_groups_there_are():
 # Ditto, TERM, AFL
 
 
-def test_ditto_without_pull_keeps_a_model_that_never_saw_the_others():
-    alone = memory_of(toy("ditto", pull=0.0))
-    pulled = memory_of(toy("ditto", pull=50.0, learner={"learning_rate": 0.01}))
+def test_ditto_without_a_proximal_term_keeps_a_model_that_never_saw_the_others():
+    alone = memory_of(toy("ditto", proximal=0.0))
+    pulled = memory_of(toy("ditto", proximal=50.0, learner={"learning_rate": 0.01}))
     assert distance(*alone) > 5 * distance(*pulled)
 
 
@@ -236,7 +236,7 @@ def distance(one, other):
 
 def test_ditto_evaluates_a_client_it_never_met_with_the_shared_model():
     client = Toy().client(0)
-    assert Ditto().use(Weights(params(1.0)), client, None).views["own"].model == params(1.0)
+    assert Ditto().model_for(Weights(params(1.0)), client, None).views["own"].model == params(1.0)
 
 
 def test_term_weighs_by_the_exponential_of_the_loss():
@@ -281,7 +281,7 @@ def test_afl_does_not_take_a_step_that_overflows_but_counts_it():
     steep = {0: Slope(params(3e38), 1.0, 10), 1: Slope(params(3e38), 3.0, 10)}
     after = AFL(learning_rate=1e7).aggregate(state, steep)
     assert after == replace(state, skipped=1)
-    assert AFL().notes(after)["steps_not_taken"] == 1
+    assert AFL().describe(after).metadata["steps_not_taken"] == 1
 
 
 def test_afl_over_groups_pools_the_examples_of_a_group():

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from torch import nn
 
-from e2fl.algorithms.e2fl import E2FL, FRL, Ballots, Rankings
+from e2fl.algorithms.e2fl import E2FL, FRL, Rankings
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss, OneGroup
+from e2fl.grouping.messages import Ballots
 from e2fl.models import Model
-from e2fl.ranking import invert, vote_layers
+from e2fl.ranking import invert, vote
 
 A, B, C = 0, 1, 2
 ORDERS = [  # of the six clients of the golden example
@@ -24,7 +25,7 @@ ORDERS = [  # of the six clients of the golden example
     [5, 2, 0, 4, 3, 1],
 ]
 MEMBERS = {0: A, 1: A, 2: A, 3: B, 4: B, 5: C}
-ROLL = Population(MEMBERS, 3)
+POPULATION = Population(MEMBERS, 3)
 MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
 
 
@@ -42,20 +43,20 @@ def ballots(orders, groups=NO_GROUP):
 
 def test_the_golden_round_votes_in_groups_and_then_across_them():
     algorithm = E2FL()
-    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
     assert {group: order(found) for group, found in state.groups.items()} == {
         A: [0, 2, 4, 5, 3, 1],
         B: [0, 2, 3, 1, 4, 5],
         C: [5, 2, 0, 4, 3, 1],
     }
-    assert order(state.overall) == [0, 2, 5, 4, 3, 1]
+    assert order(state.global_ranking) == [0, 2, 5, 4, 3, 1]
 
 
 def test_frl_is_one_flat_vote():
     algorithm = FRL()
     assert isinstance(algorithm.grouping, OneGroup)
-    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
-    assert order(state.overall) == [0, 2, 4, 5, 3, 1]
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
+    assert order(state.global_ranking) == [0, 2, 4, 5, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,9 @@ def test_frl_is_one_flat_vote():
 )
 def test_a_group_nobody_voted_in_is_treated_as_asked(absent, overall):
     algorithm = E2FL(absent=absent)
-    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots(dict(enumerate(ORDERS))))
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
     later = algorithm.aggregate(state, ballots({0: [2, 0, 4, 3, 5, 1]}))
-    assert order(later.overall) == overall
+    assert order(later.global_ranking) == overall
     assert order(later.groups[C]) == [5, 2, 0, 4, 3, 1]
 
 
@@ -74,15 +75,15 @@ def test_an_unseen_group_does_not_vote_unless_it_starts_with_a_vote():
     ballot = ballots({0: ORDERS[0]})
     for absent, voters in (("carry_forward", 1), ("present_only", 1), ("init_vote", 3)):
         algorithm = E2FL(absent=absent)
-        start = algorithm.start(MODEL, ROLL, 0)
+        start = algorithm.start(MODEL, POPULATION, 0)
         after = algorithm.aggregate(start, ballot)
         assert list(after.groups) == [A]
-        votes = [after.groups[A], *[start.overall] * (voters - 1)]
-        assert order(after.overall) == order(vote_layers(votes))
+        votes = [after.groups[A], *[start.global_ranking] * (voters - 1)]
+        assert order(after.global_ranking) == order(vote(votes))
     # With init_vote the two absent groups outvote the one ballot: both vote for the initial ranking.
     outvoted = E2FL(absent="init_vote")
-    start = outvoted.start(MODEL, ROLL, 0)
-    assert order(outvoted.aggregate(start, ballot).overall) != ORDERS[0]
+    start = outvoted.start(MODEL, POPULATION, 0)
+    assert order(outvoted.aggregate(start, ballot).global_ranking) != ORDERS[0]
 
 
 def test_clients_that_look_for_their_group_see_the_start_of_one_that_only_has_its_first_vote():
@@ -102,10 +103,10 @@ def test_who_declares_no_group_has_one_ballot_where_others_declare_theirs():
 
 def test_a_group_never_seen_is_served_the_global_ranking():
     algorithm = E2FL()
-    state = algorithm.aggregate(algorithm.start(MODEL, ROLL, 0), ballots({0: ORDERS[0]}))
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots({0: ORDERS[0]}))
     served = algorithm.serve(state, [0, 5])
     assert served[5].groups == (C,)
-    assert (served[5].masks[0]["0.weight"] == served[5].overall["0.weight"]).all()
+    assert (served[5].masks[0]["0.weight"] == served[5].global_mask["0.weight"]).all()
 
 
 def test_a_client_with_several_groups_casts_a_ballot_for_each():
@@ -134,24 +135,25 @@ def test_a_client_with_several_groups_casts_a_ballot_for_each():
 def test_ballots_a_client_may_not_cast_are_refused(client, reply, words):
     algorithm = E2FL()
     with pytest.raises(WireError, match=words):
-        algorithm.check(algorithm.start(MODEL, ROLL, 0), client, reply)
+        algorithm.check(algorithm.start(MODEL, POPULATION, 0), client, reply)
 
 
 @pytest.mark.parametrize("groups", [(NO_GROUP,), (0, 1)])
 def test_who_finds_its_own_group_votes_in_one_and_says_in_which(groups):
     algorithm = E2FL(grouping=LowestLoss(groups=2))
-    state = replace(algorithm.start(MODEL, ROLL, 0), assigned={0: 1})
+    start = algorithm.start(MODEL, POPULATION, 0)
+    state = replace(start, membership=replace(start.membership, assignments={0: 1}))
     with pytest.raises(WireError, match="votes in"):
         algorithm.check(state, 0, Ballots(groups, tuple(ranking(ORDERS[0]) for _ in groups)))
 
 
 def test_state_holds_no_secret_link_to_the_one_before():
     algorithm = E2FL()
-    start = algorithm.start(MODEL, ROLL, 0)
-    overall = start.overall["0.weight"].copy()
+    start = algorithm.start(MODEL, POPULATION, 0)
+    overall = start.global_ranking["0.weight"].copy()
     algorithm.aggregate(start, ballots(dict(enumerate(ORDERS))))
     assert start.groups == {}
-    assert (start.overall["0.weight"] == overall).all()
+    assert (start.global_ranking["0.weight"] == overall).all()
     assert isinstance(start, Rankings)
 
 

@@ -104,7 +104,7 @@ def test_fairfed_judges_by_accuracy_where_nobody_has_favourable_examples_of_a_gr
 
 def test_fairfed_refuses_counts_that_cannot_be():
     for counts in ((10, 11, 1, 0, 1, 0), (10, 5, 1, 2, 1, 0), (10, 5, 6, 0, 5, 0), (10, 5, -1, -1, 1, 0)):
-        with pytest.raises(WireError, match="more examples than it has"):
+        with pytest.raises(WireError, match="more examples than it claims"):
             FairFed().check(None, 0, Counted(params(0.0), *counts))
 
 

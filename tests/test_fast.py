@@ -125,14 +125,16 @@ def test_scores_are_trained_as_by_plain_edge_popup(name: str) -> None:
     close({n: torch.from_numpy(s).view(shapes[n]) for n, s in trained.items()}, plain)
 
 
-@pytest.mark.parametrize("pull", [0.0, 0.5])
+@pytest.mark.parametrize("lam", [0.0, 0.5])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_weights_are_trained_as_by_automatic_differentiation(name: str, pull: float, weighted: bool) -> None:
+def test_weights_are_trained_as_by_automatic_differentiation(name: str, lam: float, weighted: bool) -> None:
     model = Model(NETWORKS[name][0]())
     start, anchor = model.initial_weights(0), model.initial_weights(1)
     before = {n: w.clone() for n, w in start.items()}
     results = [
-        engine.fit(start, batches(name, weighted=weighted), momentum=0.9, weight_decay=1e-3, toward=anchor, pull=pull)
+        engine.fit(
+            start, batches(name, weighted=weighted), momentum=0.9, weight_decay=1e-3, toward=anchor, proximal=lam
+        )
         for engine in (engine_for(model), AutogradEngine(model))
     ]
     close(*results)

@@ -15,9 +15,11 @@ from e2fl.grouping import Binary, LowestLoss, OneShot
 from e2fl.grouping.lowest_loss import lowest_loss
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine
+from e2fl.learning.learner import Meter
 from e2fl.models import Model, Supernet
 from e2fl.runs.runner import run_experiment
 
+MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
 MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
 
 
@@ -26,7 +28,7 @@ def golden():
     model = Model(nn.Sequential(nn.Linear(4, 3, bias=False)))
     signs = torch.tensor([[1.0, -1, 1, 1], [-1, 1, 1, -1], [1, 1, -1, 1]])
     supernet = Supernet({"0.weight": 0.7071067811865476 * signs}, {}, {})
-    learner = Learner(model, AutogradEngine(model), supernet, {}, Settings(), 0, passes=[])
+    learner = Learner(model, AutogradEngine(model), supernet, {}, Settings(), 0, meter=Meter())
     x = np.array([[1, 0.5, -1, 2], [0, 1.5, 1, -0.5]], dtype=np.float32)
     examples = Examples(x, np.array([0, 1]))
     masks = [{"0.weight": np.array([bit == "1" for bit in text])} for text in MASKS]
@@ -117,10 +119,10 @@ def test_each_rule_spends_as_many_passes_as_it_says(groups):
         (OneShot(groups=groups), 1),
         (Binary(groups=groups), math.ceil(math.log2(groups))),
     ):
-        fresh = dataclasses.replace(learner, passes=[])
+        fresh = dataclasses.replace(learner, meter=Meter())
         counted = counting(fresh)
         assert 0 <= grouping.find(many, client, counted) < groups
-        assert sum(counted.passes) == expected
+        assert counted.meter.grouping_passes == expected
         assert counted.really == expected
 
 
@@ -164,9 +166,9 @@ def test_examples_that_are_no_numbers_put_a_client_somewhere_without_failing(gro
 @pytest.mark.parametrize("kind", [LowestLoss, OneShot, Binary])
 def test_more_groups_than_clients_is_a_mistake(kind):
     with pytest.raises(ConfigError, match="only 3 clients"):
-        kind(groups=4).count(Population(dict.fromkeys(range(3))))
+        kind(groups=4).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
     with pytest.raises(ConfigError, match="at least 1"):
-        kind(groups=0).count(Population(dict.fromkeys(range(3))))
+        kind(groups=0).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
 
 
 def styles(grouping, groups, **settings):

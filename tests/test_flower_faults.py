@@ -246,7 +246,7 @@ def test_an_upload_without_end_does_not_hold_up_the_strategy(toy: Experiment, tm
 
 def test_fewer_answers_than_a_round_needs_change_nothing(toy: Experiment, tmp_path: Path) -> None:
     trouble = misbehaving("train", lambda m, h: [])
-    with pytest.raises(RunError, match="nothing was learnt; the last reason was: few: 7 answers"):
+    with pytest.raises(RunError, match="nothing was learned; the last reason was: few: 7 answers"):
         on_flower(everybody(toy), tmp_path, replace(QUICK, least_answers=8), trouble=trouble)
 
 
@@ -271,7 +271,7 @@ def test_a_run_in_which_nobody_ever_answers_fails(toy: Experiment, tmp_path: Pat
     def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
         return [Message(Error(2, "boom"), reply_to=message)] if message.metadata.message_type == "train" else [honest]
 
-    with pytest.raises(RunError, match="nothing was learnt; the last reason was: failed: boom"):
+    with pytest.raises(RunError, match="nothing was learned; the last reason was: failed: boom"):
         on_flower(toy, tmp_path, QUICK, trouble=trouble)
 
 

@@ -33,7 +33,7 @@ def test_every_algorithm_is_a_strategy_with_the_same_result(name: str, toy: Expe
     assert plain(strategy.state) == plain(simulated.state)
     last = result.evaluate_metrics_clientapp[max(result.evaluate_metrics_clientapp)]
     assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
-    assert {name.split("/")[0] for name in result.arrays} == set(strategy.algorithm.models(strategy.state))
+    assert {name.split("/")[0] for name in result.arrays} == set(strategy.algorithm.describe(strategy.state).models())
 
 
 LONGER = {
@@ -78,7 +78,7 @@ def test_the_strategy_fails_where_nothing_was_learnt(toy: Experiment, tmp_path: 
         node_config={"memory": str(tmp_path)},
         trouble=lambda partition, message, honest: [] if message.metadata.message_type == "train" else [honest],
     )
-    with pytest.raises(RunError, match="nothing was learnt"):
+    with pytest.raises(RunError, match="nothing was learned"):
         AlgorithmStrategy(toy, QUICK).start(grid, timeout=0.05)
 
 

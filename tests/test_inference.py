@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl import metrics
-from e2fl.algorithms.e2fl import E2FL, Ballots
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, RunError
 from e2fl.evaluation import Score
 from e2fl.grouping import LowestLoss, RankClustering
+from e2fl.grouping.messages import Ballots
+from e2fl.participation import Ask
 from e2fl.ranking import rank_of
-from e2fl.rounds import Traffic
+from e2fl.rounds import Request, Traffic
 from e2fl.runs.group_recovery import of_evaluation
 from e2fl.runs.runner import Watcher, run_experiment
 from e2fl.simulation.simulator import SimulatedFederation
@@ -188,25 +190,27 @@ def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes
     model = experiment.build_model(data)
     federation = SimulatedFederation(data, algorithm, experiment.build_learner(model))
     state = algorithm.start(model, data.population, 0)
-    ballots = dict(federation.train(0, algorithm.broadcast(state, data.population.ids)).answers)
+    ask = Ask(data.population.ids, kind="prepare")
+    ballots = dict(federation.train(Request(0, ask, algorithm.broadcast(state, ask.clients))).answers)
     del ballots[5]
     state = algorithm.aggregate(state, ballots)
-    assert 5 not in state.assigned
-    message = algorithm.broadcast(state, [4, 5])
-    replies = dict(federation.train(1, message).answers)
+    assert 5 not in state.membership.assignments
+    request = Request(1, Ask([4, 5]), algorithm.broadcast(state, [4, 5]))
+    replies = dict(federation.train(request).answers)
     for client, reply in replies.items():
         algorithm.check(state, client, reply)
     after = algorithm.aggregate(state, replies)
-    assert after.assigned[5] == after.assigned[1] != after.assigned[0]
+    assert after.membership.assignments[5] == after.membership.assignments[1] != after.membership.assignments[0]
     # It does not vote yet: its ballot was trained from another ranking than the others'.
     alone = algorithm.aggregate(state, {4: replies[4]})
-    assert all(np.array_equal(after.overall[name], alone.overall[name]) for name in after.overall)
+    assert all(np.array_equal(after.global_ranking[name], alone.global_ranking[name]) for name in after.global_ranking)
 
 
 def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
     algorithm = E2FL(grouping=RankClustering(groups=2))
     model = toy({"name": "known"}).build_model(Toy())
-    state = replace(algorithm.start(model, Toy().population, 0), prepared=True, assigned={0: 1})
+    start = algorithm.start(model, Toy().population, 0)
+    state = replace(start, membership=replace(start.membership, centroids={0: {}}, assignments={0: 1}))
     ranking = {layer.name: rank_of(np.arange(layer.edges, dtype=np.float32)) for layer in model.spec.layers}
     from e2fl.errors import WireError
 
@@ -281,10 +285,10 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
 @pytest.mark.parametrize("name", ["fedavg", "qffl", "ifca", "fairfed", "afl", "term"])
 def test_a_federation_that_holds_no_numbers_at_all_is_an_error_not_a_silent_nan(name):
     experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
-    with pytest.raises(RunError, match="no client ever sent a usable answer"):
+    with pytest.raises(RunError, match="no client sent a usable reply"):
         run_experiment(experiment, data=poisoned(Toy(clients=8, styles=True), *range(8)))
 
 
 def test_the_count_of_groups_is_checked_before_anything_runs():
     with pytest.raises(ConfigError, match="at least 1"):
-        LowestLoss(groups=0).count(Population({0: None}))
+        LowestLoss(groups=0).begin(toy({"name": "known"}).build_model(Toy()), Population({0: None}), 0)

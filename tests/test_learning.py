@@ -135,10 +135,10 @@ def test_training_leaves_what_it_started_from_alone():
     assert torch.equal(learner.supernet.weights["fc1.weight"], model.supernet(0).weights["fc1.weight"])
 
 
-def test_a_strong_pull_holds_a_model_in_its_place():
+def test_a_strong_proximal_term_holds_a_model_in_its_place():
     model = Model(mlp((6,), 3, hidden=(8,)))
     learner = a_learner(model, learning_rate=0.02)
-    loose, held = (learner.fit(learner.initial, points(), toward=learner.initial, pull=pull) for pull in (0.0, 20.0))
+    loose, held = (learner.fit(learner.initial, points(), toward=learner.initial, proximal=lam) for lam in (0.0, 20.0))
     drift = [sum(float((end[name] - learner.initial[name]).norm()) for name in end) for end in (loose, held)]
     assert drift[1] < drift[0] / 3
 

@@ -106,7 +106,7 @@ def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing
     assert run.summary["unseen"]["clients"] == 2
     assert run.summary["unseen"]["faults"] == {"failed": 2}
     first, second = watcher.heard
-    assert first.startswith("client 8, kept out of training, left out, failed: DataError: training ended in")
+    assert first.startswith("client 8, kept out of training, left out, failed: DataError: training diverged")
     assert second.startswith("client 9, kept out of training, left out, failed: ")
     assert read_run(tmp_path / "run").summary == run.summary
     good = run_experiment(replace(made, data=made.data | {"name": "e2fl.testing.toy:Toy"})).summary

@@ -16,7 +16,7 @@ from e2fl.grouping import RankClustering, rank_clustering
 from e2fl.grouping.ballot_table import Table, views
 from e2fl.grouping.rank_clustering import settle, spread
 from e2fl.grouping.tree import divide
-from e2fl.models import Layer, ModelSpec
+from e2fl.models import Layer, Model, ModelSpec, mlp
 from e2fl.ranking import footrule, invert
 from e2fl.runs.checkpoint import load
 from e2fl.runs.runner import run_experiment
@@ -112,15 +112,15 @@ def test_the_worked_example_step_by_step(start, steps, assigned, cost):
 @pytest.mark.parametrize("start", ["random", "spread"])
 def test_restarts_keep_the_cheapest_end(start):
     found = RankClustering(groups=2, layers=("all",), start=start).cluster(BALLOTS, 2, seed=0)
-    assert metrics.matched(list(found.assigned.values()), [0, 0, 0, 1, 1, 1]) == 100
-    assert found.facts["cost"] == 12
-    assert -1 <= found.facts["stability"] <= 1
+    assert metrics.matched(list(found.assignments.values()), [0, 0, 0, 1, 1, 1]) == 100
+    assert found.metadata["cost"] == 12
+    assert -1 <= found.metadata["stability"] <= 1
 
 
 @pytest.mark.parametrize("start", ["random", "spread"])
 def test_the_stability_of_one_start_cannot_be_told(start):
     clustering = RankClustering(groups=2, layers=("all",), start=start, restarts=1)
-    assert clustering.cluster(BALLOTS, 2, seed=0).facts["stability"] is None
+    assert clustering.cluster(BALLOTS, 2, seed=0).metadata["stability"] is None
 
 
 def test_a_stability_that_cannot_be_told_is_null_on_disk(tmp_path):
@@ -136,7 +136,7 @@ def test_a_stability_that_cannot_be_told_is_null_on_disk(tmp_path):
     (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
     assert json.loads(line)["notes"]["clustering"]["stability"] is None
     (saved,) = (tmp_path / "checkpoint").iterdir()
-    assert load(saved, Rankings).state.facts["stability"] is None
+    assert load(saved, Rankings).state.membership.metadata["stability"] is None
 
 
 def test_normalised_layers_count_by_their_largest_distance():
@@ -186,8 +186,8 @@ def test_a_tree_finds_small_groups_that_random_starts_miss():
     of_tree, of_random = (
         RankClustering(groups=5, start=start, restarts=3).cluster(ballots, 5, seed=0) for start in ("tree", "random")
     )
-    assert metrics.matched(list(of_tree.assigned.values()), true) == 100
-    assert metrics.matched(list(of_random.assigned.values()), true) < 100
+    assert metrics.matched(list(of_tree.assignments.values()), true) == 100
+    assert metrics.matched(list(of_random.assignments.values()), true) < 100
 
 
 def test_a_tree_goes_through_all_rankings_only_once(monkeypatch):
@@ -203,21 +203,21 @@ def test_a_tree_goes_through_all_rankings_only_once(monkeypatch):
 def test_groups_that_are_there_are_stable(sizes):
     ballots, true = uneven_ballots(sizes)
     found = RankClustering(groups=len(sizes)).cluster(ballots, len(sizes), seed=0)
-    assert metrics.matched(list(found.assigned.values()), true) == 100
-    assert found.facts["stability"] > 0.9
+    assert metrics.matched(list(found.assignments.values()), true) == 100
+    assert found.metadata["stability"] > 0.9
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_groups_that_are_not_there_are_not_stable(count):
     ballots, _ = uneven_ballots([60])
-    assert RankClustering(groups=count).cluster(ballots, count, seed=0).facts["stability"] < 0.5
+    assert RankClustering(groups=count).cluster(ballots, count, seed=0).metadata["stability"] < 0.5
 
 
 def test_a_tree_of_some_clients_serves_all(monkeypatch):
     monkeypatch.setattr(rank_clustering, "TREE", 60)
     ballots, true = uneven_ballots([40, 60, 100])
     found = RankClustering(groups=3).cluster(ballots, 3, seed=0)
-    assert metrics.matched(list(found.assigned.values()), true) == 100
+    assert metrics.matched(list(found.assignments.values()), true) == 100
 
 
 def test_a_tree_looks_at_some_edges_of_a_large_layer(monkeypatch):
@@ -229,7 +229,7 @@ def test_a_tree_looks_at_some_edges_of_a_large_layer(monkeypatch):
     exact = table.pairwise([5, 50, 150])[[5, 50, 150]]
     np.testing.assert_allclose(thin.pairwise(range(3)), exact, rtol=0.1)
     found = RankClustering(groups=3).cluster(ballots, 3, seed=0)
-    assert metrics.matched(list(found.assigned.values()), true) == 100
+    assert metrics.matched(list(found.assignments.values()), true) == 100
 
 
 def test_a_tree_worked_by_hand():
@@ -248,20 +248,20 @@ def test_a_tree_of_equal_rankings_still_has_as_many_groups_as_wanted(count):
 
 def test_more_groups_than_ballots_leaves_groups_without_members():
     found = RankClustering(groups=9, layers=("all",)).cluster(BALLOTS, 9, seed=0)
-    assert set(found.assigned) == set(range(6))
+    assert set(found.assignments) == set(range(6))
     assert len(found.centroids) == 6
 
 
 def test_one_group_takes_everybody():
     found = RankClustering(groups=1).cluster(BALLOTS, 1, seed=0)
-    assert set(found.assigned.values()) == {0}
+    assert set(found.assignments.values()) == {0}
 
 
 def test_a_late_ballot_goes_to_the_nearest_group():
     clustering = RankClustering(groups=2, layers=("all",))
     found = clustering.cluster({client: BALLOTS[client] for client in (0, 2, 3, 5)}, 2, seed=0)
     for late, neighbour in ((1, 0), (4, 3)):
-        assert clustering.nearest(BALLOTS[late], found.centroids, seed=0) == found.assigned[neighbour]
+        assert clustering.nearest(BALLOTS[late], found.centroids, seed=0) == found.assignments[neighbour]
 
 
 LENET = ModelSpec((Layer("conv1.weight", (2, 4)), Layer("conv2.weight", (3, 4)), Layer("fc1.weight", (5, 4))))
@@ -291,7 +291,7 @@ def test_settings_that_cannot_be_are_refused(settings):
 
 def test_more_groups_than_clients_is_a_mistake():
     with pytest.raises(ConfigError, match="groups is 5, but there are only 3 clients"):
-        RankClustering(groups=5).count(Population(dict.fromkeys(range(3))))
+        RankClustering(groups=5).begin(Model(mlp((4,), 3, hidden=(5,))), Population(dict.fromkeys(range(3))), 0)
 
 
 def noisy_ballots(edges, clients=12, seed=0):
@@ -309,13 +309,13 @@ def test_distances_on_a_sample_of_edges_come_near_and_say_how_near():
     ballots = noisy_ballots(5000)
     clustering = RankClustering(groups=2, sample_edges=500)
     found = clustering.cluster(ballots, 2, seed=0)
-    assert metrics.matched(list(found.assigned.values()), [client % 2 for client in ballots]) == 100
-    assert 0 < found.facts["sampling_error"] < 0.1
+    assert metrics.matched(list(found.assignments.values()), [client % 2 for client in ballots]) == 100
+    assert 0 < found.metadata["sampling_error"] < 0.1
     assert all(len(centroid["fc1.weight"]) == 500 for centroid in found.centroids.values())
     exact = RankClustering(groups=2).table(ballots, 0).pairwise([0])
     sampled = clustering.table(ballots, 0).pairwise([0])
     np.testing.assert_allclose(sampled[1:], exact[1:], rtol=0.1)
-    assert clustering.nearest(noisy_ballots(5000, seed=1)[1], found.centroids, seed=0) == found.assigned[1]
+    assert clustering.nearest(noisy_ballots(5000, seed=1)[1], found.centroids, seed=0) == found.assignments[1]
 
 
 def test_memory_stays_bounded_however_many_ballots_there_are():
@@ -325,7 +325,7 @@ import resource, numpy as np
 from collections.abc import Mapping
 from e2fl.grouping.ballot_table import Table, views
 from e2fl.grouping.rank_clustering import settle
-from e2fl.models import Layer, ModelSpec
+from e2fl.models import Layer, Model, ModelSpec, mlp
 EDGES, CLIENTS = 250_000, 200
 class Ballots(Mapping):
     def __getitem__(self, client):

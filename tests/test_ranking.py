@@ -19,8 +19,14 @@ def ranks(order):
     return invert(np.array(order, dtype=np.int32))
 
 
+def elected(ballots, incumbent=None, weight=0):
+    """The vote that the server takes, of one layer."""
+    before = None if incumbent is None else {"fc": incumbent}
+    return vote(({"fc": rank} for rank in ballots), before, weight)["fc"]
+
+
 def elect(orders):
-    return invert(vote(ranks(order) for order in orders)).tolist()
+    return invert(elected(ranks(order) for order in orders)).tolist()
 
 
 def permutations(most=40):
@@ -139,17 +145,17 @@ def test_equal_scores_stand_by_edge_number(scores):
 @given(ballots())
 def test_vote_is_the_stable_order_of_summed_ranks(given_ranks):
     sums = np.sum([rank.astype(np.int64) for rank in given_ranks], axis=0)
-    assert invert(vote(given_ranks)).tolist() == np.argsort(sums, kind="stable").tolist()
+    assert invert(elected(given_ranks)).tolist() == np.argsort(sums, kind="stable").tolist()
 
 
 @given(ballots())
 def test_vote_ignores_the_order_of_voters(given_ranks):
-    assert (vote(given_ranks) == vote(reversed(given_ranks))).all()
+    assert (elected(given_ranks) == elected(reversed(given_ranks))).all()
 
 
 @given(permutations())
 def test_voters_of_one_mind_elect_what_they_want(rank):
-    assert (vote([rank, rank, rank]) == rank).all()
+    assert (elected([rank, rank, rank]) == rank).all()
 
 
 @given(permutations(), st.floats(0.01, 1.0))
@@ -166,3 +172,37 @@ def test_footrule_is_a_distance(orders):
     assert footrule(a, a) == 0
     assert footrule(a, b) == footrule(b, a) <= len(a) ** 2 // 2
     assert footrule(a, c) <= footrule(a, b) + footrule(b, c)
+
+
+def test_an_incumbent_counts_as_many_ballots_as_it_weighs():
+    incumbent, ballot = ranks([0, 1, 2, 3]), ranks([3, 2, 1, 0])  # ranks 0 1 2 3 and 3 2 1 0
+    assert elected([ballot], incumbent, 0).tolist() == ballot.tolist()
+    assert elected([ballot], incumbent, 2).tolist() == incumbent.tolist()  # sums 3 4 5 6
+    assert elected([ballot], incumbent, 0.5).tolist() == ballot.tolist()  # twice the sums: 6 5 4 3
+    assert elected([ballot], incumbent, 1).tolist() == [0, 1, 2, 3]  # all sums are 3: ties go to the lower edge
+
+
+@given(ballots(), st.integers(1, 5))
+def test_an_incumbent_of_weight_m_is_m_more_ballots(given_ranks, weight):
+    incumbent, *rest = given_ranks
+    assert (
+        elected(rest or given_ranks, incumbent, weight) == elected([*(rest or given_ranks), *[incumbent] * weight])
+    ).all()
+
+
+@given(ballots(), st.fractions(min_value=0, max_value=20, max_denominator=50))
+def test_fractions_of_a_ballot_are_counted_exactly(given_ranks, weight):
+    incumbent, *rest = given_ranks
+    cast = rest or given_ranks
+    sums = [weight * int(incumbent[e]) + sum(int(rank[e]) for rank in cast) for e in range(len(incumbent))]
+    expected = sorted(range(len(sums)), key=lambda edge: (sums[edge], edge))
+    assert invert(elected(cast, incumbent, float(weight))).tolist() == expected
+
+
+def test_sums_far_beyond_32_bits_are_sorted_exactly():
+    edges = 70_000
+    rank = np.random.default_rng(0).permutation(edges).astype(np.int32)
+    other = np.random.default_rng(1).permutation(edges).astype(np.int32)
+    found = elected([rank], other, 999.999)
+    sums = 999_999 * other.astype(np.int64) + 1000 * rank.astype(np.int64)
+    assert invert(found).tolist() == np.argsort(sums, kind="stable").tolist()

@@ -13,7 +13,8 @@ from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples
 from e2fl.errors import RunError
 from e2fl.learning import Learner
-from e2fl.rounds import run
+from e2fl.participation import Ask
+from e2fl.rounds import Request, Server, run
 from e2fl.runs.folder import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
@@ -44,10 +45,14 @@ def federation(toy, algorithm, data=None, threads=2):
     return SimulatedFederation(data, algorithm, toy.build_learner(model), threads=threads), model
 
 
+def server(algorithm, simulated, model, rounds):
+    return Server(algorithm, model, simulated.population, rounds=rounds, seed=0, evaluate_every=1)
+
+
 def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
     algorithm = Unruly(clients_per_round=8)
     simulated, model = federation(toy, algorithm)
-    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
     assert done.answered == (3, 4, 5, 6, 7)
     assert {client: fault.split(":")[0] for client, fault in done.faults.items()} == {
         0: "failed",
@@ -61,9 +66,9 @@ def test_clients_all_of_whom_fail_in_a_later_round_end_nothing(toy):
     algorithm = Unruly(clients_per_round=4)
     simulated, model = federation(toy, algorithm)
     state = algorithm.start(model, simulated.population, 0)
-    replies = simulated.train(2, algorithm.broadcast(state, [0]))
+    replies = simulated.train(Request(2, Ask([0]), algorithm.broadcast(state, [0])))
     assert set(replies.faults) == {0}
-    alone = simulated.train(1, algorithm.broadcast(state, [0]))  # one bad client is no bad program
+    alone = simulated.train(Request(1, Ask([0]), algorithm.broadcast(state, [0])))  # one failing client is not a bug
     assert set(alone.faults) == {0}
 
 
@@ -86,7 +91,7 @@ def test_when_nobody_gets_through_the_error_is_shown(toy):
     algorithm = Unruly(clients_per_round=4, everyone=True)
     simulated, model = federation(toy, algorithm)
     with pytest.raises(RuntimeError, match="boom"):
-        list(run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1))
+        list(run(server(algorithm, simulated, model, rounds=1), simulated))
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,8 @@ class Diverging(FedAvg):
 def test_a_run_in_which_nothing_was_ever_learnt_fails_loudly(toy):
     algorithm = Diverging(clients_per_round=4)
     simulated, model = federation(toy, algorithm)
-    with pytest.raises(RunError, match="no client ever sent a usable answer"):
-        list(run(algorithm, simulated, model, rounds=2, seed=0, evaluate_every=1))
+    with pytest.raises(RunError, match="no client sent a usable reply"):
+        list(run(server(algorithm, simulated, model, rounds=2), simulated))
 
 
 class Careless(Toy):
@@ -117,7 +122,7 @@ def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys
     algorithm = replace(toy.build_algorithm(), clients_per_round=8)
     data = Careless()
     simulated, model = federation(toy, algorithm, data)
-    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
     assert done.answered == (1, 2, 3, 4, 5, 6, 7)
     assert "labels must be 0 to 2" in done.faults[0]
     measured = measure(done.scores, data)
@@ -144,7 +149,7 @@ def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monk
     monkeypatch.setattr(Learner, "tally", tally)
     algorithm = toy.build_algorithm()
     simulated, model = federation(toy, algorithm, SharedTest(clients=40))
-    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
     assert len(done.scores) == 40
     assert len(counted) == 4  # two groups: each with its own model, and with the global one
 
@@ -154,7 +159,7 @@ def test_large_test_sets_are_cut_without_changing_what_is_counted(toy):
     algorithm = FedAvg(clients_per_round=1)
     simulated, model = federation(toy, algorithm, data)
     learner = simulated.learner
-    (done,) = run(algorithm, simulated, model, rounds=1, seed=0, evaluate_every=1)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
     params = done.state.params
     whole = learner.tally(params, data.client(0).test)
     found = done.scores[0].views["global"][0]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from e2fl.algorithms.e2fl import Ballots
 from e2fl.errors import WireError
+from e2fl.grouping.messages import Ballots
 from e2fl.models import Layer, ModelSpec
-from e2fl.rounds import Admitted
+from e2fl.rounds import Accepted
 from e2fl.simulation.spool import Spool, _Place
 from e2fl.testing.contract import same
 
@@ -38,9 +38,9 @@ def test_a_damaged_answer_is_refused_at_the_door_even_where_it_would_be_spooled(
     assert len(spool) == 0
 
 
-def test_answers_that_were_not_admitted_cannot_be_read():
-    admitted = Admitted({1: ballot(1), 2: ballot(2)}, {2: None})
-    assert list(admitted) == [2]
-    assert 1 not in admitted
+def test_answers_that_were_not_accepted_cannot_be_read():
+    accepted = Accepted({1: ballot(1), 2: ballot(2)}, {2: None})
+    assert list(accepted) == [2]
+    assert 1 not in accepted
     with pytest.raises(KeyError):
-        admitted[1]
+        accepted[1]

@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,6 +57,10 @@ class ModelSpec:
     @property
     def edges(self) -> int:
         return sum(layer.edges for layer in self.layers)
+
+    def only(self, names: Collection[str] | None) -> "ModelSpec":
+        """Return the layers with these names; None: all."""
+        return self if names is None else ModelSpec(tuple(layer for layer in self.layers if layer.name in names))
 
     @cached_property
     def fingerprint(self) -> bytes:

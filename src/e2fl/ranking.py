@@ -1,12 +1,13 @@
-"""Order, rank, vote, footrule and mask: pure functions on the permutations of one layer's edges.
+"""Order, rank, vote, footrule and mask: pure functions on permutations of the edges of a layer.
 
-`order[i]` is the edge in place i, least wanted first; `rank[e]` is the place of edge e. Each is the inverse of the
-other. In memory a ranking is kept as ranks, because votes, distances, masks and scores all ask "where is this edge?".
-Every sort is stable: equal values stand in the order of their edge numbers, so that every machine agrees.
+`order[i]` is the edge at place i, least important first; `rank[e]` is the place of edge e. Each is the inverse of the
+other. A ranking is stored as ranks, because votes, distances, masks and scores all look up the place of an edge.
+Every sort is stable: ties go to the lower edge number, so that every machine computes the same ranking.
 """
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,70 +24,87 @@ Mask = dict[str, Bools]  # which edges are kept, layer by layer
 
 
 def order_of(scores: Floats) -> Order:
-    """The edges by rising score."""
+    """Return the edges in order of rising score."""
     return compiled.order_of(scores)
 
 
 def rank_of(scores: Floats) -> Ranks:
-    """The place of each edge when edges stand by rising score."""
+    """Return the rank of each edge: its place in order of rising score."""
     return compiled.rank_of(scores)
 
 
 def invert(permutation: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The ranks of an order, or the order of ranks."""
+    """Return the ranks of an order, or the order of ranks."""
     return compiled.invert(permutation)
 
 
-def vote(ballots: Iterable[Ranks]) -> Ranks:
-    """Elect one ranking: edges by the sum of the ranks they were given (Borda count).
+class BordaCount:
+    """The Borda count of one layer: each edge collects the ranks that the ballots give it.
 
-    Ballots are read one at a time and may be any number; the sums are exact 64-bit integers.
-    Ties go to the lower edge number.
+    Every vote in the package is one of these: inside a group, across groups, and the centroid of a cluster.
+    Sums are exact 64-bit integers, so the result does not depend on the order of the ballots.
     """
-    sums: NDArray[np.int64] | None = None
-    for rank in ballots:
-        if sums is None:
-            sums = np.zeros(len(rank), dtype=np.int64)
-        compiled.add_rank(sums, rank)
-    if sums is None:
+
+    def __init__(self, edges: int):
+        self.sums = np.zeros(edges, dtype=np.int64)
+
+    def add(self, rank: Ranks, weight: int = 1) -> None:
+        """Count one ballot, or one that weighs as much as `weight` ballots."""
+        if weight == 1:
+            compiled.add_rank(self.sums, rank)
+        else:
+            self.sums += np.int64(weight) * rank
+
+    def elect(self) -> Ranks:
+        """Return the elected ranking: edges by their sum of ranks. Ties go to the lower edge number."""
+        return compiled.rank_of_sums(self.sums)
+
+
+def vote(ballots: Iterable[Ranking], incumbent: Ranking | None = None, weight: float = 0) -> Ranking:
+    """Elect one ranking, each layer by itself (Borda count).
+
+    ballots: read one at a time, any number of them.
+    incumbent: the ranking elected before, which counts as much as `weight` ballots; fractions are counted exactly.
+    """
+    share = Fraction(weight).limit_denominator(1000)
+    counts: dict[str, BordaCount] = {}
+
+    def add(ranking: Ranking, times: int) -> None:
+        for layer, rank in ranking.items():
+            if layer not in counts:
+                counts[layer] = BordaCount(len(rank))
+            counts[layer].add(rank, times)
+
+    for ballot in ballots:
+        add(ballot, share.denominator)
+    if incumbent is not None and share:
+        add(incumbent, share.numerator)
+    if not counts:
         raise ValueError("a vote needs at least one ballot")
-    return compiled.rank_of_sums(sums)
+    return {layer: count.elect() for layer, count in counts.items()}
 
 
 def footrule(one: Ranks, other: Ranks) -> int:
-    """Spearman's footrule: how far the edges' places differ in all; at most floor(edges**2 / 2)."""
+    """Return Spearman's footrule, the sum of absolute rank differences; at most floor(edges**2 / 2)."""
     return compiled.footrule(one, other)
 
 
 def dropped(edges: int, keep: float) -> int:
-    """How many edges a layer loses when the fraction `keep` of it is kept."""
-    # 1 - 0.9 lies just below 0.1 in binary: without the nudge, 10 edges at keep = 0.9 would lose none.
+    """Return how many edges are dropped when the fraction `keep` of a layer is kept."""
+    # In binary, 1 - 0.9 is slightly below 0.1: without the offset, keep = 0.9 would drop none of 10 edges.
     return math.floor((1 - keep) * edges + 1e-9)
 
 
 def mask_of(rank: Ranks, keep: float) -> Bools:
-    """The edges kept: all but the least wanted."""
+    """Return which edges are kept: all but the least important."""
     return rank >= dropped(len(rank), keep)
 
 
 def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
-    """Scores that stand in this ranking: the edge in place i gets the i-th smallest score."""
+    """Return scores in the order of this ranking: the edge at place i gets the i-th smallest score."""
     return compiled.scores_from(rank, sorted_scores)
 
 
-def vote_layers(ballots: Iterable[Ranking]) -> Ranking:
-    """Elect a ranking of every layer, each layer by itself."""
-    sums: dict[str, NDArray[np.int64]] = {}
-    for ballot in ballots:
-        for layer, rank in ballot.items():
-            if layer not in sums:
-                sums[layer] = np.zeros(len(rank), dtype=np.int64)
-            compiled.add_rank(sums[layer], rank)
-    if not sums:
-        raise ValueError("a vote needs at least one ballot")
-    return {layer: compiled.rank_of_sums(total) for layer, total in sums.items()}
-
-
 def mask_layers(ranking: Ranking, keep: float) -> Mask:
-    """The edges kept in every layer."""
+    """Return which edges are kept in every layer."""
     return {layer: mask_of(rank, keep) for layer, rank in ranking.items()}

@@ -1,44 +1,70 @@
-"""The federated loop, once, for every algorithm and every runtime. Read this first."""
+"""The federated loop, once, for every algorithm and every runtime. Read this first.
+
+`Server` is the server's side of a run: it asks clients, takes their replies and offers models. `run` drives it over a
+`Federation`, simulated or on Flower; Flower's own strategy drives the same object.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.algorithms.validate import expect, expect_messages, implausible, require_known, require_signatures
 from e2fl.data.federated import ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
+from e2fl.learning.learner import Meter
 from e2fl.models import Model
-from e2fl.randomness import stream
+from e2fl.participation import Ask, Participation, Uniform
 from e2fl.wire import Message
 
 
 @dataclass
 class Traffic:
-    """Bytes really encoded, since the run began; training and serving apart. And what finding groups took."""
+    """Bytes actually encoded since the run began, and the work that clients did."""
 
     up: int = 0
     down: int = 0
-    served: int = 0
-    finding: int = 0  # of those up and down, the bytes that were sent only to find out who is in which group
+    served: int = 0  # sent for evaluation, not part of `down`
+    finding: int = 0  # of `up` and `down`, the bytes sent only to find groups
     exchanges: int = 0  # how often a client was sent something to train from
-    passes: float = 0.0  # over their training data that clients spent to find out, beside training
+    passes: float = 0.0  # over training data, spent by clients to find their group
+    trainings: int = 0  # how often a client trained and replied
+    trained_examples: int = 0  # examples that training steps went over, each time counted
+    client_epochs: float = 0.0  # the same as passes over the training data of a client
+
+
+def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
+    """Add the work of one client, which has this many training examples."""
+    traffic.trainings += 1
+    traffic.trained_examples += meter.examples
+    traffic.client_epochs += meter.examples / max(1, examples)
+    traffic.passes += meter.grouping_passes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What clients are asked for in one round."""
+
+    round_number: int
+    ask: Ask
+    inbox: Mapping[ClientId, Message]
 
 
 @dataclass(frozen=True)
 class Replies:
-    """What came back of a round: who answered, and who did not and why."""
+    """What came back in a round: the replies, and why others are missing."""
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
-    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, then a colon, then the reason
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
 
 
 @dataclass(frozen=True)
 class UnseenScores:
-    """How clients fare that never took part, and for whom that could not be told, and why."""
+    """Scores of clients that never took part, and why some could not be evaluated."""
 
     scores: Mapping[ClientId, Score]
-    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, then a colon, then the reason
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
 
 
 class Federation(Protocol):
@@ -50,18 +76,18 @@ class Federation(Protocol):
     @property
     def traffic(self) -> Traffic: ...
 
-    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
-        """Let these clients train on what they are sent."""
+    def train(self, request: Request) -> Replies:
+        """Let clients train on what they are sent."""
         ...
 
-    def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
-        """Let these clients try what they are given."""
+    def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+        """Let clients evaluate what they are sent."""
         ...
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a round leaves behind; enough to go on from."""
+    """The outcome of one round; enough to resume from."""
 
     number: int
     state: Any
@@ -69,61 +95,153 @@ class Round:
     asked: tuple[ClientId, ...] = ()
     answered: tuple[ClientId, ...] = ()
     faults: Mapping[ClientId, str] = field(default_factory=dict)
-    scores: Mapping[ClientId, Score] | None = None  # of the rounds that are evaluated
+    scores: Mapping[ClientId, Score] | None = None  # of rounds that are evaluated
 
 
-def run(
-    algorithm: AnyAlgorithm,
-    federation: Federation,
-    model: Model,
-    *,
-    rounds: int,
-    seed: int,
-    evaluate_every: int,
-    resume: Round | None = None,
-) -> Iterator[Round]:
-    """Rounds, one by one; the last is always evaluated."""
-    population = federation.population
-    last = algorithm.rounds(rounds, population)
-    if resume is None:
-        resume = Round(algorithm.first_round - 1, algorithm.start(model, population, seed))
-    state, ever_answered = resume.state, resume.ever_answered
-    for number in range(resume.number + 1, last + 1):
-        asked = algorithm.finale(state, population) if number == last else None
-        if asked is None:
-            asked = algorithm.select(state, population, number, stream(seed, "select", number))
-        replies = federation.train(number, algorithm.broadcast(state, asked))
-        answers, faults = admit(algorithm, state, replies)
-        state = algorithm.aggregate(state, answers)
-        ever_answered = ever_answered or bool(answers)
-        scores = None
-        if number == last or (number > 0 and algorithm.improves and number % evaluate_every == 0):
-            # Nobody may be left to say how it fares; the run goes on all the same.
-            scores = federation.evaluate(number, algorithm.serve(state, population.ids)) or None
-        yield Round(number, state, ever_answered, tuple(asked), tuple(answers), faults, scores)
-    if not ever_answered:
-        reason = next(iter(faults.values()), "no client was asked") if resume.number < last else "no client was asked"
-        raise RunError(f"no client ever sent a usable answer, so nothing was learnt; the last reason was: {reason}")
+# How many arguments the runtimes pass to each method of an algorithm.
+SIGNATURES = {
+    "start": 3,
+    "rounds": 2,
+    "ask": 5,
+    "broadcast": 2,
+    "check": 3,
+    "aggregate": 2,
+    "serve": 2,
+    "describe": 1,
+    "train": 3,
+    "model_for": 3,
+    "for_unseen": 3,
+}
 
 
-def admit(
-    algorithm: AnyAlgorithm, state: Any, replies: Replies
-) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
-    """The answers this algorithm takes, and the reasons why others are left out."""
-    faults = dict(replies.faults)
-    admitted: dict[ClientId, None] = {}
-    for client, answer in replies.answers.items():
-        try:
-            algorithm.check(state, client, answer)
-            admitted[client] = None
-        except WireError as error:
-            faults[client] = f"refused: {error}"
-    return Admitted(replies.answers, admitted), faults
+class Server:
+    """The server of one run: what to ask next, what to do with replies, when to evaluate."""
+
+    def __init__(
+        self,
+        algorithm: AnyAlgorithm,
+        model: Model,
+        population: Population,
+        *,
+        rounds: int,
+        seed: int,
+        evaluate_every: int,
+        participation: Participation | None = None,
+        norm_limit: float = 0.0,
+        resume: Round | None = None,
+    ):
+        """Start a run, or resume one after the round `resume`.
+
+        norm_limit: reject updates with a norm this many times the median of the round; 0: accept all.
+        """
+        self.algorithm, self.population, self.seed = algorithm, population, seed
+        self.evaluate_every, self.norm_limit = evaluate_every, norm_limit
+        self.participation = participation or Uniform()
+        self.types = types_of(algorithm)
+        require_signatures(algorithm, SIGNATURES)
+        self.last = algorithm.rounds(rounds, population)
+        if resume is None:
+            state = expect(algorithm.start(model, population, seed), self.types.state, algorithm, "start")
+            self.done = Round(0, state)
+            # A preparation is round 0: a run that has one starts before round 1.
+            self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
+        else:
+            self.done = resume
+        self.request: Request | None = None
+
+    @property
+    def state(self) -> Any:
+        return self.done.state
+
+    @property
+    def finished(self) -> bool:
+        return self.done.number >= self.last
+
+    def ask_of(self, round_number: int) -> Ask:
+        """Return what the algorithm asks for in a round, checked."""
+        ask = self.algorithm.ask(
+            self.state, self.population, round_number, self.last, lambda count: self._draw(count, round_number)
+        )
+        return require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.algorithm)
+
+    def _draw(self, count: int, round_number: int) -> list[ClientId]:
+        known = {client: group for client, group in self.population.declared.items() if group is not None}
+        found = self.algorithm.describe(self.state).assignments
+        return self.participation.draw(
+            count, self.population, known if found is None else found, round_number=round_number, seed=self.seed
+        )
+
+    def ask(self) -> Request:
+        """Return the request of the next round."""
+        number = self.done.number + 1
+        ask = self.ask_of(number)
+        sent = self.algorithm.broadcast(self.state, ask.clients)
+        inbox = expect_messages(sent, ask.clients, self.types.down, self.algorithm, "broadcast")
+        self.request = Request(number, ask, inbox)
+        return self.request
+
+    def take(self, replies: Replies) -> None:
+        """Aggregate the replies to the last request."""
+        assert self.request is not None, "take() follows ask()"
+        accepted, faults = self.accept(replies)
+        state = expect(self.algorithm.aggregate(self.state, accepted), self.types.state, self.algorithm, "aggregate")
+        self.done = Round(
+            self.request.round_number,
+            state,
+            self.done.ever_answered or bool(accepted),
+            tuple(self.request.ask.clients),
+            tuple(accepted),
+            faults,
+        )
+
+    def accept(self, replies: Replies) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
+        """Return the replies that count, and the reasons why others are rejected."""
+        faults = dict(replies.faults)
+        norms: dict[ClientId, float | None] = {}
+        for client, answer in replies.answers.items():
+            try:
+                self.algorithm.check(self.state, client, answer)
+                norms[client] = answer.norm() if self.norm_limit else None
+            except WireError as error:
+                faults[client] = f"refused: {error}"
+        sent = self.request.inbox if self.request is not None else {}
+        for client, reason in implausible(norms, sent, self.norm_limit).items():
+            faults[client] = f"refused: {reason}"
+            del norms[client]
+        return Accepted(replies.answers, dict.fromkeys(norms)), faults
+
+    def offer(self) -> Mapping[ClientId, Message] | None:
+        """Return what every client evaluates after this round; None where the round is not evaluated."""
+        assert self.request is not None, "offer() follows take()"
+        ask, number = self.request.ask, self.done.number
+        due = ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0
+        if number != self.last and not due:
+            return None
+        clients = self.population.ids
+        served = self.algorithm.serve(self.state, clients)
+        return expect_messages(served, clients, self.types.served, self.algorithm, "serve")
+
+    def require_replies(self) -> None:
+        """Raise `RunError` if no client sent a usable reply in the whole run."""
+        if not self.done.ever_answered:
+            reason = next(iter(self.done.faults.values()), "no client was asked")
+            raise RunError(f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}")
+
+
+def run(server: Server, federation: Federation) -> Iterator[Round]:
+    """Run the remaining rounds, one by one; the last is always evaluated."""
+    while not server.finished:
+        server.take(federation.train(server.ask()))
+        offered = server.offer()
+        # Evaluation may fail for every client; the run continues without scores.
+        scores = None if offered is None else federation.evaluate(server.done.number, offered) or None
+        yield replace(server.done, scores=scores)
+    server.require_replies()
 
 
 @dataclass(frozen=True)
-class Admitted(Mapping[ClientId, Message]):
-    """Some of the answers; none is held here, for all of them may be more than memory holds."""
+class Accepted(Mapping[ClientId, Message]):
+    """The replies that count. They are read from `answers` on access, since all of them may not fit into memory."""
 
     answers: Mapping[ClientId, Message]
     ids: Mapping[ClientId, None]

@@ -5,6 +5,7 @@ come from outside are hostile: `from_bytes` checks the length of everything agai
 raises `WireError`, never anything else.
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Callable
@@ -61,9 +62,21 @@ class Message:
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
 
-    def finding_bytes(self, model: ModelSpec) -> int:
-        """How many of these bytes are there only for a client to find its group."""
+    def grouping_bytes(self, model: ModelSpec) -> int:
+        """Return how many of these bytes are sent only so that the client can find its group."""
         return 0
+
+    def norm(self) -> float | None:
+        """Return the Euclidean norm of the weights in this message; None where it has none."""
+        form = _form(type(self))  # type: ignore[arg-type]  # as above
+        weights = [getattr(self, field.name) for field in form.fields if field.item is _LAYERED[Params]]
+        parts: list[Params] = [
+            params for value in weights for params in (value if isinstance(value, tuple) else (value,))
+        ]
+        if not parts:
+            return None
+        flat = (tensor.detach().cpu().numpy().ravel().astype(np.float64) for part in parts for tensor in part.values())
+        return math.sqrt(sum(float(np.dot(values, values)) for values in flat))
 
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:

@@ -6,9 +6,9 @@ To add one: write a subclass of `Algorithm` in a file of its own and one line in
 from typing import Any
 
 from e2fl.algorithms.afl import AFL
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, GlobalModel, Types, types_of
 from e2fl.algorithms.ditto import Ditto
-from e2fl.algorithms.e2fl import E2FL, FRL
+from e2fl.algorithms.e2fl import E2FL, FRL, SteadyE2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.algorithms.ifca import IFCA
@@ -16,7 +16,7 @@ from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL
 from e2fl.algorithms.term import TERM
 
-AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # the runtimes take all of them, whatever their messages are
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # what the runtimes accept
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "local": Local,
@@ -29,6 +29,17 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "term": TERM,
     "frl": FRL,
     "e2fl": E2FL,
+    "e2fl_steady": SteadyE2FL,
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "AnyAlgorithm", "ClientModel", "ClientModels"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "AnyAlgorithm",
+    "ClientModel",
+    "ClientModels",
+    "Description",
+    "GlobalModel",
+    "Types",
+    "types_of",
+]

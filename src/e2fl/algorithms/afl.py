@@ -1,33 +1,25 @@
-"""AFL: one model for the worst mixture of clients, or of groups, that there could be.
+"""AFL: one model for the worst possible mixture of clients, or of groups.
 
 Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full gradients.
-Departures: everybody takes part in every round and sends the exact gradient of all its examples, so there is no
-sampling noise and `clients_per_round` has no say; whoever does not answer adds no loss in that round; a step that
-does not lead to finite numbers is not taken, and counted.
+Departures: all clients take part in every round and send the exact gradient over all their examples, so there is no
+sampling noise, and neither `clients_per_round` nor the participation policy applies; a client that does not reply adds
+no loss in that round; a step to non-finite weights is skipped and counted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from e2fl.algorithms.base import (
-    Algorithm,
-    ClientModel,
-    ClientModels,
-    everybody_gets,
-    is_finite,
-    refuse_no_examples,
-    refuse_no_loss,
-)
+from e2fl.algorithms.base import Description, GlobalModel, is_finite, require_examples, require_loss, to_all
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
+from e2fl.participation import Ask, Draw
 from e2fl.wire import Message, Weights
 
 OVER = ("clients", "groups")
@@ -35,7 +27,7 @@ OVER = ("clients", "groups")
 
 @dataclass(frozen=True)
 class Slope(Message):
-    """The gradient and the loss of the model that came, over all examples."""
+    """The gradient and the loss of the received model, over all examples."""
 
     gradient: Params
     loss: float
@@ -44,25 +36,21 @@ class Slope(Message):
 
 @dataclass(frozen=True)
 class Mixture:
-    """The model, the mean of all models so far, and how much each part of the mixture counts."""
+    """The model, the mean of all models so far, and the share of each part of the mixture."""
 
     params: Params
     mean: Params
     rounds: int
-    part_of: dict[ClientId, int]  # a client by itself, or the group it declares
+    part_of: dict[ClientId, int]  # each client, or the group it declares
     shares: tuple[float, ...]  # of the parts; lambda in the paper
-    skipped: int = 0  # steps not taken
+    skipped: int = 0  # steps
 
 
 @dataclass(frozen=True)
-class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
+class AFL(GlobalModel[Mixture, Slope]):
     learning_rate: float = 0.1  # of the weights
     mixture_rate: float = 0.1  # of the mixture
     over: str = "clients"  # or groups: what the mixture is made of
-
-    down: ClassVar[type[Message]] = Weights
-    up: ClassVar[type[Message]] = Slope
-    served: ClassVar[type[Message]] = Weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,19 +73,16 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
         parts = max(part_of.values()) + 1
         return Mixture(initial, initial, 0, part_of, (1 / parts,) * parts)
 
-    def select(self, state: Mixture, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
-        return list(population.ids)
-
-    def broadcast(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return everybody_gets(Weights(state.params), clients)
+    def ask(self, state: Mixture, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+        return Ask(population.ids)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Slope:
         gradient = learner.gradient(message.params, client.train)
         return Slope(gradient, learner.loss(message.params, client.train), len(client.train))
 
     def check(self, state: Mixture, client: ClientId, reply: Slope) -> None:
-        refuse_no_loss(reply.loss)
-        refuse_no_examples(reply.examples)
+        require_loss(reply.loss)
+        require_examples(reply.examples)
 
     def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
         if not replies:
@@ -124,28 +109,25 @@ class AFL(Algorithm[Mixture, Weights, Slope, Weights]):
         return replace(state, params=params, mean=mean, rounds=done, shares=tuple(shares.tolist()))
 
     def serve(self, state: Mixture, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return everybody_gets(Weights(state.mean), clients)
+        return to_all(Weights(state.mean), clients)
 
-    def models(self, state: Mixture) -> Mapping[str, Params]:
-        return {"global": state.mean, "last": state.params}
-
-    def notes(self, state: Mixture) -> Mapping[str, Any]:
-        return {
-            "largest_share": max(state.shares),
-            "parts_that_count": sum(share > 0 for share in state.shares),
-            "steps_not_taken": state.skipped,
-        }
-
-    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
-        return ClientModels({"global": ClientModel(message.params)})
+    def describe(self, state: Mixture) -> Description:
+        return Description(
+            models=lambda: {"global": state.mean, "last": state.params},
+            metadata={
+                "largest_share": max(state.shares),
+                "parts_that_count": sum(share > 0 for share in state.shares),
+                "steps_not_taken": state.skipped,
+            },
+        )
 
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest point whose entries are not negative and add up to 1."""
-    low = point - point.max()  # the same amount off every entry moves nothing, and nothing is lost beside huge ones
+    """Return the projection onto the simplex: the nearest point with non-negative entries that sum to 1."""
+    low = point - point.max()  # subtracting a constant does not change the projection, and avoids cancellation
     falling = np.sort(low)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
-    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry is 0, its own excess -1
+    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry is 0 and its excess -1
     nearest: NDArray[np.float64] = np.maximum(low - excess[kept], 0)
     nearest /= nearest.sum()
     return nearest

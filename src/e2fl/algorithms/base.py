@@ -1,25 +1,25 @@
-"""What an algorithm is: both halves, server and client, in one object that holds hyper-parameters only.
+"""The interface of an algorithm: both halves, server and client, in one object that holds hyper-parameters only.
 
-What changes between rounds is a state, a frozen dataclass of plain values: handed in, never changed, a new one handed
-back. So it can be saved, compared, replayed and resumed. The runtimes (`simulator`, `flower`) call these methods and
-know no algorithm by name.
+What changes between rounds is a state: a frozen dataclass of plain values that is passed in, never modified, and
+returned anew, so that it can be saved, compared and resumed. The runtimes (`simulation`, `flower`) call these methods
+and know no algorithm by name.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
-import numpy as np
 import torch
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, DataError, WireError
 from e2fl.learning import Learner
-from e2fl.models import Model, ModelSpec, Params
+from e2fl.models import Model, Params
+from e2fl.participation import Ask, Draw, Participation, Uniform
 from e2fl.ranking import Mask
-from e2fl.wire import Message
+from e2fl.wire import Message, Weights
 
 State = TypeVar("State")
 Down = TypeVar("Down", bound=Message)
@@ -29,9 +29,9 @@ Served = TypeVar("Served", bound=Message)
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What a client predicts with: weights or a mask, or another one for the rows of some groups.
+    """What a client predicts with: weights or a mask, possibly another one for the rows of some groups.
 
-    Clients that use the very same object on the very same test examples are scored once for all.
+    Clients that share the same object and the same test examples are evaluated once.
     """
 
     model: Params | Mask
@@ -40,122 +40,172 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class ClientModels:
-    """The models a client tries, its own first, and the group it found itself in."""
+    """The models a client evaluates, its own first, and the group it belongs to."""
 
     views: Mapping[str, ClientModel]
     group: GroupId | None = None
 
 
 @dataclass(frozen=True)
+class Description:
+    """What a state holds, for files and reports.
+
+    models: returns the models to store, by name; called when they are needed, since making masks takes time.
+    metadata: plain JSON values for the history.
+    assignments: the group each client was last known to be in; None where groups are declared or there are none.
+    carried: the assignments that the next round starts from, where they differ.
+    warnings: reasons to take results on this data with care.
+    """
+
+    models: Callable[[], Mapping[str, Params | Mask]] = dict
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    assignments: Mapping[ClientId, GroupId] | None = None
+    carried: Mapping[ClientId, GroupId] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Algorithm(ABC, Generic[State, Down, Up, Served]):
-    """One federated algorithm. Its fields are its hyper-parameters."""
+    """One federated algorithm. Its fields are its hyper-parameters.
+
+    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client trains from, what it
+    replies, and what it is sent to predict with. The last three are messages (`e2fl.wire`).
+    """
 
     clients_per_round: int = 10
 
-    down: ClassVar[type[Message]]  # what a client trains from
-    up: ClassVar[type[Message]]  # what it answers
-    served: ClassVar[type[Message]]  # what it is given to use
-    improves: ClassVar[bool] = True  # False where rounds are mere turns: then only the last is worth evaluating
-
-    @property
-    def first_round(self) -> int:
-        """1, or 0 where a round of preparation comes before."""
-        return 1
+    participation: ClassVar[Participation] = Uniform()  # the policy that draws clients, unless the experiment names one
 
     def __post_init__(self) -> None:
         if self.clients_per_round < 1:
             raise ConfigError(f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}")
 
-    @classmethod
-    def state_type(cls) -> type[Any]:
-        """The class of this algorithm's states."""
-        for base in cls.__mro__:
-            for generic in getattr(base, "__orig_bases__", ()):
-                found = get_args(generic)[0] if get_origin(generic) is Algorithm else None
-                if isinstance(found, type):
-                    return found
-        raise TypeError(f"{cls.__name__} does not say what its states are: derive it from Algorithm[State, ...]")
-
     # On the server.
 
     @abstractmethod
     def start(self, model: Model, population: Population, seed: int) -> State:
-        """The state before the first round."""
-
-    def caution(self, model: Model, population: Population) -> str:
-        """Why results on such data are to be taken with care; empty where all is well."""
-        return ""
+        """Return the state before the first round."""
 
     def rounds(self, asked: int, population: Population) -> int:
-        """How many rounds this algorithm has use for, when so many are asked for."""
+        """Return how many rounds a run has when the experiment asks for this many."""
         return asked
 
-    def select(self, state: State, population: Population, number: int, rng: np.random.Generator) -> list[ClientId]:
-        """Who takes part in a round, in rising order: drawn evenly, nobody twice."""
-        drawn = rng.choice(len(population), size=min(self.clients_per_round, len(population)), replace=False)
-        return sorted(population.ids[place] for place in drawn)
+    def ask(self, state: State, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+        """Return which clients are asked next, and for what.
 
-    def finale(self, state: State, population: Population) -> list[ClientId] | None:
-        """Who takes part in the last round, where that is not to be drawn like any other."""
-        return None
+        round_number: from 1 to `last`; 0 asks whether a preparation comes first (`Ask.kind`).
+        draw: draws this many clients, as the experiment's participation policy says.
+        """
+        return Ask(draw(self.clients_per_round))
 
     @abstractmethod
     def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
-        """What each client trains from. Clients told the same share one object, which is encoded once."""
+        """Return what each client trains from. Clients that get the same share one object, which is encoded once."""
 
     def check(self, state: State, client: ClientId, reply: Up) -> None:
-        """Raise `WireError` if a reply, though well formed, is not one this client may send."""
-
-    def reply_spec(self, number: int, model: ModelSpec) -> ModelSpec:
-        """What the replies of a round are about: the whole model, or only some of its layers."""
-        return model
+        """Raise `WireError` if a well-formed reply is not one this client may send."""
 
     @abstractmethod
     def aggregate(self, state: State, replies: Mapping[ClientId, Up]) -> State:
-        """The next state, from whoever answered; may be nobody. Replies come in rising order of client."""
+        """Return the next state. Replies come in rising order of client; there may be none."""
 
     @abstractmethod
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
-        """What each client is given to use."""
+        """Return what each client is sent to predict with."""
 
-    def found(self, state: State) -> Mapping[ClientId, GroupId] | None:
-        """The group each client was in when last heard of; None where groups are declared, or there are none."""
-        return None
-
-    def carried(self, state: State) -> Mapping[ClientId, GroupId] | None:
-        """What is left of that when the next round begins: all, unless it begins with other groups."""
-        return self.found(state)
-
-    def models(self, state: State) -> Mapping[str, Params | Mask]:
-        """The models to keep when a run ends, by name: weights, or masks of the supernetwork."""
-        return {}
-
-    def notes(self, state: State) -> Mapping[str, Any]:
-        """Facts about the state for the history of the run, as plain JSON values."""
-        return {}
+    def describe(self, state: State) -> Description:
+        """Return what this state holds, for files and reports."""
+        return Description()
 
     # On a client.
 
     @abstractmethod
     def train(self, message: Down, client: Client, learner: Learner) -> Up:
-        """Learn from own data; only `client.memory` may change."""
+        """Train on the client's own data; only `client.memory` may change."""
 
     @abstractmethod
     def model_for(self, message: Served, client: Client, learner: Learner) -> ClientModels:
-        """The models this client predicts with, its own first."""
+        """Return the models this client evaluates, its own first."""
 
-    def welcome(self, state: State, client: Client, learner: Learner) -> ClientModels:
-        """The same for a client that never took part: found from its own data and what the server knows."""
+    def for_unseen(self, state: State, client: Client, learner: Learner) -> ClientModels:
+        """Return the same for a client that never took part, from its data and the server's state."""
         return self.model_for(self.serve(state, [client.id])[client.id], client, learner)
 
 
-def everybody_gets(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
-    """The same message for all."""
+@dataclass(frozen=True)
+class Types:
+    """The four types an algorithm names."""
+
+    state: type[Any]
+    down: type[Message]
+    up: type[Message]
+    served: type[Message]
+
+
+def types_of(algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any, Any, Any]]) -> Types:
+    """Return the types in `Algorithm[State, Down, Up, Served]`, also where base classes fill in some of them."""
+    cls = algorithm if isinstance(algorithm, type) else type(algorithm)
+    found = _arguments(cls)
+    if found is None or any(isinstance(kind, TypeVar) for kind in found):
+        raise ConfigError(
+            f"{cls.__name__} does not name its types: derive it from Algorithm[State, Down, Up, Served] "
+            "or from an algorithm that does"
+        )
+    for kind, what in zip(found[1:], ("Down", "Up", "Served"), strict=True):
+        if not (isinstance(kind, type) and issubclass(kind, Message)):
+            raise ConfigError(f"{cls.__name__} names {kind!r} as {what}; it must be a Message, a frozen dataclass")
+    return Types(*found)
+
+
+def _arguments(cls: type) -> tuple[Any, ...] | None:
+    for base in getattr(cls, "__orig_bases__", ()) or cls.__bases__:
+        origin = get_origin(base) or base
+        if origin is Algorithm:
+            return get_args(base) or None
+        inner = _arguments(origin) if isinstance(origin, type) and issubclass(origin, Algorithm) else None
+        if inner is not None:
+            given = dict(zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False))
+            return tuple(given.get(kind, kind) if isinstance(kind, TypeVar) else kind for kind in inner)
+    return None
+
+
+class HasParams(Protocol):
+    """A state with one dense model."""
+
+    @property
+    def params(self) -> Params: ...
+
+
+ModelState = TypeVar("ModelState", bound=HasParams)
+
+
+@dataclass(frozen=True)
+class GlobalModel(Algorithm[ModelState, Weights, Up, Weights]):
+    """A base for algorithms that train one dense model for all clients; the state holds it as `params`.
+
+    A subclass writes `start`, `train` and `aggregate`.
+    """
+
+    def broadcast(self, state: ModelState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+        return to_all(Weights(state.params), clients)
+
+    def serve(self, state: ModelState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+        return to_all(Weights(state.params), clients)
+
+    def describe(self, state: ModelState) -> Description:
+        return Description(models=lambda: {"global": state.params})
+
+    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.params)})
+
+
+def to_all(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
+    """Return the same message for every client."""
     return dict.fromkeys(clients, message)
 
 
 def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
-    """The weighted mean of models, summed in double precision in the order given."""
+    """Return the weighted mean of models, summed in double precision in the order given."""
     total = float(sum(weights))
     mean: Params = {}
     for name in models[0]:
@@ -166,27 +216,33 @@ def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
     return mean
 
 
-def refuse_no_loss(loss: float) -> None:
-    """A loss that is no finite number, or below 0, would spoil whatever it is weighed with."""
-    if not (math.isfinite(loss) and loss >= 0):
-        raise WireError(f"a reply claims a loss of {loss}")
-
-
 def is_finite(params: Params) -> bool:
-    """Whether all weights are finite numbers."""
+    """Return whether all weights are finite."""
     return all(bool(value.isfinite().all()) for value in params.values())
 
 
-def finite(params: Params) -> Params:
-    """The same weights, or `DataError`: a client whose training went astray should not keep what came of it."""
+def require_finite(params: Params) -> Params:
+    """Return the weights, or raise `DataError` if any is not finite, so that a client never stores a diverged model."""
     if not is_finite(params):
         raise DataError(
-            "training ended in weights that are no finite numbers; look at this client's data, or lower the rate"
+            "training diverged (non-finite weights); lower learner.learning_rate or check this client's data"
         )
     return params
 
 
-def refuse_no_examples(examples: int) -> None:
-    """A client that claims no examples, or fewer, would turn a mean upside down."""
+def require_loss(loss: float) -> None:
+    """Raise `WireError` unless the loss a reply claims is finite and not negative."""
+    if not (math.isfinite(loss) and loss >= 0):
+        raise WireError(f"a reply claims a loss of {loss}")
+
+
+def require_examples(examples: int) -> None:
+    """Raise `WireError` unless a reply claims at least one example."""
     if examples < 1:
         raise WireError(f"a reply claims to be trained on {examples} examples")
+
+
+def require_rate(rate: float) -> None:
+    """Raise `WireError` unless the learning rate a reply claims is finite and positive."""
+    if not (math.isfinite(rate) and rate > 0):
+        raise WireError(f"a reply claims a learning rate of {rate}")

@@ -1,27 +1,26 @@
-"""FairFed: clients whose own fairness is close to that of everybody count more in the mean.
+"""FairFed: clients whose local fairness is close to the global fairness get more weight in the mean.
 
 Ezzeldin et al., "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, Algorithm 1, with equal
 opportunity as the measure. Group 0 is the unprivileged one, group 1 the privileged one, class 1 the favourable outcome.
 
-Departures: weights that turn negative count as 0 in the mean, but are kept as they are; a client whose own measure is
-not defined, because it has no favourable examples in a group, is judged by its accuracy, and so is everybody where the
-measure of all is not defined; sums are over the clients that answered, which is everybody when all take part, and a
-client that answers for the first time starts with its share of their examples.
+Departures: negative weights count as 0 in the mean, but are kept as they are; a client whose local measure is
+undefined, because it has no favourable examples in a group, is judged by its accuracy, and so are all clients where the
+global measure is undefined; sums run over the clients that replied, which are all when all take part, and a client that
+replies for the first time starts with its share of the examples.
 
-It is defined for two classes and two groups. On other data it runs, with a word of caution: of more classes, class 1 is
-held against all the others; of more groups, the first two are compared; without two groups clients are judged by their
+FairFed is defined for two classes and two groups. On other data it runs with a warning: of more classes, class 1 is
+compared with all others; of more groups, the first two are compared; without two groups, clients are judged by their
 accuracy alone.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, average, everybody_gets, refuse_no_examples
+from e2fl.algorithms.base import Description, GlobalModel, average, require_examples
 from e2fl.data.federated import Client, ClientId, Examples, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner
@@ -31,7 +30,7 @@ from e2fl.wire import Message, Weights
 
 @dataclass(frozen=True)
 class Counted(Message):
-    """A trained model, and what the model it was trained from got right on the client's training examples."""
+    """A trained model, and how the received model did on the client's training examples."""
 
     params: Params
     examples: int
@@ -44,21 +43,18 @@ class Counted(Message):
 
 @dataclass(frozen=True)
 class Weighted:
-    """One model for all, and what each client weighs before it is clipped."""
+    """One model for all clients, and each client's weight before clipping."""
 
     params: Params
     weights: dict[ClientId, float]
-    gap: float | None  # the equal opportunity difference of the model before, over all that answered
+    gap: float | None  # the equal opportunity difference of the previous model, over the clients that replied
+    warning: str = ""  # why results on this data are to be taken with care
 
 
 @dataclass(frozen=True)
-class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
-    beta: float = 1.0  # how fast weights move; 0 is FedAvg
-    reweighing: bool = False  # clients weigh their examples so that outcome and group look independent
-
-    down: ClassVar[type[Message]] = Weights
-    up: ClassVar[type[Message]] = Counted
-    served: ClassVar[type[Message]] = Weights
+class FairFed(GlobalModel[Weighted, Counted]):
+    beta: float = 1.0  # step size of the weights; 0 is FedAvg
+    reweighing: bool = False  # clients reweight their examples so that outcome and group are independent
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,13 +62,8 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
             raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
 
     def start(self, model: Model, population: Population, seed: int) -> Weighted:
-        return Weighted(model.initial_weights(seed), {}, None)
-
-    def caution(self, model: Model, population: Population) -> str:
-        return misfit(classes=model.spec.layers[-1].shape[0], groups=population.groups)
-
-    def broadcast(self, state: Weighted, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return everybody_gets(Weights(state.params), clients)
+        warning = misfit(classes=model.spec.layers[-1].shape[0], groups=population.groups)
+        return Weighted(model.initial_weights(seed), {}, None, warning)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Counted:
         groups = row_groups(client)
@@ -89,10 +80,10 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
         )
 
     def check(self, state: Weighted, client: ClientId, reply: Counted) -> None:
-        refuse_no_examples(reply.examples)
+        require_examples(reply.examples)
         pairs = ((reply.positive_0, reply.found_0), (reply.positive_1, reply.found_1), (reply.examples, reply.correct))
         if any(not 0 <= part <= whole for whole, part in pairs) or sum(p for p, _ in pairs[:2]) > reply.examples:
-            raise WireError("a reply counts more examples than it has")
+            raise WireError("a reply counts more examples than it claims to have")
 
     def aggregate(self, state: Weighted, replies: Mapping[ClientId, Counted]) -> Weighted:
         if not replies:
@@ -114,22 +105,17 @@ class FairFed(Algorithm[Weighted, Weights, Counted, Weights]):
             gap=gap_of_all(counted),
         )
 
-    def serve(self, state: Weighted, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
-        return everybody_gets(Weights(state.params), clients)
-
-    def models(self, state: Weighted) -> Mapping[str, Params]:
-        return {"global": state.params}
-
-    def notes(self, state: Weighted) -> Mapping[str, Any]:
+    def describe(self, state: Weighted) -> Description:
         values = list(state.weights.values()) or [0.0]
-        return {"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)}
-
-    def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
-        return ClientModels({"global": ClientModel(message.params)})
+        return replace(
+            super().describe(state),
+            metadata={"gap_before": state.gap, "weight_smallest": min(values), "weight_largest": max(values)},
+            warnings=(state.warning,) if state.warning else (),
+        )
 
 
 def misfit(*, classes: int, groups: int) -> str:
-    """What FairFed makes of data that it is not defined for; nothing where there are two classes and two groups."""
+    """Return how FairFed treats data it is not defined for; empty for two classes and two groups."""
     said = []
     if classes != 2:
         said.append(f"of {classes} classes only class 1 counts as favourable")
@@ -137,18 +123,18 @@ def misfit(*, classes: int, groups: int) -> str:
         said.append(f"of {groups} groups only the first two are compared")
     if groups < 2:
         said.append("without groups clients are judged by accuracy alone")
-    return f"fairfed is made for two classes and two groups: {', and '.join(said)}" if said else ""
+    return f"fairfed is defined for two classes and two groups: {', and '.join(said)}" if said else ""
 
 
 def row_groups(client: Client) -> NDArray[np.int64]:
-    """The group of each training example: its own, or the one the client declares, or none (-1)."""
+    """Return the group of each training example: its own, or the client's, or -1 for none."""
     if client.train.group is not None:
         return client.train.group
     return np.full(len(client.train), -1 if client.group is None else client.group, dtype=np.int64)
 
 
 def reweighed(examples: Examples, groups: NDArray[np.int64]) -> NDArray[np.float32]:
-    """P(group) P(class) / P(group, class) of each example: above 1 where a class is rare in a group."""
+    """Return P(group) P(class) / P(group, class) for each example: above 1 where a class is rare in a group."""
     n = len(examples)
     _, cell, size = np.unique(np.stack([groups, examples.y]), axis=1, return_inverse=True, return_counts=True)
     _, of_group, group_size = np.unique(groups, return_inverse=True, return_counts=True)
@@ -158,14 +144,14 @@ def reweighed(examples: Examples, groups: NDArray[np.int64]) -> NDArray[np.float
 
 
 def gap_of(counted: Counted) -> float | None:
-    """The equal opportunity difference of one client, where it is defined."""
+    """Return the equal opportunity difference of one client, where it is defined."""
     if not counted.positive_0 or not counted.positive_1:
         return None
     return counted.found_0 / counted.positive_0 - counted.found_1 / counted.positive_1
 
 
 def parts_of_gap(counted: Sequence[Counted]) -> list[float] | None:
-    """What each client adds to the equal opportunity difference of all, where that is defined."""
+    """Return each client's contribution to the global equal opportunity difference, where that is defined."""
     n = sum(reply.examples for reply in counted)
     whole = (sum(reply.positive_0 for reply in counted) / n, sum(reply.positive_1 for reply in counted) / n)
     if not all(whole):
@@ -184,13 +170,13 @@ def parts_of_gap(counted: Sequence[Counted]) -> list[float] | None:
 
 
 def gap_of_all(counted: Sequence[Counted]) -> float | None:
-    """The equal opportunity difference over the examples of all, from what each client adds to it."""
+    """Return the global equal opportunity difference: the sum of the clients' contributions."""
     parts = parts_of_gap(counted)
     return None if parts is None else math.fsum(parts)
 
 
 def distances_to_all(counted: Sequence[Counted]) -> list[float]:
-    """How far each client is from everybody: in fairness, or in accuracy where fairness is not defined."""
+    """Return each client's distance to the global measure: in fairness, or in accuracy where that is undefined."""
     n = sum(reply.examples for reply in counted)
     accuracy = sum(reply.correct for reply in counted) / n
     everybody = gap_of_all(counted)

@@ -3,14 +3,13 @@
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1, with model averaging
 (the paper's option II, the default here) or gradient averaging (option I). The groups' models start from different
 random weights. Departures: a restart is judged after `trial_rounds` rounds, by the mean training loss of that round's
-clients, and the best one goes on; `oracle_groups` sends each client only the model of the group it declares, which is
-federated averaging within every group.
+clients, and the best one continues; `oracle_groups` sends each client only the model of the group it declares, which
+is federated averaging within every group.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
 
 import torch
 
@@ -18,15 +17,17 @@ from e2fl.algorithms.base import (
     Algorithm,
     ClientModel,
     ClientModels,
+    Description,
     average,
-    everybody_gets,
     is_finite,
-    refuse_no_examples,
-    refuse_no_loss,
+    require_examples,
+    require_loss,
+    require_rate,
+    to_all,
 )
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, DataError, WireError
-from e2fl.grouping.base import refuse_count
+from e2fl.grouping.base import require_count
 from e2fl.grouping.lowest_loss import lowest_loss
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec, Params
@@ -37,18 +38,18 @@ AVERAGING = ("model", "gradient")
 
 @dataclass(frozen=True)
 class Choice(Message):
-    """The models of all groups, or, with `oracle_groups`, that of the client's own."""
+    """The models of all groups, or, with `oracle_groups`, only that of the client's own group."""
 
     groups: tuple[int, ...]
     models: tuple[Params, ...]
 
-    def finding_bytes(self, model: ModelSpec) -> int:
+    def grouping_bytes(self, model: ModelSpec) -> int:
         return (len(self.models) - 1) * weights_size(model)
 
 
 @dataclass(frozen=True)
 class Chosen(Message):
-    """The group chosen, its loss there, and the model trained from it, or the gradient and the rate to step with."""
+    """The chosen group, the loss of its model, and the trained model, or the gradient and the step size."""
 
     params: Params
     group: int
@@ -59,7 +60,7 @@ class Chosen(Message):
 
 @dataclass(frozen=True)
 class Trial:
-    """One start: the groups' models, and the mean training loss of the clients that saw them last."""
+    """One start: the groups' models, and the mean training loss of the last round's clients."""
 
     models: tuple[Params, ...]
     loss: float
@@ -67,15 +68,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Groups:
-    """The models in use, the starts that are still to be tried, and the best that was."""
+    """The models in use, the starts still to be tried, and the best one so far."""
 
     current: Trial
     waiting: tuple[Trial, ...]
     best: Trial | None
-    rounds: int  # since the current start was taken up
+    rounds: int  # since the current start began
     chosen: tuple[int, ...]  # clients that chose each group, in the last round
-    ever: tuple[int, ...]  # and since the current start was taken up
-    assigned: dict[ClientId, GroupId] = field(default_factory=dict)  # what each declares, or else chose last
+    ever: tuple[int, ...]  # the same since the current start began
+    assigned: dict[ClientId, GroupId] = field(default_factory=dict)  # as declared, or as chosen last
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,9 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
     groups: int | None = None  # how many; default: as many as the data declares
     averaging: str = "model"  # or gradient: one step a round, on the server
     weighted: bool = False  # by the number of examples, where models are averaged
-    restarts: int = 1  # starts to try; the best goes on
-    trial_rounds: int = 10  # how long each is tried, where there are several
+    restarts: int = 1  # starts to try; the best continues
+    trial_rounds: int = 10  # rounds that each start is tried for, where there are several
     oracle_groups: bool = False  # each client trains the model of the group it declares
-
-    down: ClassVar[type[Message]] = Choice
-    up: ClassVar[type[Message]] = Chosen
-    served: ClassVar[type[Message]] = Choice
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,12 +99,12 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
     def start(self, model: Model, population: Population, seed: int) -> Groups:
         count = population.groups if self.groups is None else self.groups
         if self.groups is None and count < 1:
-            raise ConfigError("this data declares no groups; say how many with algorithm.groups")
+            raise ConfigError("this data declares no groups; set algorithm.groups to their number")
         if self.oracle_groups and (
             population.groups > count or any(group is None for group in population.declared.values())
         ):
             raise ConfigError(f"algorithm.oracle_groups needs clients that declare one of {count} groups")
-        refuse_count(count, population, "algorithm.groups")
+        require_count(count, population, "algorithm.groups")
         first, *others = (
             Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
             for start in range(self.restarts)
@@ -116,7 +113,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, declared if self.oracle_groups else {})
 
     def rounds(self, asked: int, population: Population) -> int:
-        """As many as asked for with the start that is kept, and the trials of the others."""
+        """Return the rounds asked for, for the start that is kept, plus the trials of the others."""
         if self.restarts > 1 and self.trial_rounds > asked:
             raise ConfigError(f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds")
         return asked + (self.restarts - 1) * self.trial_rounds
@@ -128,7 +125,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         models = state.current.models
         everything = Choice(tuple(range(len(models))), models)
         if not self.oracle_groups:
-            return everybody_gets(everything, clients)
+            return to_all(everything, clients)
         own = {group: Choice((group,), (model,)) for group, model in enumerate(models)}
         return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
 
@@ -145,20 +142,21 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return Chosen(learner.fit(model, client.train), group, n, loss, rate)
 
     def _declared(self, message: Choice, client: Client) -> tuple[GroupId, Params]:
-        """The group a client declares, and its model."""
+        """Return the group a client declares, and its model."""
         if client.group is None or client.group not in message.groups:
-            raise DataError(f"client {client.id} declares no group that it was sent; algorithm.oracle_groups needs one")
+            raise DataError(
+                f"client {client.id} declares no group it was sent a model for; algorithm.oracle_groups needs one"
+            )
         return client.group, message.models[message.groups.index(client.group)]
 
     def check(self, state: Groups, client: ClientId, reply: Chosen) -> None:
-        refuse_no_examples(reply.examples)
-        refuse_no_loss(reply.loss)
+        require_examples(reply.examples)
+        require_loss(reply.loss)
         if not 0 <= reply.group < len(state.current.models):
             raise WireError(f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}")
         if self.oracle_groups and reply.group != state.assigned.get(client, reply.group):
             raise WireError(f"a reply chose group {reply.group}; its client is in group {state.assigned[client]}")
-        if not (math.isfinite(reply.learning_rate) and reply.learning_rate > 0):
-            raise WireError(f"a reply asks for a step of the size {reply.learning_rate}")
+        require_rate(reply.learning_rate)
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
         if not replies:
@@ -170,7 +168,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             by_group.setdefault(reply.group, []).append(reply)
             chosen[client] = reply.group
         models = list(state.current.models)
-        for group, members in by_group.items():  # a group nobody chose stays as it is
+        for group, members in by_group.items():  # a group that no client chose stays unchanged
             models[group] = self._merged(models[group], members, len(replies))
         loss = sum(reply.loss for reply in replies.values()) / len(replies)
         counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
@@ -183,7 +181,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             assigned=state.assigned if self.oracle_groups else state.assigned | chosen,
         )
 
-    def _merged(self, model: Params, chosen: Sequence[Chosen], everybody: int) -> Params:
+    def _merged(self, model: Params, chosen: Sequence[Chosen], clients: int) -> Params:
         if self.averaging == "model":
             weights = [reply.examples if self.weighted else 1 for reply in chosen]
             return average([reply.params for reply in chosen], weights)
@@ -191,25 +189,25 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         for reply in chosen:
             for name, gradient in reply.params.items():
                 # Divided by all clients of the round, not by those of the group: as in the paper.
-                stepped[name] -= (reply.learning_rate / everybody) * gradient.double()
+                stepped[name] -= (reply.learning_rate / clients) * gradient.double()
         after = {name: value.to(torch.float32) for name, value in stepped.items()}
         return after if is_finite(after) else model
 
     def _up_next(self, state: Groups) -> Groups:
-        """What the next round begins with: the same, or, when a trial is over, the next start; after all, the best."""
+        """Return the state of the next round: the same, or after a trial the next start, and finally the best."""
         if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
             return state
         best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
         if not state.waiting and best is state.current:
             return replace(state, best=None)
-        nobody = (0,) * len(state.chosen)  # who chose what was of another trial
-        other = replace(state, chosen=nobody, ever=nobody, assigned=state.assigned if self.oracle_groups else {})
+        none = (0,) * len(state.chosen)  # earlier choices were among the models of another trial
+        other = replace(state, chosen=none, ever=none, assigned=state.assigned if self.oracle_groups else {})
         if state.waiting:
             return replace(other, current=state.waiting[0], waiting=state.waiting[1:], best=best, rounds=0)
         return replace(other, current=best, best=None)
 
     def _in_use(self, state: Groups) -> Groups:
-        """While starts are tried, the one that just was; after that, the best."""
+        """Return the start tried last, while starts are tried; after that, the best."""
         return state if state.waiting else self._up_next(state)
 
     def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
@@ -222,19 +220,17 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         group, _ = lowest_loss(message.models, client, learner)
         return ClientModels({"group": ClientModel(message.models[group])}, group)
 
-    def found(self, state: Groups) -> Mapping[ClientId, GroupId] | None:
-        return None if self.oracle_groups else state.assigned
-
-    def carried(self, state: Groups) -> Mapping[ClientId, GroupId] | None:
-        return self.found(self._up_next(state))  # what was chosen among other models compares with nothing
-
-    def models(self, state: Groups) -> Mapping[str, Params]:
-        return {f"group{group}": model for group, model in enumerate(self._in_use(state).current.models)}
-
-    def notes(self, state: Groups) -> Mapping[str, Any]:
-        return {
-            "chosen": list(state.chosen),
-            "chosen_ever": list(state.ever),
-            "groups_nobody_chose": sum(count == 0 for count in state.ever),
-            "starts_waiting": len(state.waiting),
-        }
+    def describe(self, state: Groups) -> Description:
+        in_use = self._in_use(state).current.models
+        return Description(
+            models=lambda: {f"group{group}": model for group, model in enumerate(in_use)},
+            metadata={
+                "chosen": list(state.chosen),
+                "chosen_ever": list(state.ever),
+                "groups_nobody_chose": sum(count == 0 for count in state.ever),
+                "starts_waiting": len(state.waiting),
+            },
+            assignments=None if self.oracle_groups else state.assigned,
+            # Groups chosen among the models of another start do not compare with those of the next.
+            carried=None if self.oracle_groups else self._up_next(state).assigned,
+        )

@@ -7,6 +7,7 @@ set up otherwise, runs on the same experiment.
 import copy
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,12 +21,14 @@ import torch
 from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
-from e2fl.data import DATASETS, FederatedData
+from e2fl.data import DATASETS, FederatedData, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import MODELS, Model
+from e2fl.participation import PARTICIPATION, Participation
+from e2fl.rounds import Round, Server
 
 Section = dict[str, Any]
 
@@ -48,12 +51,18 @@ class Experiment:
     device: str = "cpu"
     checkpoint_seconds: float = 30.0  # between checkpoints; never changes a result
     learner: Section = field(default_factory=dict)
+    participation: Section = field(
+        default_factory=dict
+    )  # which clients take part; default: as the algorithm says, mostly uniform
+    norm_limit: float = 1000.0  # reject updates with a norm this many times the median of a round; 0: accept all
     variants: dict[str, Section] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.norm_limit < math.inf:
+            raise ConfigError(f"norm_limit must be 0 or more, not {self.norm_limit}")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
         for name in ("data", "algorithm", "model"):
@@ -99,6 +108,36 @@ class Experiment:
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
         return algorithm
+
+    def build_participation(self) -> Participation:
+        """Return the policy that draws clients."""
+        if not self.participation:
+            default: Participation = look_up(self.algorithm["name"], ALGORITHMS, "algorithm").participation
+            return default
+        if "name" not in self.participation:
+            raise ConfigError("section 'participation' needs a name, such as participation = { name = 'by_group' }")
+        kind = look_up(str(self.participation["name"]), PARTICIPATION, "participation")
+        values = {key: value for key, value in self.participation.items() if key != "name"}
+        policy: Participation = construct(kind, values, "participation")
+        if not isinstance(policy, Participation):
+            raise ConfigError(f"'{self.participation['name']}' is not a participation policy")
+        return policy
+
+    def build_server(
+        self, algorithm: AnyAlgorithm, model: Model, population: Population, resume: Round | None = None
+    ) -> Server:
+        """Return the server of this experiment's run."""
+        return Server(
+            algorithm,
+            model,
+            population,
+            rounds=self.rounds,
+            seed=self.seed,
+            evaluate_every=self.evaluate_every,
+            participation=self.build_participation(),
+            norm_limit=self.norm_limit,
+            resume=resume,
+        )
 
     def build_learner(self, model: Model) -> Learner:
         settings = self.build_settings()
@@ -193,7 +232,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for name in values:
         if name not in known:
             raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known)}")
-    for name in ("data", "algorithm", "model", "learner", "variants"):
+    for name in ("data", "algorithm", "model", "learner", "participation", "variants"):
         if not isinstance(values.get(name, {}), dict):
             raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
     for name, changes in values.get("variants", {}).items():
@@ -201,8 +240,9 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
             raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
     plain = {"name": str, "seed": int, "rounds": int, "evaluate_every": int, "threads": int, "device": str}
     checked = {name: fit(value, plain[name], name) if name in plain else value for name, value in values.items()}
-    if "checkpoint_seconds" in checked:
-        checked["checkpoint_seconds"] = fit(checked["checkpoint_seconds"], float, "checkpoint_seconds")
+    for name in ("checkpoint_seconds", "norm_limit"):
+        if name in checked:
+            checked[name] = fit(checked[name], float, name)
     return Experiment(**copy.deepcopy(checked))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import ArrayRecord, MessageType
 from flwr.serverapp import Grid
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
@@ -20,7 +20,7 @@ from e2fl.flower.roster import Roster
 from e2fl.flower.run_config import Options
 from e2fl.flower.transport import Arrivals, Post
 from e2fl.models import ModelSpec
-from e2fl.rounds import Replies, Traffic, UnseenScores
+from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.wire import Message
 
@@ -42,14 +42,14 @@ class FlowerFederation:
     ):
         """Call the population, or recall it.
 
-        known: the clients and groups there may be; record: the file that remembers the population of this run; at_home: makes
-        a federation of the clients that only the server has.
+        known: the clients and groups there may be; record: the file that stores the population of this run; at_home:
+        makes a federation of the clients that only the server has.
         """
         self.algorithm, self.spec, self.options, self.at_home = algorithm, spec, options, at_home
         self.post = Post(grid, options.poll_seconds)
         self.roster = Roster(self.post, options, known=known, fingerprint=fingerprint)
         self.traffic = Traffic()
-        self.resumed = self.oldest = algorithm.first_round - 1
+        self.resumed = self.oldest = -1  # before the first round, also where that is a preparation
         self.life = uuid.uuid4().hex
         self.spoken: list[str] = []
         remembered = _recall(record)
@@ -61,27 +61,25 @@ class FlowerFederation:
             self.name, self.population = remembered
             self.roster.gather(len(self.population))
 
-    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
-        """Every client in `inbox` that can be reached trains; whoever does not answer well is a fault, and no more."""
-        sent, came, faults = self._exchange(MessageType.TRAIN, number, inbox, self.options.round_seconds)
+    def train(self, request: Request) -> Replies:
+        """Let every client in the inbox that can be reached train; a client that does not reply well is a fault."""
+        ask = request.ask
+        sent, came, faults = self._exchange(
+            MessageType.TRAIN, request.round_number, request.inbox, self.options.round_seconds, ask.layers
+        )
         self.traffic.down += sum(sent.values())
         self.traffic.exchanges += len(sent)
-        self.traffic.passes += sum(answer.passes for answer in came.values())
+        for answer in came.values():
+            count_work(self.traffic, answer.meter, answer.examples)
         up = sum(len(answer.raw) for answer in came.values())
         self.traffic.up += up
-        if number < 1:  # a round of preparation
+        if ask.kind == "prepare":
             self.traffic.finding += up + sum(sent.values())
         else:
-            self.traffic.finding += sum(inbox[client].finding_bytes(self.spec) for client in sent)
-        spec = self.algorithm.reply_spec(number, self.spec)
-        answers: dict[ClientId, Message] = {}
-        for client, answer in came.items():
-            try:
-                answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
+            self.traffic.finding += sum(request.inbox[client].grouping_bytes(self.spec) for client in sent)
+        answers, malformed = decoded(came, types_of(self.algorithm).up, self.spec.only(ask.layers))
         counted, few = enough(answers, self.population, self.options)
-        return Replies(counted, dict(sorted((few | faults).items())))
+        return Replies(counted, dict(sorted((few | faults | malformed).items())))
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
         """Every client in `inbox` that can be reached tries what it is given."""
@@ -92,11 +90,11 @@ class FlowerFederation:
         self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
         return kept
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Clients that never took part have no nodes: the server, which has their data, tries for them."""
         if self.at_home is None:
             raise RunError("there is nobody to try the models for clients without nodes")
-        return self.at_home().welcome(state, clients)
+        return self.at_home().evaluate_unseen(state, clients)
 
     def rewind(self, number: int) -> None:
         """Clients go on as they were after this round; each is told so with its next message."""
@@ -113,11 +111,16 @@ class FlowerFederation:
         return found
 
     def _exchange(
-        self, kind: str, number: int, inbox: Mapping[ClientId, Message], seconds: float
+        self,
+        kind: str,
+        number: int,
+        inbox: Mapping[ClientId, Message],
+        seconds: float,
+        layers: tuple[str, ...] | None = None,
     ) -> tuple[dict[ClientId, int], dict[ClientId, Answer], dict[ClientId, str]]:
         """Who was sent how many bytes, what came back in rising order of client, and what went wrong."""
         self.roster.update()
-        errand = Errand(number, self.name, self.life, self.resumed, self.oldest)
+        errand = Errand(number, self.name, self.life, self.resumed, self.oldest, ",".join(layers or ()))
         reached = {client: node for client, node in sorted(self.roster.nodes.items()) if client in inbox}
         encoded = encode_once({client: inbox[client] for client in reached}, self.spec)
         letters = {node: outward(encoded[client][0], errand) for client, node in reached.items()}
@@ -162,6 +165,20 @@ def opened(
             except WireError as error:
                 faults[client] = f"malformed: {error}"
     return came, faults
+
+
+def decoded(
+    came: Mapping[ClientId, Answer], kind: type[Message], spec: ModelSpec
+) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
+    """Every answer as a message, and what is wrong with the others."""
+    answers: dict[ClientId, Message] = {}
+    faults: dict[ClientId, str] = {}
+    for client, answer in came.items():
+        try:
+            answers[client] = kind.from_bytes(answer.raw, spec)
+        except WireError as error:
+            faults[client] = f"malformed: {error}"
+    return answers, faults
 
 
 def scores_in(

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from flwr.app import Context, RecordDict
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, FederatedData
 from e2fl.errors import ConfigError, RunError
@@ -18,6 +18,7 @@ from e2fl.flower.evaluation_message import fill
 from e2fl.flower.records import FACTS, Claim, Errand, homeward, presenting, received
 from e2fl.flower.run_config import changes
 from e2fl.learning import Learner
+from e2fl.learning.learner import Meter
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import score_alone
 
@@ -67,20 +68,20 @@ class Node:
         algorithm, spec = self.parts.algorithm, self.parts.learner.model.spec
         memories = self._memories(errand)
         client = replace(self.client, memory=memories.load(self.client.id, errand.number))
-        learner = replace(self.parts.learner, number=errand.number, client=client.id, passes=[])
-        answer = algorithm.train(algorithm.down.from_bytes(raw, spec), client, learner)
+        learner = replace(self.parts.learner, number=errand.number, client=client.id, meter=Meter())
+        answer = algorithm.train(types_of(algorithm).down.from_bytes(raw, spec), client, learner)
         memories.store(client.id, errand.number, client.memory)
         memories.forget(errand.oldest)
-        raw = answer.to_bytes(algorithm.reply_spec(errand.number, spec))
-        return homeward(raw, client.id, errand.number, sum(learner.passes))
+        raw = answer.to_bytes(spec.only(errand.layers.split(",") if errand.layers else None))
+        return homeward(raw, client.id, errand.number, learner.meter, len(client.train))
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """Try what came, and say how it went."""
         errand, raw = received(content)
         algorithm, spec = self.parts.algorithm, self.parts.learner.model.spec
         client = replace(self.client, memory=self._memories(errand).load(self.client.id, errand.number + 1))
-        learner = replace(self.parts.learner, number=errand.number, client=client.id, passes=[])
-        uses = algorithm.model_for(algorithm.served.from_bytes(raw, spec), client, learner)
+        learner = replace(self.parts.learner, number=errand.number, client=client.id, meter=Meter())
+        uses = algorithm.model_for(types_of(algorithm).served.from_bytes(raw, spec), client, learner)
         score = score_alone(uses, client, learner)
         return homeward(fill(score).to_bytes(spec), client.id, errand.number)
 

@@ -12,10 +12,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
+from e2fl.learning.learner import Meter
 
 ROLL = "query.population"
 FACTS, PAYLOAD, BYTES = "e2fl", "payload", "bytes"
 MOST_PASSES = 1e9
+MOST_EXAMPLES = 2**53
 
 
 class ImpostorError(WireError):
@@ -31,6 +33,7 @@ class Errand:
     life: str  # of the server; one that was restarted has another
     resumed: int  # the round this life went on from: what was kept after it never happened
     oldest: int  # no earlier round will be gone back to
+    layers: str = ""  # of the reply, separated by commas; empty: the whole model
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Answer:
     """What a client sent home."""
 
     raw: bytes
-    passes: float  # over its training data, spent to find its group while it trained
+    meter: Meter  # the work it says it did
+    examples: int = 1  # its training examples, as it says
 
 
 def payload(raw: bytes) -> ArrayRecord:
@@ -64,8 +68,17 @@ def received(content: RecordDict) -> tuple[Errand, bytes]:
     return Errand(**facts), _bytes(content)
 
 
-def homeward(raw: bytes, client: ClientId, number: int, passes: float = 0.0) -> RecordDict:
-    facts = ConfigRecord({"client": int(client), "number": int(number), "passes": float(passes)})
+def homeward(raw: bytes, client: ClientId, number: int, meter: Meter | None = None, examples: int = 1) -> RecordDict:
+    meter = meter or Meter()
+    facts = ConfigRecord(
+        {
+            "client": int(client),
+            "number": int(number),
+            "passes": float(meter.grouping_passes),
+            "trained": int(meter.examples),
+            "examples": int(examples),
+        }
+    )
     return RecordDict({PAYLOAD: payload(raw), FACTS: facts})
 
 
@@ -80,11 +93,14 @@ def answered(content: RecordDict, client: ClientId, number: int) -> Answer:
     if not isinstance(passes, float):
         raise WireError("an answer does not say its passes")
     refuse_passes(passes)
-    return Answer(_bytes(content), passes)
+    trained, examples = _whole(content, "trained"), _whole(content, "examples")
+    if not (0 <= trained <= MOST_EXAMPLES and 1 <= examples <= MOST_EXAMPLES):
+        raise WireError(f"an answer claims to have trained on {trained} of {examples} examples")
+    return Answer(_bytes(content), Meter(trained, passes), examples)
 
 
 def refuse_passes(passes: float) -> None:
-    """A client may say that it looked at its data any number of times, as long as sums of them stay numbers."""
+    """Raise `WireError` unless the number of passes a client claims is plausible, so that sums stay finite."""
     if not 0 <= passes <= MOST_PASSES:
         raise WireError(f"an answer claims {passes} passes over its data")
 

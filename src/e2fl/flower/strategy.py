@@ -19,17 +19,15 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from e2fl import wire
 from e2fl.config.experiment import Experiment
-from e2fl.data.federated import ClientId, Population
-from e2fl.errors import RunError, WireError
+from e2fl.data.federated import ClientId
 from e2fl.evaluation import Score, total
 from e2fl.flower.fairness import summarised
-from e2fl.flower.federation import encode_once, enough, opened, scores_in
+from e2fl.flower.federation import decoded, encode_once, enough, opened, scores_in
 from e2fl.flower.records import Answer, Errand, outward
 from e2fl.flower.roster import Roster
 from e2fl.flower.run_config import Options
 from e2fl.flower.transport import Arrivals, NodeId, Post, Prompt
-from e2fl.randomness import stream
-from e2fl.rounds import Replies, admit
+from e2fl.rounds import Replies, Server
 
 
 class AlgorithmStrategy(Strategy):
@@ -48,16 +46,19 @@ class AlgorithmStrategy(Strategy):
         self.name, self.life = uuid.uuid4().hex, uuid.uuid4().hex
         self.prompt: Prompt | None = None
         self.roster: Roster | None = None
-        self.population = Population({})
-        self.last: int | None = None  # the round that ends the run, where somebody said so
-        self.state: Any = None
+        self.server: Server | None = None  # the loop, as in the simulator; made when the clients are known
+        self.rounds: int | None = None  # where `start` says so
         self.scores: Mapping[ClientId, Score] = {}
         self.faults: Mapping[ClientId, str] = {}
         self.notices: list[str] = []  # what went wrong beside answers: strange nodes, and what nobody asked for
-        self.ever_answered = False
         self.given: Mapping[ClientId, wire.Message] = {}
         self.sent: list[tuple[ClientId, NodeId, Message]] = []
         self.absent: list[ClientId] = []
+
+    @property
+    def state(self) -> Any:
+        """The state of the algorithm after the last round."""
+        return None if self.server is None else self.server.state
 
     def start(
         self,
@@ -71,82 +72,70 @@ class AlgorithmStrategy(Strategy):
     ) -> Result:
         """Run; rounds and deadlines are those of the experiment and the options unless said otherwise."""
         self.prompt = Prompt(grid, self.options.poll_seconds)
-        self._present(self.prompt)  # how many rounds an algorithm has use for depends on who is there
-        before = self.algorithm.first_round - 1
-        self.last = None if num_rounds is None else before + num_rounds
+        self.rounds = num_rounds
+        server, _ = self._present(self.prompt)  # how many rounds an algorithm needs depends on the clients
         result = super().start(
             self.prompt,
             ArrayRecord() if initial_arrays is None else initial_arrays,
-            self._last() - before,
+            server.last - server.done.number,
             self.options.round_seconds if timeout is None else timeout,
             train_config,
             evaluate_config,
             evaluate_fn,
         )
-        if not self.ever_answered:
-            reason = next(iter(self.faults.values()), "no client was asked")
-            raise RunError(f"no client ever sent a usable answer, so nothing was learnt; the last reason was: {reason}")
+        server.require_replies()
         return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """What the clients drawn for this round train from."""
-        roster = self._present(grid)
-        number = self._number(server_round)
-        asked = self.algorithm.finale(self.state, self.population) if number == self._last() else None
-        if asked is None:
-            asked = self.algorithm.select(
-                self.state, self.population, number, stream(self.experiment.seed, "select", number)
-            )
-        return self._letters(MessageType.TRAIN, number, self.algorithm.broadcast(self.state, asked), roster)
+        server, roster = self._present(grid)
+        request = server.ask()
+        return self._letters(MessageType.TRAIN, request.round_number, request.inbox, roster, request.ask.layers)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next state, from whoever answered well."""
-        number = self._number(server_round)
-        came, faults = self._open(replies, number)
-        spec = self.algorithm.reply_spec(number, self.model.spec)
-        answers: dict[ClientId, wire.Message] = {}
-        for client, answer in came.items():
-            try:
-                answers[client] = self.algorithm.up.from_bytes(answer.raw, spec)
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
-        counted, few = enough(answers, self.population, self.options)
-        admitted, self.faults = admit(self.algorithm, self.state, Replies(counted, few | faults))
-        self.state = self.algorithm.aggregate(self.state, admitted)
-        self.ever_answered = self.ever_answered or bool(admitted)
-        counts = {"asked": len(self.sent) + len(self.absent), "answered": len(admitted)}
+        """Aggregate the usable answers."""
+        assert self.server is not None
+        assert self.server.request is not None
+        request = self.server.request
+        came, faults = self._open(replies, request.round_number)
+        answers, malformed = decoded(came, self.server.types.up, self.model.spec.only(request.ask.layers))
+        counted, few = enough(answers, self.server.population, self.options)
+        self.server.take(Replies(counted, few | faults | malformed))
+        done = self.server.done
+        self.faults = done.faults
+        counts = {"asked": len(self.sent) + len(self.absent), "answered": len(done.answered)}
         facts = MetricRecord({**counts, **_kinds((*self.faults.values(), *self.notices))})
-        return (self.models() if admitted else None), facts
+        return (self.models() if done.answered else None), facts
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """What every client is given to use, in the rounds that are evaluated."""
-        number = self._number(server_round)
-        due = self.algorithm.improves and number > 0 and number % self.experiment.evaluate_every == 0
-        if not due and number != self._last():
+        """What every client evaluates, in the rounds that are evaluated."""
+        assert self.server is not None
+        offered = self.server.offer()
+        if offered is None:
             self.sent = []
             return []
-        roster = self._present(grid)
-        self.given = self.algorithm.serve(self.state, self.population.ids)
-        return self._letters(MessageType.EVALUATE, number, self.given, roster)
+        server, roster = self._present(grid)
+        self.given = offered
+        return self._letters(MessageType.EVALUATE, server.done.number, offered, roster)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """How evenly clients are served, under the names that `fairness` explains."""
         if not self.sent:
             return None
-        came, faults = self._open(replies, self._number(server_round))
-        self.scores, odd = scores_in(came, self.given, self.model.spec, self.population)
+        assert self.server is not None
+        population = self.server.population
+        came, faults = self._open(replies, self.server.done.number)
+        self.scores, odd = scores_in(came, self.given, self.model.spec, population)
         self.faults = faults | odd
         own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
         accuracies = [total(parts.values()).accuracy for parts in own.values()]
-        found = summarised(
-            accuracies, [self.population.declared[client] for client in own], unmeasured=len(self.faults)
-        )
+        found = summarised(accuracies, [population.declared[client] for client in own], unmeasured=len(self.faults))
         return MetricRecord({**found, **_kinds((*self.faults.values(), *self.notices))})
 
     def summary(self) -> None:
@@ -159,32 +148,34 @@ class AlgorithmStrategy(Strategy):
         return ArrayRecord(
             {
                 f"{name}/{layer}": Array(value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value))
-                for name, model in self.algorithm.models(self.state).items()
+                for name, model in self.algorithm.describe(self.state).models().items()
                 for layer, value in model.items()
             }
         )
 
-    def _number(self, server_round: int) -> int:
-        return server_round + self.algorithm.first_round - 1
-
-    def _last(self) -> int:
-        return self.algorithm.rounds(self.experiment.rounds, self.population) if self.last is None else self.last
-
-    def _present(self, grid: Grid) -> Roster:
-        """Who is there; the first time, the population is called and the state made."""
-        if self.roster is None:
+    def _present(self, grid: Grid) -> tuple[Server, Roster]:
+        """The server and the nodes; the first time, the clients are gathered and the run starts."""
+        if self.roster is None or self.server is None:
             post = Post(grid, self.options.poll_seconds)
             fingerprint = self.experiment.fingerprint()
             self.roster = Roster(post, self.options, known=self.data.population, fingerprint=fingerprint)
-            self.population = self.roster.gather(self.options.clients or len(self.data.population))
-            self.state = self.algorithm.start(self.model, self.population, self.experiment.seed)
+            population = self.roster.gather(self.options.clients or len(self.data.population))
+            self.server = self.experiment.build_server(self.algorithm, self.model, population)
+            if self.rounds is not None:
+                self.server.last = self.server.done.number + self.rounds
         else:
             self.roster.update()
-        return self.roster
+        return self.server, self.roster
 
-    def _letters(self, kind: str, number: int, inbox: Mapping[ClientId, Any], roster: Roster) -> list[Message]:
-        before = self.algorithm.first_round - 1
-        errand = Errand(number, self.name, self.life, before, before)
+    def _letters(
+        self,
+        kind: str,
+        number: int,
+        inbox: Mapping[ClientId, Any],
+        roster: Roster,
+        layers: tuple[str, ...] | None = None,
+    ) -> list[Message]:
+        errand = Errand(number, self.name, self.life, -1, -1, ",".join(layers or ()))
         encoded = encode_once(inbox, self.model.spec)
         self.sent = [
             (

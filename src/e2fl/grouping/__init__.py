@@ -3,8 +3,9 @@
 To add a way: write a subclass of `Grouping` and one line in `GROUPINGS`.
 """
 
-from e2fl.grouping.base import Clustering, Grouping
+from e2fl.grouping.base import Grouping, Membership
 from e2fl.grouping.entropy import Binary, OneShot
+from e2fl.grouping.inferred import InferredGroups
 from e2fl.grouping.known import KnownGroups, OneGroup
 from e2fl.grouping.lowest_loss import LowestLoss
 from e2fl.grouping.rank_clustering import RankClustering
@@ -21,10 +22,11 @@ GROUPINGS: dict[str, type[Grouping]] = {
 __all__ = [
     "GROUPINGS",
     "Binary",
-    "Clustering",
     "Grouping",
+    "InferredGroups",
     "KnownGroups",
     "LowestLoss",
+    "Membership",
     "OneGroup",
     "OneShot",
     "RankClustering",

@@ -19,7 +19,7 @@ from e2fl import compiled
 from e2fl.data.federated import ClientId
 from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream
-from e2fl.ranking import Ranking, Ranks
+from e2fl.ranking import BordaCount, Ranking, Ranks
 
 Centroids = dict[str, NDArray[np.int32]]  # by layer: [groups, edges]
 Item = TypeVar("Item")
@@ -155,10 +155,10 @@ class Table:
 
         def elect(item: tuple[View, int]) -> None:
             view, group = item
-            sums = np.zeros(view.width, dtype=np.int64)
+            count = BordaCount(view.width)
             for place in np.flatnonzero(assigned == group).tolist():
-                compiled.add_rank(sums, self.rows[view.layer].read(place, place + 1)[0])
-            after[view.layer][group] = compiled.rank_of_sums(sums)
+                count.add(self.rows[view.layer].read(place, place + 1)[0])
+            after[view.layer][group] = count.elect()
 
         self._each(elect, todo)
         return after

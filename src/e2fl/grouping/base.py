@@ -1,77 +1,128 @@
-"""How the group of a client is found. All variants of E2FL differ only in this."""
+"""Grouping: how the group of a client is found. All variants of E2FL differ only in this.
+
+A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a preparation before
+round 1, invites clients, and sorts their ballots by group. On the client it says for which group the client votes and
+with which examples, and which group's subnetwork the client uses.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.errors import ConfigError, WireError
+from e2fl.evaluation import NO_GROUP
+from e2fl.grouping.messages import Ballots, Invitation
 from e2fl.learning import Learner
-from e2fl.models import ModelSpec
+from e2fl.models import Model
+from e2fl.participation import Ask
 from e2fl.ranking import Mask, Ranking
+
+Replies = Mapping[ClientId, Ballots]
+Cast = dict[GroupId, list[Ranking]]  # the ballots of each group that received any
 
 
 @dataclass(frozen=True)
-class Clustering:
-    """What clustering found: who is in which group, what each group looks like, and figures about it."""
+class Membership:
+    """Which client is in which group, as far as the server knows."""
 
-    assigned: dict[ClientId, GroupId]
-    centroids: dict[GroupId, Ranking]  # of the layers, and the edges in them, that were looked at
-    facts: dict[str, float | None]  # None: cannot be told
-
-
-def refuse_count(count: int, population: Population, where: str) -> None:
-    """There must be a group, and somebody for each."""
-    if count < 1:
-        raise ConfigError(f"{where} must be at least 1, not {count}")
-    if count > len(population):
-        raise ConfigError(f"{where} is {count}, but there are only {len(population)} clients")
+    groups: int  # how many there are
+    assignments: dict[ClientId, GroupId]  # declared, clustered, or reported with the last ballot
+    found: bool = False  # True where groups are found, not declared
+    seed: int = 0
+    starts: dict[GroupId, Ranking] = field(default_factory=dict)  # shown for groups that have not voted
+    origin: Ranking = field(default_factory=dict)  # what every ballot that is clustered starts from
+    centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # found by clustering
+    metadata: dict[str, float | None] = field(default_factory=dict)  # figures about the clustering
 
 
 @dataclass(frozen=True)
 class Grouping(ABC):
-    """Groups are declared, or clustered by the server, or inferred by each client."""
+    """One way to find groups. Its fields are its settings."""
 
-    clusters: ClassVar[bool] = False  # the server clusters one ballot of every client, before round 1
-    infers: ClassVar[bool] = False  # each client finds its group, from the masks of all groups
-
-    warm = False  # where a setting: the first ballots are clustered, where clients could only guess their group
+    # On the server.
 
     @abstractmethod
-    def count(self, population: Population) -> int:
-        """How many groups there are."""
+    def begin(self, model: Model, population: Population, seed: int) -> Membership:
+        """Return what is known before the first round."""
 
-    def declared(self, population: Population) -> dict[ClientId, GroupId]:
-        """The groups that the server knows from the start."""
-        return {}
+    def ask(self, membership: Membership, population: Population) -> Ask | None:
+        """Return the preparation that must come before the next round; None: the round can start."""
+        return None
 
-    def reads(self, model: ModelSpec) -> ModelSpec:
-        """The layers that clustering looks at; ballots that are only clustered need no others."""
-        return model
+    def invite(
+        self,
+        membership: Membership,
+        clients: Sequence[ClientId],
+        ranking: Ranking,
+        mask_of: Callable[[GroupId], Mask],
+    ) -> Mapping[ClientId, Invitation]:
+        """Return what each client trains from: the global ranking, and masks where it looks for its group."""
+        return dict.fromkeys(clients, Invitation(ranking, ()))
 
-    def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
-        """The group of every client that sent a ballot; asked where `clusters`. Ballots are read one at a time."""
-        raise ConfigError(f"{type(self).__name__} does not cluster")
+    def check(self, membership: Membership, client: ClientId, ballots: Ballots) -> None:
+        """Raise `WireError` if the client may not vote in the groups it names."""
+        if len(ballots.groups) != len(ballots.rankings) or not ballots.groups:
+            raise WireError(f"a reply has {len(ballots.rankings)} rankings for {len(ballots.groups)} groups")
+        if len(set(ballots.groups)) != len(ballots.groups):
+            raise WireError("a reply votes twice in one group")
+        if len(ballots.groups) > 1 and not self.inside(membership):
+            raise WireError(f"a reply votes in {len(ballots.groups)} groups; its client is in one")
+        for group in ballots.groups:
+            self.check_group(membership, client, group)
 
-    def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
-        """The group of a client whose ballot comes after the clustering; asked where `clusters`."""
-        raise ConfigError(f"{type(self).__name__} does not cluster")
+    def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
+        """Raise `WireError` if the client may not vote in this group."""
+        if group == NO_GROUP and client in membership.assignments:
+            return
+        require_group(group, membership)
+        if membership.assignments.get(client, group) != group:
+            raise WireError(f"a reply votes in group {group}; its client is in group {membership.assignments[client]}")
 
-    def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
-        """The group this client is in, as an index into `masks`; asked where `infers`."""
-        raise ConfigError(f"{type(self).__name__} does not infer")
+    def inside(self, membership: Membership) -> bool:
+        """Return whether groups lie inside clients, so that a client may vote in several."""
+        return False
+
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
+        """Sort ballots by group; return what is now known of the groups, and the ballots of each."""
+        cast: Cast = {}
+        for client, reply in replies.items():
+            for group, ranking in zip(reply.groups, reply.rankings, strict=True):
+                known = membership.assignments.get(client, group) if len(reply.groups) == 1 else group
+                cast.setdefault(known, []).append(ranking)
+        return membership, dict(sorted(cast.items()))
+
+    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+        """Return the groups whose subnetworks a client is sent: its own, or all where the server does not know."""
+        own = membership.assignments.get(client)
+        return tuple(range(membership.groups)) if own is None else (own,)
+
+    # On the client.
+
+    def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
+        """Return the groups this client votes in, each with the examples it trains on for it."""
+        return [(NO_GROUP, client.train)]
+
+    def own_group(
+        self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> GroupId | None:
+        """Return the group, one of those offered, whose subnetwork this client uses; None: not one alone."""
+        return groups[0] if len(groups) == 1 else None
+
+    def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
+        """Return the membership with a client in it that never took part."""
+        return membership
 
 
-@dataclass(frozen=True)
-class Inferring(Grouping):
-    """Each client finds its own group, by a rule that a subclass gives as `find`."""
+def require_group(group: GroupId, membership: Membership) -> None:
+    """Raise `WireError` unless there is such a group."""
+    if not 0 <= group < membership.groups:
+        raise WireError(f"a reply votes in group {group}; there are groups 0 to {membership.groups - 1}")
 
-    groups: int = 2
-    warm: bool = False  # cluster the ballots of the first round instead of letting clients choose among random masks
 
-    infers: ClassVar[bool] = True
-
-    def count(self, population: Population) -> int:
-        refuse_count(self.groups, population, "algorithm.grouping.groups")
-        return self.groups
+def require_count(count: int, population: Population, where: str) -> None:
+    """Raise `ConfigError` unless there is at least one group and a client for each."""
+    if count < 1:
+        raise ConfigError(f"{where} must be at least 1, not {count}")
+    if count > len(population):
+        raise ConfigError(f"{where} is {count}, but there are only {len(population)} clients")

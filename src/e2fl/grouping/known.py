@@ -1,34 +1,49 @@
-"""Groups that are known: declared in the population, lying inside clients, or one for everybody."""
+"""Groups that are known: declared by clients, lying inside clients, or one group for all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from e2fl.data.federated import ClientId, GroupId, Population
+from e2fl.data.federated import Client, Examples, GroupId, Population
 from e2fl.errors import ConfigError
-from e2fl.grouping.base import Grouping
+from e2fl.evaluation import NO_GROUP
+from e2fl.grouping.base import Grouping, Membership
+from e2fl.learning import Learner
+from e2fl.models import Model
+from e2fl.ranking import Mask
 
 
 @dataclass(frozen=True)
 class KnownGroups(Grouping):
     """Each client declares its group, or the group of each of its examples."""
 
-    def count(self, population: Population) -> int:
+    def begin(self, model: Model, population: Population, seed: int) -> Membership:
         if population.groups < 1:
             raise ConfigError(
                 "this data declares no groups; choose a grouping that finds them, "
                 "such as grouping = { name = 'lowest_loss', groups = 2 }"
             )
-        return population.groups
+        declared = {client: group for client, group in population.declared.items() if group is not None}
+        return Membership(population.groups, declared)
 
-    def declared(self, population: Population) -> dict[ClientId, GroupId]:
-        return {client: group for client, group in population.declared.items() if group is not None}
+    def inside(self, membership: Membership) -> bool:
+        return not membership.assignments
+
+    def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
+        if client.train.group is None:
+            return [(NO_GROUP, client.train)]
+        return [(group, client.train.of_group(group)) for group in client.groups()]
+
+    def own_group(
+        self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> GroupId | None:
+        if len(groups) > 1 and client.group in groups:
+            return client.group
+        return super().own_group(groups, masks, client, learner)
 
 
 @dataclass(frozen=True)
 class OneGroup(Grouping):
-    """Everybody is in one group."""
+    """All clients are in one group."""
 
-    def count(self, population: Population) -> int:
-        return 1
-
-    def declared(self, population: Population) -> dict[ClientId, GroupId]:
-        return dict.fromkeys(population.declared, 0)
+    def begin(self, model: Model, population: Population, seed: int) -> Membership:
+        return Membership(1, dict.fromkeys(population.declared, 0))

@@ -1,41 +1,70 @@
-"""Rank clustering: the server groups clients whose rankings are alike, once, before the first round.
+"""Rank clustering: the server groups clients with similar rankings, once, before the first round.
 
-E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule for a distance and a vote of the
-members for a centre. Departures, where the paper is silent: it stops when nothing changes; a group that stays empty
-takes the client that fits its own group worst; of several starts the one with the smallest sum of distances is kept.
-Because a vote does not minimise the footrule, that sum may rise from one step to the next.
+E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule as the distance and the vote of the
+members as the centroid. Departures, where the paper is silent: it stops when no assignment changes; a group that stays
+empty takes the client that fits its own group worst; of several starts the one with the smallest sum of distances is
+kept. Because a vote does not minimise the footrule, that sum may rise from one step to the next.
 
-One departure where it is not: the paper starts from the rankings of random clients (start = "random"). That seldom
-finds small groups, which are the ones E2FL is for, so by default K-means starts from a tree of all rankings and goes
-on as in the paper.
+One departure where the paper is not silent: it starts from the rankings of random clients (start = "random"). That
+seldom finds small groups, which are the ones E2FL is for, so by default K-means starts from a tree of all rankings and
+continues as in the paper.
 
-The ballots of this preparation carry only the layers that are looked at, so that much fewer bytes are sent than
-in a training round; a client that sends none is asked for it when its turn to train comes.
+The ballots of this preparation carry only the layers that are looked at, so that it costs far fewer bytes than a
+training round. A client that sends none is asked for it at its first turn to train.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
-from e2fl.data.federated import ClientId, GroupId, Population
+from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError
+from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import Centroids, Table, View, views
-from e2fl.grouping.base import Clustering, Grouping, refuse_count
+from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
+from e2fl.grouping.messages import Invitation
 from e2fl.grouping.tree import divide
-from e2fl.models import Layer, ModelSpec
+from e2fl.learning import Learner
+from e2fl.models import Layer, Model, ModelSpec
+from e2fl.participation import Ask
 from e2fl.randomness import stream
-from e2fl.ranking import Ranking
+from e2fl.ranking import Mask, Ranking
 
 STARTS = ("tree", "random", "spread")
 ALL = "all"
 TREE = 2000  # clients that a tree is made of, at most; the others join the group they are nearest to
 EDGES = 20_000  # of each layer that a tree looks at, at most: it looks at all pairs of clients
 PARTS = 10  # of the clients, that trees are made of once more to see whether they agree
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What clustering found: the group of each client, the centroid of each group, and figures about them."""
+
+    assignments: dict[ClientId, GroupId]
+    centroids: dict[GroupId, Ranking]  # of the layers, and the edges in them, that were looked at
+    metadata: dict[str, float | None]  # None: not defined
+
+
+class FirstRankings(Mapping[ClientId, Ranking]):
+    """The first ranking of each reply, decoded on access: all of them may not fit into memory."""
+
+    def __init__(self, replies: Replies):
+        self.replies = replies
+
+    def __getitem__(self, client: ClientId) -> Ranking:
+        return self.replies[client].rankings[0]
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.replies)
+
+    def __len__(self) -> int:
+        return len(self.replies)
 
 
 @dataclass(frozen=True)
@@ -74,8 +103,6 @@ class RankClustering(Grouping):
     start: str = "tree"  # or random: any clients, as in the paper; or spread: clients far from each other
     sample_edges: int = 0  # look only at so many edges of each layer, drawn at random; 0: all
 
-    clusters: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         for name in ("groups", "restarts", "steps"):
             if getattr(self, name) < 1:
@@ -85,11 +112,64 @@ class RankClustering(Grouping):
         if self.sample_edges < 0 or self.sample_edges == 1:
             raise ConfigError(f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}")
 
-    def count(self, population: Population) -> int:
-        refuse_count(self.groups, population, "algorithm.grouping.groups")
-        return self.groups
+    def begin(self, model: Model, population: Population, seed: int) -> Membership:
+        require_count(self.groups, population, "algorithm.grouping.groups")
+        self.reads(model.spec)  # a layer that does not exist is an error before anything is trained
+        return Membership(self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking)
+
+    def ask(self, membership: Membership, population: Population) -> Ask | None:
+        if membership.centroids:
+            return None
+        # Ballots that are only clustered carry only the layers that clustering reads: far fewer bytes.
+        whole = ModelSpec(tuple(Layer(name, rank.shape) for name, rank in membership.origin.items()))
+        return Ask(population.ids, layers=tuple(layer.name for layer in self.reads(whole).layers), kind="prepare")
+
+    def invite(
+        self,
+        membership: Membership,
+        clients: Sequence[ClientId],
+        ranking: Ranking,
+        mask_of: Callable[[GroupId], Mask],
+    ) -> Mapping[ClientId, Invitation]:
+        # A client that missed the clustering starts where all others did, or its ballot would not compare.
+        start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
+        clustered = bool(membership.centroids)
+        return {client: start if clustered and client not in membership.assignments else common for client in clients}
+
+    def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
+        if group != NO_GROUP:
+            super().check_group(membership, client, group)
+
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
+        if not replies:
+            return membership, {}
+        if not membership.centroids:
+            found = self.cluster(FirstRankings(replies), membership.groups, membership.seed)
+            return replace(
+                membership, assignments=found.assignments, centroids=found.centroids, metadata=found.metadata
+            ), {}
+        late = {
+            client: self.nearest(reply.rankings[0], membership.centroids, membership.seed)
+            for client, reply in replies.items()
+            if client not in membership.assignments
+        }
+        # A client that was placed only now trained from the initial ranking: it votes from its next turn on.
+        _, cast = super().sort(membership, {client: reply for client, reply in replies.items() if client not in late})
+        return self._joined(membership, late), cast
+
+    def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
+        if client.id in membership.assignments or not membership.centroids:
+            return membership
+        ballot = replace(learner, number=0).fit_scores(membership.origin, client.train)
+        return self._joined(membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)})
+
+    def _joined(self, membership: Membership, late: dict[ClientId, GroupId]) -> Membership:
+        if not late:
+            return membership
+        return replace(membership, assignments=dict(sorted((membership.assignments | late).items())))
 
     def reads(self, model: ModelSpec) -> ModelSpec:
+        """Return the layers that clustering looks at."""
         known = {short(layer): layer for layer in model.layers}
         wanted = self.layers or (("conv2",) if "conv2" in known else (ALL,))
         if ALL in wanted:
@@ -102,18 +182,19 @@ class RankClustering(Grouping):
         return ModelSpec(tuple(layer for layer in model.layers if short(layer) in wanted))
 
     def cluster(self, ballots: Mapping[ClientId, Ranking], count: int, seed: int) -> Clustering:
+        """Return the group of every client that sent a ballot. Ballots are read one at a time."""
         table = self.table(ballots, seed)
         count = min(count, len(table))
         pairs = Pairs.of(table, seed) if self.start == "tree" else None
         attempts = self.attempts(table, count, seed, pairs)
         best = cheapest(attempts)
         return Clustering(
-            assigned=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
+            assignments=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
             centroids={
                 group: {layer: centroids[group] for layer, centroids in best.centroids.items()}
                 for group in range(count)
             },
-            facts={
+            metadata={
                 "cost": best.cost,
                 "steps": best.steps,
                 "stability": stability(pairs, best, count, seed) if pairs else agreement(attempts),
@@ -122,6 +203,7 @@ class RankClustering(Grouping):
         )
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
+        """Return the group of a client whose ballot comes after the clustering."""
         groups = sorted(centroids)
         looks = self._looks({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
         distances = [

@@ -70,9 +70,9 @@ class AutogradEngine:
         momentum: float,
         weight_decay: float,
         toward: Params | None = None,
-        pull: float = 0.0,
+        proximal: float = 0.0,
     ) -> Params:
-        """Dense SGD from these weights, which stay as they are; `pull` holds the result near `toward`."""
+        """Dense SGD from these weights, which stay as they are; `proximal` holds the result near `toward`."""
         weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
         anchor = {} if toward is None else {name: weight.to(self.device) for name, weight in toward.items()}
         velocity: Params = {}
@@ -80,8 +80,8 @@ class AutogradEngine:
             gradients = self.gradients(weights, batch)
             for name, weight in weights.items():
                 gradient = gradients[name].add_(weight, alpha=weight_decay)
-                if anchor and pull:
-                    gradient.add_(weight - anchor[name], alpha=pull)
+                if anchor and proximal:
+                    gradient.add_(weight - anchor[name], alpha=proximal)
                 if name in velocity:
                     velocity[name].mul_(momentum).add_(gradient)
                 else:

@@ -54,6 +54,14 @@ class Settings:
         return rate
 
 
+@dataclass
+class Meter:
+    """The work a client has done, for the report."""
+
+    examples: int = 0  # that training steps went over, each time counted
+    grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+
+
 @dataclass(frozen=True)
 class Learner:
     """A model, how to train it, and the randomness of one client in one round."""
@@ -66,7 +74,7 @@ class Learner:
     seed: int
     number: int = 0  # the round
     client: int = 0
-    passes: list[float] = field(default_factory=list)  # over training data, spent to find a group
+    meter: Meter = field(default_factory=Meter)  # the work done so far
 
     @property
     def rate(self) -> float:
@@ -87,7 +95,7 @@ class Learner:
         )
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise DataError(
-                "training ended in scores that are no finite numbers; look at this client's data, or lower the rate"
+                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
             )
         return {name: rank_of(score) for name, score in scores.items()}
 
@@ -98,7 +106,7 @@ class Learner:
         *,
         epochs: int | None = None,
         toward: Params | None = None,
-        pull: float = 0.0,
+        proximal: float = 0.0,
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
     ) -> Params:
@@ -109,7 +117,7 @@ class Learner:
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             toward=toward,
-            pull=pull,
+            proximal=proximal,
         )
 
     def gradient(self, params: Params, examples: Examples) -> Params:
@@ -190,6 +198,7 @@ class Learner:
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
     ) -> Iterator[Batch]:
         rng = stream(self.seed, purpose, self.number, self.client, part)
+        self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
             rate = self.settings.rate(self.number, epoch, epochs)
             order = rng.permutation(len(examples))

@@ -16,15 +16,16 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from e2fl import metrics
-from e2fl.algorithms.e2fl import E2FL, FirstRankings
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, settle, stability
+from e2fl.grouping.rank_clustering import Attempt, FirstRankings, Pairs, cheapest, settle, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
+from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import aligned
 
@@ -209,8 +210,8 @@ def collect(experiment: Experiment, clustering: RankClustering, data: FederatedD
     algorithm = E2FL(grouping=clustering)
     model = experiment.build_model(data)
     federation = SimulatedFederation(data, algorithm, experiment.build_learner(model), threads=experiment.threads)
-    state = algorithm.start(model, data.population, experiment.seed)
-    replies = federation.train(0, algorithm.broadcast(state, data.population.ids))
+    server = Server(algorithm, model, data.population, rounds=1, seed=experiment.seed, evaluate_every=1)
+    replies = federation.train(server.ask())
     if len(replies.answers) < 3:
         raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
     return FirstRankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots

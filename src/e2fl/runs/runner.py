@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, Description
 from e2fl.config.experiment import UNSAVED, Experiment, from_dict
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
@@ -84,7 +84,7 @@ class Runtime(Federation, Protocol):
         """The run will not be gone on with from any round before this one."""
         ...
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """How clients fare that never took part; what is wrong with one of them is no reason to raise."""
         ...
 
@@ -176,9 +176,8 @@ class _Runner:
         self.algorithm = experiment.build_algorithm()
         self.model = experiment.build_model(data)
         self.federation = federate(self.algorithm, self.model, folder)
-        # Here, for a mistake that it finds must be told before anything is written.
-        start = self.algorithm.start(self.model, self.federation.population, experiment.seed)
-        self.fresh = Round(self.algorithm.first_round - 1, start)
+        # A mistake in the configuration is found here, before anything is written.
+        self.fresh = experiment.build_server(self.algorithm, self.model, self.federation.population).done
         self.history: list[Json] = []
         self.seconds = 0.0
         self.kept = _Kept()
@@ -194,21 +193,16 @@ class _Runner:
             self.folder.write_history([])
         latest = resumed = self._restore() if resume else None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
-        first = self.algorithm.first_round if latest is None else latest.number + 1
-        last = self.algorithm.rounds(experiment.rounds, self.federation.population)
+        first = (latest or self.fresh).number + 1
+        server = experiment.build_server(
+            self.algorithm, self.model, self.federation.population, resume=resumed or self.fresh
+        )
+        last = server.last
         self.watcher.begin(experiment, first, last)
-        if caution := self.algorithm.caution(self.model, self.federation.population):
-            self.watcher.warn(caution)
+        for warning in self.algorithm.describe(self.fresh.state).warnings:
+            self.watcher.warn(warning)
         try:
-            for done in run(
-                self.algorithm,
-                self.federation,
-                self.model,
-                rounds=experiment.rounds,
-                seed=experiment.seed,
-                evaluate_every=experiment.evaluate_every,
-                resume=resumed or self.fresh,
-            ):
+            for done in run(server, self.federation):
                 self.seconds = time.monotonic() - started
                 self.kept = self._record(done, latest)
                 latest = done  # only now: whoever is interrupted before has this round to live again
@@ -240,7 +234,7 @@ class _Runner:
         faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *notices))
         kept = replace(kept, faults=faults)
         if done.scores is not None:
-            notes = self.algorithm.notes(done.state)
+            notes = self.algorithm.describe(done.state).metadata
             measured = line(done, self.data, kept.traffic, notes, faults, kept.found, kept.finding)
             kept = _Kept(kept.traffic, found_groups(done.scores))
             if not any(astray(past) for past in self.history):  # once is enough
@@ -255,13 +249,13 @@ class _Runner:
     def _keep(self, done: Round, before: Round | None) -> _Kept:
         """What is kept after this round, but for its faults."""
         traffic = replace(self.federation.traffic)
-        found = self.algorithm.found(done.state)
+        found = self.algorithm.describe(done.state).assignments
         if found is None:
             return replace(self.kept, traffic=traffic)
         spent = Traffic(
             finding=traffic.finding - self.kept.traffic.finding, passes=traffic.passes - self.kept.traffic.passes
         )
-        known = None if before is None else self.algorithm.carried(before.state)
+        known = None if before is None else carried(self.algorithm.describe(before.state))
         finding = of_round(done, found, known or {}, self.data.population, spent)
         return replace(self.kept, traffic=traffic, finding=(*self.kept.finding, finding))
 
@@ -301,7 +295,7 @@ class _Runner:
                 f"{self.folder.path} was begun with other data: the file has changed since; "
                 "put back what it was, or begin anew in another folder with --out"
             )
-        number = self.algorithm.first_round - 1 if found is None else found.number
+        number = self.fresh.number if found is None else found.number
         self.history = [kept for kept in self.folder.read_history() if kept["round"] <= number]
         self.folder.write("config.toml", self.experiment.to_toml())
         self.folder.write_history(self.history)
@@ -328,7 +322,7 @@ class _Runner:
         }
         if "inference" in measured:
             measured["inference"] = {key: value for key, value in measured["inference"].items() if key != "rounds"}
-        caution = self.algorithm.caution(self.model, self.federation.population)
+        caution = "; ".join(self.algorithm.describe(self.fresh.state).warnings)
         summary: Json = {
             "algorithm": self.experiment.algorithm["name"],
             "label": self.experiment.label,
@@ -354,7 +348,7 @@ class _Runner:
         rows = client_rows(done.scores, self.data)
         if self.folder is not None:
             self.folder.write_clients(rows)
-            self.folder.write_models(self.algorithm.models(done.state))
+            self.folder.write_models(self.algorithm.describe(done.state).models())
             self.folder.write_json("summary.json", summary)
             self._save(done)
         return Run(self.experiment, summary, self.history, rows, done.state, self.folder.path if self.folder else None)
@@ -365,13 +359,18 @@ class _Runner:
         if not unseen:
             return None
         assert done.scores is not None
-        welcomed = self.federation.welcome(done.state, unseen)
+        welcomed = self.federation.evaluate_unseen(done.state, unseen)
         for client, fault in welcomed.faults.items():
             self.watcher.warn(f"client {self.data.client_name(client)}, kept out of training, left out, {fault}")
         measured = measure_unseen(welcomed, unseen, done.scores, self.data)
         for warning in astray(measured):
             self.watcher.warn(f"of clients kept out of training, {warning}")
         return measured
+
+
+def carried(description: Description) -> Mapping[ClientId, GroupId] | None:
+    """Return the assignments that the next round starts from."""
+    return description.assignments if description.carried is None else description.carried
 
 
 def read_run(path: Path) -> Run:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e2fl.algorithms import ClientModel
+from e2fl.algorithms import ClientModel, types_of
 from e2fl.config.experiment import Experiment, from_dict
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
@@ -85,7 +85,7 @@ def assign(
     if group is not None and not _are_groups(np.asarray(group), groups):
         raise DataError(f"a newcomer cannot declare group {group}; {_which(groups)}")
     algorithm = experiment.build_algorithm()
-    kind, made_by = algorithm.state_type(), experiment.fingerprint()
+    kind, made_by = types_of(algorithm).state, experiment.fingerprint()
     found = checkpoint.latest(path / "checkpoint", kind, experiment=made_by)
     if found is None:
         raise RunError(f"{path} holds no whole checkpoint to take the state from")
@@ -93,7 +93,7 @@ def assign(
     learner = dataclasses.replace(experiment.build_learner(model), number=0, client=NEWCOMER)
     train = _without_labels(train) if unlabelled else train
     newcomer = Client(NEWCOMER, train, test if test is not None else train, group)
-    uses = algorithm.welcome(found.state, newcomer, learner)
+    uses = algorithm.for_unseen(found.state, newcomer, learner)
     own: ClientModel = next(iter(uses.views.values()))
     score = None
     if test is not None and len(test):

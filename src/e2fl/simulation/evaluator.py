@@ -100,4 +100,4 @@ def score_alone(uses: ClientModels, client: Client, learner: Learner) -> Score:
     for job in board.jobs():
         board.settle(job, do(job, learner))
     views = {name: board.result(use, client.test, client.group) for name, use in uses.views.items()}
-    return Score(views, uses.group, sum(learner.passes))
+    return Score(views, uses.group, learner.meter.grouping_passes)

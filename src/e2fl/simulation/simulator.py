@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from e2fl.algorithms import AnyAlgorithm, ClientModels
+from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
+from e2fl.algorithms.validate import expect
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner
-from e2fl.rounds import Replies, Traffic, UnseenScores
+from e2fl.learning.learner import Meter
+from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import Scoreboard, do
 from e2fl.simulation.spool import Spool
@@ -46,6 +48,7 @@ class SimulatedFederation:
     ):
         self.data = data
         self.algorithm = algorithm
+        self.types = types_of(algorithm)
         self.learner = learner
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
@@ -54,46 +57,47 @@ class SimulatedFederation:
         self.population: Population = data.population
         self.traffic = Traffic()
 
-    def train(self, number: int, inbox: Mapping[ClientId, Message]) -> Replies:
-        """Every client in `inbox` trains; an answer that cannot be had is a fault of that client alone."""
+    def train(self, request: Request) -> Replies:
+        """Let every client in the inbox train; a client that fails is a fault and does not stop the others."""
+        number, inbox, ask = request.round_number, request.inbox, request.ask
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
         self.traffic.exchanges += len(inbox)
-        spec = self.algorithm.reply_spec(number, self.learner.model.spec)
-        prepares = number < 1
+        whole = self.learner.model.spec
+        spec, prepares = whole.only(ask.layers), ask.kind == "prepare"
         self.traffic.finding += sum(
-            lengths[client] if prepares else message.finding_bytes(self.learner.model.spec)
-            for client, message in inbox.items()
+            lengths[client] if prepares else message.grouping_bytes(whole) for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
 
-        def work(number_of: ClientId) -> tuple[bytes, float] | None:
+        def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
             try:
-                client = self._client(number_of, number)
-                learner = replace(self.learner, number=number, client=number_of, passes=[])
-                answer: Message = self.algorithm.train(delivered[number_of], client, learner)
-                self.memories.store(number_of, number, client.memory)
-                return answer.to_bytes(spec), sum(learner.passes)
-            except Exception as error:  # whatever a client does, the others go on
-                errors[number_of] = error
+                client = self._client(client_id, number)
+                learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+                reply = self.algorithm.train(delivered[client_id], client, learner)
+                answer: Message = expect(reply, self.types.up, self.algorithm, "train")
+                self.memories.store(client_id, number, client.memory)
+                return answer.to_bytes(spec), learner.meter, len(client.train)
+            except Exception as error:  # a client that fails never stops the others
+                errors[client_id] = error
                 return None
 
-        answers: Spool[Message] = Spool(self.algorithm.up, spec)
+        answers: Spool[Message] = Spool(self.types.up, spec)
         faults: dict[ClientId, str] = {}
         for client, done in self._each("train", work, sorted(inbox)):
             if done is None:
                 faults[client] = _failed(errors[client])
                 continue
-            raw, passes = done
-            self.traffic.passes += passes
+            raw, meter, examples = done
+            count_work(self.traffic, meter, examples)
             self.traffic.up += len(raw)
             self.traffic.finding += len(raw) if prepares else 0
             try:
                 answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        if number == self.algorithm.first_round and 1 < len(inbox) == len(errors):
-            raise errors[min(errors)]  # nobody got through from the start: that is no bad client but a bad program
+        if number <= 1 and 1 < len(inbox) == len(errors):
+            raise errors[min(errors)]  # every client failed in the first round: a bug, not a bad client
         return Replies(answers, faults)
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
@@ -102,28 +106,29 @@ class SimulatedFederation:
         self.traffic.served += sum(lengths.values())
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
-        def look(number_of: ClientId) -> tuple[ClientModels, float]:
-            client = self._client(number_of, number + 1)
-            learner = replace(self.learner, number=number, client=number_of, passes=[])
-            tests[number_of] = (client.test, client.group)
-            return self.algorithm.model_for(delivered[number_of], client, learner), sum(learner.passes)
+        def look(client_id: ClientId) -> tuple[ClientModels, float]:
+            client = self._client(client_id, number + 1)
+            learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+            tests[client_id] = (client.test, client.group)
+            models = self.algorithm.model_for(delivered[client_id], client, learner)
+            return expect(models, ClientModels, self.algorithm, "model_for"), learner.meter.grouping_passes
 
         return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
-    def welcome(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Clients that never took part try what they are given; one that cannot is left out, and the others go on."""
         used: dict[ClientId, tuple[ClientModels, float]] = {}
         faults: dict[ClientId, str] = {}
 
-        def look(number_of: ClientId) -> tuple[ClientModels, float] | Exception:
-            learner = replace(self.learner, number=0, client=number_of, passes=[])
-            newcomer = replace(clients[number_of], memory={})
+        def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
+            learner = replace(self.learner, number=0, client=client_id, meter=Meter())
+            client = replace(clients[client_id], memory={})
             try:
-                return self.algorithm.welcome(state, newcomer, learner), sum(learner.passes)
+                return self.algorithm.for_unseen(state, client, learner), learner.meter.grouping_passes
             except Exception as error:  # whatever a newcomer's data does, the run is over and must not be lost
                 return error
 
-        for client, found in self._each("welcome", look, sorted(clients)):
+        for client, found in self._each("unseen", look, sorted(clients)):
             if isinstance(found, Exception):
                 faults[client] = _failed(found)
             else:

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, mlp
-from e2fl.randomness import stream
-from e2fl.rounds import Round, run
+from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.simulation.client_memory import Memories
@@ -58,16 +57,19 @@ class Problem:
         )
         return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
 
-    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
-        return run(
+    def server(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Server:
+        return Server(
             self.algorithm,
-            federation,
             federation.learner.model,
+            federation.population,
             rounds=rounds,
             seed=self.seed,
             evaluate_every=2,
             resume=resume,
         )
+
+    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
+        return run(self.server(federation, rounds, resume), federation)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Moment:
     """One round before it is aggregated, with everything that was sent."""
 
     state: Any
-    down: Mapping[int, Message]
+    request: Request
     replies: Mapping[int, Message]
     served: Mapping[int, Message]
 
@@ -84,34 +86,32 @@ def moments(problem: Problem) -> list[Moment]:
     """The first two rounds, step by step."""
     algorithm, federation = problem.algorithm, problem.federation()
     population = federation.population
-    state = algorithm.start(federation.learner.model, population, problem.seed)
+    server = problem.server(federation, 2)
     found = []
-    for number in range(algorithm.first_round, algorithm.first_round + 2):
-        asked = algorithm.select(state, population, number, stream(problem.seed, "select", number))
-        down = algorithm.broadcast(state, asked)
-        replies = dict(federation.train(number, down).answers)
-        found.append(Moment(state, down, replies, algorithm.serve(state, population.ids)))
-        state = algorithm.aggregate(state, replies)
+    for _ in range(2):
+        state, request = server.state, server.ask()
+        replies = federation.train(request)
+        served = algorithm.serve(state, population.ids)
+        found.append(Moment(state, request, dict(replies.answers), served))
+        server.take(replies)
     return found
 
 
 def messages_survive_the_wire(problem: Problem) -> None:
     """Every message comes out of its bytes as it went in."""
-    spec = problem.model().spec
-    first = problem.algorithm.first_round
-    for number, moment in enumerate(moments(problem), start=first):
-        reply_spec = problem.algorithm.reply_spec(number, spec)
+    spec, types = problem.model().spec, types_of(problem.algorithm)
+    for moment in moments(problem):
         for name, messages, model, kind in (
-            ("broadcast", moment.down, spec, problem.algorithm.down),
-            ("train", moment.replies, reply_spec, problem.algorithm.up),
-            ("serve", moment.served, spec, problem.algorithm.served),
+            ("broadcast", moment.request.inbox, spec, types.down),
+            ("train", moment.replies, spec.only(moment.request.ask.layers), types.up),
+            ("serve", moment.served, spec, types.served),
         ):
-            assert messages, f"{name} gives no message in round {number}"
+            assert messages, f"{name} returns no message in round {moment.request.round_number}"
             for message in messages.values():
-                assert isinstance(message, kind), f"{name} gives {type(message).__name__}, not {kind.__name__}"
+                assert isinstance(message, kind), f"{name} returns {type(message).__name__}, not {kind.__name__}"
                 raw = message.to_bytes(model)
                 again = type(message).from_bytes(raw, model)
-                assert same(message, again), f"what {name} gives does not survive the wire"
+                assert same(message, again), f"what {name} returns does not survive the wire"
                 assert again.to_bytes(model) == raw
 
 
@@ -203,7 +203,7 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
                 if done.number == through[stop].number:
                     checkpoint.save(folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered}))
             # One round more was lived than was saved: it must be forgotten.
-            found = checkpoint.latest(folder, problem.algorithm.state_type())
+            found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
             federation = problem.federation(threads=1, memories=memories)
             federation.memories.rewind(found.number)
@@ -217,20 +217,20 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
     with tempfile.TemporaryDirectory() as place:
         for number, moment in enumerate(moments(problem), start=1):
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
-            found = checkpoint.latest(Path(place), problem.algorithm.state_type())
+            found = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert found is not None
             assert found.number == number, "a state does not survive its checkpoint"
             assert same(moment.state, found.state), "a state does not survive its checkpoint"
 
 
-def a_newcomer_is_welcome(problem: Problem) -> None:
+def an_unseen_client_gets_a_model(problem: Problem) -> None:
     """A client that never took part gets a model it can use."""
     federation = problem.federation()
     *_, last = problem.run(federation, 2)
     stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
-    welcomed = federation.welcome(last.state, {stranger.id: stranger})
-    assert not welcomed.faults, f"a newcomer is not welcome: {welcomed.faults[stranger.id]}"
-    score = welcomed.scores[stranger.id]
+    unseen = federation.evaluate_unseen(last.state, {stranger.id: stranger})
+    assert not unseen.faults, f"an unseen client gets no model: {unseen.faults[stranger.id]}"
+    score = unseen.scores[stranger.id]
     assert sum(tally.n for tally in next(iter(score.views.values())).values()) == len(stranger.test)
 
 
@@ -246,7 +246,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
         a_toy_task_is_learnt,
         resumed_equals_uninterrupted,
         states_survive_a_checkpoint,
-        a_newcomer_is_welcome,
+        an_unseen_client_gets_a_model,
     )
 }
 

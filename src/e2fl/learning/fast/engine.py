@@ -116,15 +116,15 @@ class Plan:
         self._inputs = self._view_of_inputs()
         self._shares: Float32 = np.ones(batch, np.float32)
 
-    def put_weights(self, params: Params, toward: Params | None = None, pull: float = 0.0) -> None:
+    def put_weights(self, params: Params, toward: Params | None = None, proximal: float = 0.0) -> None:
         """Take dense weights; what trains them changes those of convolutions in place, `take` copies the others."""
         for name, stage in self.stages.items():
             weights = _flat(params[name])
-            anchor = _flat(toward[name]) if toward is not None and pull else None
+            anchor = _flat(toward[name]) if toward is not None and proximal else None
             if isinstance(stage, Linear):
-                stage.put_weights(weights, anchor, pull)
+                stage.put_weights(weights, anchor, proximal)
             else:
-                self._steps[name] = WeightStep(weights, weights if anchor is None else anchor, pull)
+                self._steps[name] = WeightStep(weights, weights if anchor is None else anchor, proximal)
                 stage.put_edges(self._steps[name])
 
     def take(self, trained: Mapping[str, Float32]) -> None:
@@ -257,15 +257,15 @@ class CompiledEngine(AutogradEngine):
         momentum: float,
         weight_decay: float,
         toward: Params | None = None,
-        pull: float = 0.0,
+        proximal: float = 0.0,
     ) -> Params:
-        """Dense SGD from these weights, which stay as they are; `pull` holds the result near `toward`."""
+        """Dense SGD from these weights, which stay as they are; `proximal` holds the result near `toward`."""
         trained = _own(params)
         plan: Plan | None = None
         for batch in batches:
             if plan is None:
                 plan = self._plan(batch)
-                plan.put_weights(trained, toward, pull)
+                plan.put_weights(trained, toward, proximal)
             plan.step(batch, momentum, weight_decay)
         if plan is not None:
             plan.take({name: _flat(weight) for name, weight in trained.items()})

@@ -1,0 +1,153 @@
+"""Participation: which clients take part in a round.
+
+The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no group is without a
+client in a round; clients of small groups are then asked more often, which the report shows. Every policy can be
+combined with a model of availability: clients that are away at random, or at certain hours of the day.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from e2fl.data.federated import ClientId, GroupId, Population
+from e2fl.errors import ConfigError
+from e2fl.randomness import stream
+
+Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Which clients are asked in a round, and for what."""
+
+    clients: Sequence[ClientId]
+    layers: tuple[str, ...] | None = None  # of the replies, by name; None: the whole model
+    kind: Literal["train", "prepare"] = "train"  # a preparation finds groups; nothing is trained for later use
+    evaluate: bool = True  # False: this round is not worth evaluating unless it is the last
+
+
+@dataclass(frozen=True)
+class Participation(ABC):
+    """A policy. Its fields are its settings; the same seed draws the same clients for every algorithm."""
+
+    away: float = 0.0  # probability that a client is away in a round
+    day: int = 0  # rounds in a day, where clients are present by the hour; 0: at every hour
+    hours: float = 12.0  # of 24, in which a client is present; groups live in time zones of their own
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.away < 1:
+            raise ConfigError(f"participation.away must be at least 0 and below 1, not {self.away}")
+        if self.day < 0:
+            raise ConfigError(f"participation.day must be 0 or more rounds, not {self.day}")
+        if not 0 < self.hours <= 24:
+            raise ConfigError(f"participation.hours must be above 0 and at most 24, not {self.hours}")
+
+    def draw(
+        self,
+        count: int,
+        population: Population,
+        groups: Mapping[ClientId, GroupId],
+        *,
+        round_number: int,
+        seed: int,
+    ) -> list[ClientId]:
+        """Draw at most `count` clients, in rising order, none of them twice.
+
+        groups: the group of each client as far as the server knows it: declared, clustered, or last reported.
+        """
+        present = self.present(population, groups, round_number, seed)
+        return sorted(self.choose(count, present, groups, stream(seed, "select", round_number)))
+
+    def present(
+        self, population: Population, groups: Mapping[ClientId, GroupId], round_number: int, seed: int
+    ) -> Sequence[ClientId]:
+        """Return the clients that are available in a round."""
+        clients: Sequence[ClientId] = population.ids
+        if self.day:
+            zones = 1 + max(groups.values(), default=0)
+            spread = stream(seed, "time zones").random(len(clients))  # of clients whose group is not known
+            offset = {c: groups[c] / zones if c in groups else spread[place] for place, c in enumerate(clients)}
+            clients = [c for c in clients if (round_number / self.day + offset[c]) % 1 < self.hours / 24]
+        if self.away:
+            here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
+            clients = [client for client, is_here in zip(clients, here, strict=True) if is_here]
+        return clients
+
+    @abstractmethod
+    def choose(
+        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+    ) -> list[ClientId]:
+        """Choose at most `count` of the clients that are present."""
+
+
+@dataclass(frozen=True)
+class Uniform(Participation):
+    """Every client is equally likely to take part, as in the paper."""
+
+    def choose(
+        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+    ) -> list[ClientId]:
+        drawn = rng.choice(len(present), size=min(count, len(present)), replace=False)
+        return [present[place] for place in drawn]
+
+
+@dataclass(frozen=True)
+class ByGroup(Participation):
+    """Every group gets seats in every round; the remaining seats are drawn uniformly.
+
+    With fewer seats than groups, the groups are drawn. Clients whose group is not known compete for the remaining
+    seats only; where no group is known, this is `uniform`.
+    """
+
+    seats: int = 1  # of each group
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seats < 1:
+            raise ConfigError(f"participation.seats must be at least 1, not {self.seats}")
+
+    def choose(
+        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+    ) -> list[ClientId]:
+        members: dict[GroupId, list[ClientId]] = {}
+        for client in present:
+            if client in groups:
+                members.setdefault(groups[client], []).append(client)
+        chosen: list[ClientId] = []
+        for seat in range(self.seats):
+            waiting = [group for group in sorted(members) if len(members[group]) > seat]
+            if seat == 0:
+                queues = {group: rng.permutation(members[group]).tolist() for group in waiting}
+            for place in rng.permutation(len(waiting)).tolist():
+                if len(chosen) < count:
+                    chosen.append(queues[waiting[place]][seat])
+        taken = set(chosen)
+        rest = [client for client in present if client not in taken]
+        return chosen + Uniform().choose(count - len(chosen), rest, groups, rng)
+
+
+@dataclass(frozen=True)
+class Everyone(Participation):
+    """Every client that is present takes part, whatever `clients_per_round` says."""
+
+    def choose(
+        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+    ) -> list[ClientId]:
+        return list(present)
+
+
+PARTICIPATION: dict[str, type[Participation]] = {"uniform": Uniform, "by_group": ByGroup, "everyone": Everyone}
+
+
+def burden(asked: Mapping[ClientId, int], population: Population) -> dict[GroupId, tuple[int, int]]:
+    """Return, for each declared group, how many clients it has and how often they were asked in total."""
+    found: dict[GroupId, tuple[int, int]] = {}
+    for client in population.ids:
+        group = population.declared[client]
+        if group is not None:
+            clients, times = found.get(group, (0, 0))
+            found[group] = (clients + 1, times + asked.get(client, 0))
+    return dict(sorted(found.items()))
