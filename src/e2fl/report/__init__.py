@@ -1,9 +1,9 @@
-"""The fairness report: runs on disk, or anybody's table of scores, as one self-contained HTML page.
+"""The fairness report: runs on disk as one self-contained HTML page.
 
     from e2fl.report import report_runs
     report_runs([Path("runs/demo-compare-1")], Path("report.html"))
 
-Way through: runs or scores (measurements) -> study -> verdict, contents (tables), bars, lines, points (plots) ->
+Way through: runs (measurements) -> study -> verdict, contents (tables), bars, lines, points (plots) ->
 sections -> page, export.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from e2fl.report.study import Study
     from e2fl.runs.runner import Run
 
-# What each needs is imported when it is called: a table of scores can be audited without torch.
+# What each needs is imported when it is called.
 
 
 def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = None) -> "Study":
@@ -32,20 +32,6 @@ def report(runs: "Sequence[Run]", out: Path, *, notes: Sequence[str] = (), expor
     from e2fl.report.picture import picture
 
     study = study_of(runs, notes).with_data(picture(runs[0].experiment))
-    _put(study, out, export_to)
-    return study
-
-
-def report_scores(
-    paths: Sequence[Path], out: Path, *, unprivileged: str | None = None, export_to: Path | None = None
-) -> "Study":
-    """Write the page of tables of scores; each is compared with the others under the name of its file."""
-    from e2fl.audit.reader import read_scores
-    from e2fl.report.audit import names_of, study_of_scores
-
-    tables = [read_scores(path, unprivileged=unprivileged) for path in paths]
-    names = names_of(paths)
-    study = study_of_scores(list(zip(names, tables, strict=True)), ", ".join(names))
     _put(study, out, export_to)
     return study
 
