@@ -134,7 +134,7 @@ def test_plain_text_has_enough_contrast_in_both_schemes(browser, pages):
             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
         };
         const page = luminance(getComputedStyle(document.body).backgroundColor);
-        return ['h1', '.subtitle', '.figure h3', 'a', '.interval', 'thead th', 'dt'].map((which) => {
+        return ['h1', '.subtitle', '.figure .title', 'a', '.interval', 'thead th', 'dt'].map((which) => {
             const text = luminance(getComputedStyle(document.querySelector(which)).color);
             return (Math.max(page, text) + 0.05) / (Math.min(page, text) + 0.05);
         });

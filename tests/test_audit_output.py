@@ -141,6 +141,19 @@ def test_an_audit_imports_neither_torch_nor_numba(table):
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
+def test_an_installation_without_torch_says_which_extra_to_install(tmp_path):
+    """With torch and Numba hidden, an audit works and training says what it needs."""
+    path = tmp_path / "people.csv"
+    people().to_csv(path, index=False)
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['numba'] = None; from e2fl.cli import main; "
+        f"print(main(['audit', {str(path)!r}]), main(['run', 'demo']))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert shown.stdout.splitlines()[-1] == "0 2"
+    assert "pip install 'e2fl[train]'" in shown.stderr
+
+
 def test_500_rows_take_about_a_second_of_processor_time(table):
     code = (
         "import resource; from e2fl.cli import main; "

@@ -43,6 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except E2flError as error:
         print(f"e2fl: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        extra = {"torch": "train", "numba": "train", "pandas": "audit", "jinja2": "audit"}.get(error.name or "")
+        if extra is None:
+            raise
+        print(f"e2fl: this command needs {error.name}: pip install 'e2fl[{extra}]'", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"e2fl: {error}; nothing that was written before is lost", file=sys.stderr)
         return 2
