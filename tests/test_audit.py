@@ -173,7 +173,7 @@ def test_names_are_trimmed_and_missing_ones_are_unknown(audited):
     assert sorted(rows) == ["Military", "b", "unknown"]
     assert rows["Military"]["n"] == 160
     assert rows["unknown"]["status"] == "unknown"
-    assert "20 of 268 have no known group" in said
+    assert "20 of 268 rows have no known group" in said
 
 
 def test_columns_named_sex_and_race_are_used(audited):
@@ -199,6 +199,11 @@ def test_nothing_is_claimed_equal_beyond_what_the_interval_allows(audited):
     said, _ = audited(exact({"a": (20, 20, 20, 20), "b": (22, 18, 20, 20)}))
     assert "by more than chance explains. Differences of up to" in said
     assert "cannot be ruled out" in said
+
+
+def test_ratios_below_four_fifths_by_chance_are_said_to_be_so(audited):
+    said, _ = audited(exact({"a": (10, 25, 6, 29), "b": (7, 28, 5, 30)}))
+    assert "b (0.70) is below four fifths of the true positive rate of a, the reference. This may be chance" in said
 
 
 def test_without_groups_the_overall_rates_are_said(audited):

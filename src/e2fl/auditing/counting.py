@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from e2fl.auditing.table import Codes, Grouping, Numbers, Predictions, compact
+from e2fl.auditing.values import natural
 
 N, CORRECT, POSITIVES, NEGATIVES, SELECTED, TRUE_POSITIVES, FALSE_POSITIVES = range(7)
 
@@ -39,7 +40,7 @@ def rates_of(data: Predictions) -> tuple[list[Rate], int]:
     count = len(data.labels)
     recalls = [
         Rate(f"recall: {label}", f"Recall of {label}", 7 + count + place, 7 + place, 1, label=label)
-        for place, label in enumerate(data.labels)
+        for place, label in sorted(enumerate(data.labels), key=lambda each: natural(each[1]))
     ]
     return [accuracy, *recalls], 7 + 2 * count
 

@@ -61,7 +61,7 @@ def find(
 
 def _overall(tables: list[RateTable]) -> str:
     parts = []
-    for table in tables[:6]:
+    for table in (each for each in tables if not each.rate.label):
         row = table.rows[0]
         if not math.isnan(row.value):
             title = table.rate.title if table.rate.key == "measure" else table.rate.title.lower()
@@ -120,6 +120,11 @@ def _nothing_found(tables: list[RateTable]) -> str:
     return f"No group differs from the others in {what} by more than chance explains.{limit}"
 
 
+def called(row: GroupRate, table: RateTable) -> str:
+    """Return how a sentence calls a group: a number alone would read as a count."""
+    return f"{table.grouping} {row.group}" if row.group.replace(".", "").isdecimal() else row.group
+
+
 def describe(table: RateTable, source: Table) -> str:
     """Return what a rate is in the least and the most favourable group."""
     low, best = table.lowest(), table.best()
@@ -128,37 +133,35 @@ def describe(table: RateTable, source: Table) -> str:
     unit, gap = table.unit, points(table.gap, table.unit)
     one, other = shown(low.value, unit), shown(best.value, unit)
     positive = _positive(source)
+    here, there = called(low, table), called(best, table)
     match table.rate.key:
         case "true_positive_rate":
             return (
-                f"Of the rows labelled {positive}, the model finds {one} in {low.group} and {other} in {best.group}: "
-                f"{gap} fewer."
+                f"Of the rows labelled {positive}, the model finds {one} in {here} and {other} in {there}: {gap} fewer."
             )
         case "false_positive_rate":
             return (
-                f"Of the rows not labelled {positive}, the model wrongly predicts {positive} for {one} in {low.group} "
-                f"and {other} in {best.group}: {gap} more."
+                f"Of the rows not labelled {positive}, the model wrongly predicts {positive} for {one} in {here} "
+                f"and {other} in {there}: {gap} more."
             )
         case "predictive_value":
             return (
-                f"When the model predicts {positive}, it is right in {one} of cases in {low.group} and {other} in "
-                f"{best.group}: {gap} less."
+                f"When the model predicts {positive}, it is right in {one} of cases in {here} and {other} in "
+                f"{there}: {gap} less."
             )
         case "selection_rate":
             quotient = f", a ratio of {ratio(low.value / best.value)}" if best.value else ""
-            return f"The model selects {one} of {low.group} and {other} of {best.group}{quotient}."
+            return f"The model selects {one} of {here} and {other} of {there}{quotient}."
         case "accuracy" if not isinstance(source.data, Measure):
-            return f"The model is right for {one} of {low.group} and {other} of {best.group}: {gap} less."
+            return f"The model is right for {one} of {here} and {other} of {there}: {gap} less."
         case "accuracy" | "measure":
             what = "accuracy" if table.rate.key == "accuracy" else table.rate.title
             side = "lower" if table.rate.better > 0 else "higher"
-            return (
-                f"The clients of {low.group} have a mean {what} of {one}, those of {best.group} {other}: {gap} {side}."
-            )
+            return f"The clients of {here} have a mean {what} of {one}, those of {there} {other}: {gap} {side}."
         case _:
             return (
-                f"Of the rows labelled {table.rate.label}, the model finds {one} in {low.group} and {other} in "
-                f"{best.group}: {gap} fewer."
+                f"Of the rows labelled {table.rate.label}, the model finds {one} in {here} and {other} in "
+                f"{there}: {gap} fewer."
             )
 
 
@@ -170,23 +173,20 @@ def certainty(table: RateTable) -> str:
     lowest = min(row.p_holm for row in tested)
     if lowest < 0.05:
         low = table.lowest()
+        name = "the lowest" if low is None else called(low, table)
         if low is not None and low.p_holm < 0.05:
-            return f"This is more than chance explains ({p_value(low.p_holm)} for {low.group} against the rest)."
-        apart = [row.group for row in tested if row.p_holm < 0.05]
+            return f"This is more than chance explains ({p_value(low.p_holm)} for {name} against the rest)."
+        apart = [called(row, table) for row in tested if row.p_holm < 0.05]
         verb = "differs" if len(apart) == 1 else "differ"
         return (
-            f"{listed(apart)} {verb} from the rest by more than chance explains ({p_value(lowest)}); for {_name(low)} "
-            "the difference may be chance."
+            f"{listed(apart)} {verb} from the rest by more than chance explains ({p_value(lowest)}); for {name} the "
+            "difference may be chance."
         )
     if not math.isnan(table.p_any):
         if table.p_any < 0.05:
             return f"The groups differ overall ({p_value(table.p_any)}), but no single group stands out from the rest."
         return f"Chance alone gives as much ({p_value(table.p_any)}, groups shuffled among the clients)."
-    return f"This may be chance ({p_value(lowest)} after correction for {noun(len(tested), 'comparison')} or more)."
-
-
-def _name(row: GroupRate | None) -> str:
-    return "the lowest" if row is None else row.group
+    return f"This may be chance ({p_value(lowest)}, corrected for the number of tests)."
 
 
 def _other_grouping(tables: list[RateTable]) -> str:
@@ -213,6 +213,8 @@ def _four_fifths(table: RateTable) -> str:
     verb = "is" if len(below) == 1 else "are"
     unsure = [row for row in below if not row.ratio_high < FOUR_FIFTHS]
     doubt = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
+    if not table.significant:
+        doubt = " This may be chance: no group differs from the rest by more than chance explains."
     rate = table.rate.title.lower()
     return f"{named} {verb} below four fifths of the {rate} of {table.reference}, the reference.{doubt}"
 
@@ -232,7 +234,7 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         if unknown is not None:
             total = sum(row.n for row in first.rows if not math.isnan(row.n))
             sentences.append(
-                f"{whole(unknown.n)} of {whole(total)} have no known {first.grouping} and are shown as unknown."
+                f"{whole(unknown.n)} of {whole(total)} rows have no known {first.grouping} and are shown as unknown."
             )
         hidden = [row for row in first.rows if row.status == "suppressed"]
         if hidden:
@@ -313,7 +315,8 @@ def _fifths_figure(selection: RateTable, fifths: list[RateTable]) -> Figure:
     below = [row for row in judged if row.below_four_fifths]
     lowest = min(judged, key=lambda row: row.ratio, default=None)
     text = "No ratio can be computed." if lowest is None else (
-        f"Lowest ratio of selection rates: {ratio(lowest.ratio)}, {lowest.group} against {selection.reference}."
+        f"Lowest ratio of selection rates: {ratio(lowest.ratio)}, {lowest.group} against {selection.reference}"
+        f"{'' if selection.significant else '; it may be chance'}."
     )  # fmt: skip
     for other in fifths:
         if other is not selection:

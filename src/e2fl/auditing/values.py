@@ -96,13 +96,13 @@ class Names:
 
         The order does not depend on that of the rows, and neither do the draws of the bootstrap then.
         """
-        names = sorted(self.codes, key=_natural)
+        names = sorted(self.codes, key=natural)
         places = np.full(len(names) + 1, -1, dtype=np.int32)  # the last is reached by code -1
         places[[self.codes[name] for name in names]] = np.arange(len(names))
         return names, places[np.concatenate(self.parts)]
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
+def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts G2 before G10."""
     parts = re.split(r"(\d{1,18})", name)
     return [(1, int(part), "") if place % 2 else (0, 0, part) for place, part in enumerate(parts)]
