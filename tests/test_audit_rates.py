@@ -217,6 +217,7 @@ def test_local_law_144_has_selection_rates_impact_ratios_and_unknowns():
     for name, value in rates.items():
         assert rows.ratio[name] == pytest.approx(value / rates.max())
     assert rows.status["Other"] == "under 2 %"
+    assert "Impact ratio" in found.to_html()
     assert found.rates.query("group == 'unknown' and grouping == 'gender'").n.item() == (frame.gender == "").sum()
 
 

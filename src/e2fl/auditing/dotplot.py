@@ -70,7 +70,7 @@ def dot_plot(table: RateTable, *, narrow: bool = False, standalone: bool = False
     height = 46 if narrow else ROW
     longest = max(len(_label(mark, table, 34)) for mark in rows)
     left = 8 if narrow else min(300, int(6.9 * longest) + 16)
-    right = width - (12 if narrow else 150)
+    right = width - (12 if narrow else 168)
     scale = _Scale(table, rows, left + 8, right)
     fifths = _fifths(table)
     bottom = TOP + height * len(rows)

@@ -290,17 +290,17 @@ def _figures(tables: list[RateTable]) -> list[Figure]:
             f"the difference from the rest {'is ' if low.p_holm < 0.05 else ''}{sure}.",
         )
     ]
-    widest = max(comparable, key=lambda each: (each.significant, each.gap))
+    widest = max(comparable, key=lambda each: (_extremes_differ(each), each.gap))
     low, best = widest.lowest(), widest.best()
     assert low is not None
     assert best is not None
-    real = "More than chance explains." if widest.significant else "This may be chance."
     figures.append(
         Figure(
-            "Largest gap" if widest.significant else "Largest gap, not certain",
+            "Largest gap" if _extremes_differ(widest) else "Largest gap, not certain",
             points(widest.gap, widest.unit),
-            f"{widest.rate.title}: {shown(low.value, widest.unit)} in {low.group}, {shown(best.value, widest.unit)} in "
-            f"{best.group}. {real}",
+            f"{widest.rate.title}: {shown(low.value, widest.unit)} in {called(low, widest)}, "
+            f"{shown(best.value, widest.unit)} in {called(best, widest)}. "
+            + ("More than chance explains." if _extremes_differ(widest) else "This may be chance."),
         )
     )
     fifths = [each for each in comparable if each.rate.four_fifths]
@@ -308,6 +308,11 @@ def _figures(tables: list[RateTable]) -> list[Figure]:
     if selection is not None:
         figures.append(_fifths_figure(selection, fifths))
     return figures
+
+
+def _extremes_differ(table: RateTable) -> bool:
+    """Return whether the lowest or the highest group differs from the rest: their gap is then more than chance."""
+    return any(row is not None and row.p_holm < 0.05 for row in (table.lowest(), table.best()))
 
 
 def _fifths_figure(selection: RateTable, fifths: list[RateTable]) -> Figure:
