@@ -1,53 +1,64 @@
-# `make demo` and `make test` are all a newcomer needs; both set up .venv by themselves, once.
+# `make demo` and `make test` are all you need to start; each sets up .venv the first time.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # requirements.lock pins every version; each target installs only the extras it needs.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 
-.PHONY: help demo test check format bench screenshot lock clean
+.PHONY: help demo test test-fast coverage soak check format bench screenshot lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print the table, write the report
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl
 
-test: .venv/ready-dev ## run the tests
+test: .venv/ready-dev ## run all tests
 	$(BIN)/python -m pytest -n auto
+
+test-fast: .venv/ready-dev ## run the tests that take about a minute
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+coverage: .venv/ready-dev ## run the fast tests and show which lines they do not reach
+	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing:skip-covered
+
+# How long `make soak` runs.
+SECONDS ?= 60
+soak: .venv/ready-dev ## kill runs and mutate files and messages for SECONDS, and print the counts
+	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 
 check: .venv/ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: .venv/ready-dev ## put the code in shape
+format: .venv/ready-dev ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/ready-dev ## how fast this machine is, as ratios
-	$(BIN)/e2fl bench
+bench: .venv/ready-dev ## measure the speed of this machine, as ratios
+	$(BIN)/python -m benchmarks
 
-# REPORT is the page to take: that of the first demo, unless another is named.
+# REPORT is the page to take a screenshot of.
 REPORT ?= runs/demo-compare-1/report.html
-screenshot: ## a picture of the page of the demo, for the README; needs chromium
+screenshot: ## take a screenshot of the demo's report for the README; needs chromium
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
 	  --disable-sync --no-first-run --hide-scrollbars --user-data-dir=$$(mktemp -d) --window-size=1000,1400 \
 	  --virtual-time-budget=20000 --screenshot=docs/report.png file://$(abspath $(REPORT))
 
-lock: ## pin the newest versions that fit pyproject.toml
+lock: ## pin the newest versions that pyproject.toml allows
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet 'torch==2.13.0'
 	.venv-lock/bin/python -m pip install --quiet '.[all,dev]'
 	{ sed -n '/^#/p' requirements.lock; .venv-lock/bin/python -m pip freeze --exclude e2fl | sed 's/+cpu$$//'; } > .venv-lock/pins
 	mv .venv-lock/pins requirements.lock && rm -rf .venv-lock
 
-clean: ## remove what these targets made; runs/ stays
-	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove what these targets made, except runs/
+	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "e2fl needs Python 3.11 or later; name one with: make PYTHON=python3.11 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "e2fl needs Python 3.11 or later; choose one with: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 
 .venv/ready-demo: pyproject.toml requirements.lock | .venv/bin/python

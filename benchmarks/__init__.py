@@ -1,5 +1,5 @@
-"""`e2fl bench`: how fast this machine runs e2fl, side by side with the plain way and with others."""
+"""Benchmarks: how fast this machine runs e2fl, beside plain PyTorch and NumPy and beside other simulators.
 
-from benchmarks.main import bench
-
-__all__ = ["bench"]
+    python -m benchmarks            # a table; --json for programs, --quick for a first look, --peers for other simulators
+    python -m benchmarks.soak       # not speed but endurance: kills runs, mutates files and messages
+"""

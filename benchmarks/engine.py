@@ -1,4 +1,4 @@
-"""What local training, ranking, voting and the wire cost, each beside its plain twin."""
+"""The cost of local training, ranking, voting and encoding, each beside a plain implementation."""
 
 import os
 import statistics
@@ -25,14 +25,14 @@ Results = tuple[list[Figure], list[Goal]]
 
 
 def paper_learner() -> Learner:
-    """A client's side of FairMNISTRotate."""
+    """The learner of a FairMNISTRotate client."""
     model = paper_lenet()
     settings = Settings(learning_rate=0.1, epochs=2, batch_size=BATCH)
     return Learner(model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0, 1)
 
 
 def gemm_flops() -> float:
-    """The most floating-point operations a second that products of matrices reach on all cores."""
+    """The highest rate of floating-point operations that matrix products reach on all cores."""
     size = 1024
     a, b = torch.randn(size, size), torch.randn(size, size)
     work = 2 * size**3
@@ -51,7 +51,7 @@ def gemm_flops() -> float:
 
 
 class Training:
-    """Edge-popup on the paper's LeNet, ours and the plain way, on the same clients."""
+    """Edge-popup on the paper's LeNet for the same clients, with e2fl and with plain PyTorch."""
 
     def __init__(self, *, clients: int, plain_steps: int):
         self.data = Pictures()
@@ -70,7 +70,7 @@ class Training:
         list(pool.map(self.ours, range(self.clients)))
 
     def plain(self, number: int = 0) -> None:
-        """The first steps of one client, with a full sort of all scores at each."""
+        """The first steps of one client, each with a full sort of all scores."""
         supernet, examples = self.learner.supernet, self.examples[number]
         scores = supernet.scores(supernet.ranking)
         rows = [slice(start, start + BATCH) for start in range(0, self.plain_steps * BATCH, BATCH)]
@@ -87,7 +87,7 @@ class Training:
 
 
 def training(quick: bool) -> Results:
-    """Steps and clients a second, against the plain way and against the arithmetic."""
+    """Steps and clients per second, relative to plain PyTorch and to the speed of matrix products."""
     work = Training(clients=2 * CORES if quick else 4 * CORES, plain_steps=2 if quick else 4)
     repeats = 3 if quick else 7
     pool = ThreadPoolExecutor(CORES, initializer=torch.set_num_threads, initargs=(1,))
@@ -112,13 +112,13 @@ def training(quick: bool) -> Results:
     plain_each = [value / work.plain_steps / CORES for value in plain_apart]
     arithmetic = [work.flops / value for value in peak]
     per_client = [value / work.clients for value in all_cores]
-    published = "one client after the other, torch on all cores, as the published code runs"
+    published = "one client after another, torch on all cores, as the published code runs"
     figures = [
         Figure("matrix products, all cores", "GFLOP/s", tuple(value / 1e9 for value in peak)),
         Figure("plain step: one client, torch on all cores", "ms", _ms(plain_all, work.plain_steps)),
         Figure("plain step: one client a core", "ms", _ms(plain_apart, work.plain_steps * CORES)),
         Figure("our step, one core", "ms", _ms(step)),
-        Figure("our step, all cores", "ms", _ms(effective), "time divided by the steps all cores did"),
+        Figure("our step, all cores", "ms", _ms(effective), "time divided by the steps of all cores"),
         Figure("clients trained a second, ours to plain, one client a core", "x", ratios(plain_each, effective)),
         Figure("clients trained, all cores", "1/s", tuple(1 / value for value in per_client), "2 epochs of 233 images"),
     ]
@@ -139,7 +139,7 @@ def _ms(values: list[float], parts: int = 1) -> tuple[float, ...]:
 
 
 def rankings(quick: bool) -> Results:
-    """Sorting, voting, and packing for the wire, beside NumPy."""
+    """Sorting, voting and encoding, beside NumPy."""
     repeats = 3 if quick else 9
     model = paper_lenet()
     supernet = model.supernet(0)
@@ -194,7 +194,7 @@ def rankings(quick: bool) -> Results:
         figures.append(Figure(what, "ms", _ms(fast)))
         figures.append(Figure(f"{what}, plain", "ms", _ms(slow)))
         ratio = Figure(f"{what}, ours to plain", "x", ratios(slow, fast))
-        if what.endswith("orders"):  # the same work on both sides; decoding a message leaves ranks, which is less
+        if what.endswith("orders"):  # the same work on both sides; decoded ballots are ranks, which need less
             goals.append(Goal(ratio, 15, 40))
         else:
             figures.append(ratio)

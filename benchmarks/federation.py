@@ -1,4 +1,4 @@
-"""Whole rounds: what one costs, in time and memory, and that it does not grow with the clients who stay at home."""
+"""The time and memory of whole rounds, also when many more clients exist than take part."""
 
 import json
 import resource
@@ -31,7 +31,7 @@ def learner_for(model: Model, settings: Settings) -> Learner:
 
 
 class Rounds:
-    """A federation that has gone through one round, so that nothing is done for the first time any more."""
+    """A federation after its first round, so that one-time work is not measured."""
 
     def __init__(self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings):
         self.algorithm, self.data = algorithm, data
@@ -40,7 +40,7 @@ class Rounds:
         self.next()
 
     def next(self) -> None:
-        """One round: select, send, train, receive, aggregate."""
+        """One round: ask, train, take the replies."""
         replies = self.federation.train(self.server.ask())
         if replies.faults:
             raise RuntimeError(f"not every client trained: {replies.faults}")
@@ -68,7 +68,7 @@ def fedavg_logistic(repeats: int) -> list[float]:
 
 
 def growth(repeats: int) -> tuple[list[float], list[float]]:
-    """Rounds of the same clients' number among 1,000 and among 100,000, in turns."""
+    """Rounds of ten clients out of 1,000 and out of 100,000, measured alternately."""
     few, many = (
         Rounds(E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC)
         for clients in (1_000, 100_000)
@@ -83,7 +83,7 @@ def growth(repeats: int) -> tuple[list[float], list[float]]:
 
 
 def rounds(quick: bool) -> Results:
-    """Rounds at paper scale, and rounds among many more clients."""
+    """Rounds at paper scale, and rounds with many more clients in the population."""
     repeats = 2 if quick else 5
     e2fl = timed(E2FL(clients_per_round=25), Pictures(), paper_lenet(), Settings(epochs=2, batch_size=8), repeats)
     dense = fedavg_lenet(repeats)
@@ -99,7 +99,7 @@ def rounds(quick: bool) -> Results:
 
 
 def memory() -> Results:
-    """The most memory one round and one evaluation of E2FL at paper scale take, in a process of its own."""
+    """Peak memory of one round and one evaluation of E2FL at paper scale, in its own process."""
     code = "from benchmarks.federation import peak_of_a_round; peak_of_a_round()"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = json.loads(shown.stdout)
@@ -108,12 +108,12 @@ def memory() -> Results:
 
 
 def peak_of_a_round() -> None:
-    """Train and evaluate everybody once, and print the most memory this process ever had, in GB."""
+    """Run one round, evaluate every client, and print the peak memory of this process in GB."""
     data: FederatedData
     try:
         data = FairMNISTRotate()
     except DataError:
-        data = Pictures()  # MNIST's files are not here; these take as much room in training, and less beside it
+        data = Pictures()  # without MNIST's files; the same memory in training, less for the data
     rounds = Rounds(E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8))
     rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, data.population.ids))
     print(json.dumps({"peak": _peak_bytes() / 1e9, "data": data.name}))
@@ -122,6 +122,6 @@ def peak_of_a_round() -> None:
 def _peak_bytes() -> int:
     status = Path("/proc/self/status")
     if status.exists():
-        # Linux hands the peak of getrusage down from a parent to the program it starts; this one is our own.
+        # On Linux a child inherits its parent's peak in getrusage; VmHWM is the process's own.
         return 1024 * int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,4 +1,4 @@
-"""Timings that say how sure they are: a median of repeats, with the spread."""
+"""Timings with their spread: the median, lowest and highest of several repeats."""
 
 import gc
 import statistics
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing measured several times."""
+    """One quantity, measured several times."""
 
     what: str
     unit: str
@@ -34,7 +34,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goal:
-    """A ratio that was set out to be reached."""
+    """A ratio with a required value and a value to aim for."""
 
     figure: Figure
     at_least: float
@@ -53,7 +53,7 @@ class Goal:
 
 
 def seconds(work: Callable[[], object], repeats: int = 1) -> list[float]:
-    """How long the work takes, each time it is done; the collector of garbage waits meanwhile."""
+    """The time of each repeat, with the garbage collector off."""
     found = []
     enabled = gc.isenabled()
     gc.disable()
@@ -69,5 +69,5 @@ def seconds(work: Callable[[], object], repeats: int = 1) -> list[float]:
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
-    """Ratios of what was measured side by side, so that a slow moment of the machine touches both."""
+    """Ratios of measurements taken side by side, so that a slow moment of the machine affects both."""
     return tuple(a / b for a, b in zip(above, below, strict=True))

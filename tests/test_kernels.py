@@ -1,6 +1,7 @@
-"""The compiled loops: by hand, and bit for bit against their plain twins."""
+"""The compiled loops: examples worked by hand, and bit-for-bit agreement with their plain twins."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from e2fl import compiled
+from e2fl.compiled.machine_code import sources
 from e2fl.learning import score_step as kernels
 from e2fl.testing import reference
 
-# The first call of each loop compiles it, which no deadline should count.
+# No deadline: the first call of each loop compiles it.
 settings.register_profile("compiled", deadline=None)
 settings.load_profile("compiled")
 
@@ -56,7 +58,7 @@ def test_order_of_many_scores_agrees_with_its_twin(edges: int) -> None:
     same(compiled.rank_of(s), reference.rank_of(s))
 
 
-@pytest.mark.parametrize("levels", [1, 3, 1000])  # so many that tie that groups cannot be small
+@pytest.mark.parametrize("levels", [1, 3, 1000])  # so many ties that groups cannot be small
 def test_order_of_many_equal_scores_agrees_with_its_twin(levels: int) -> None:
     s = np.random.default_rng(levels).integers(0, levels, 200_001)
     same(compiled.order_of(s.astype(np.float32)), reference.order_of(s.astype(np.float32)))
@@ -203,7 +205,7 @@ def test_a_step_on_scores_agrees_with_its_twin(layer: tuple[np.ndarray, ...], da
 
 @pytest.mark.parametrize("edges", [4097, 50_001])
 @pytest.mark.parametrize("rate", [1e-5, 0.1, 10.0])  # the threshold stays in the window, moves, leaves it
-@pytest.mark.parametrize("levels", [0, 5])  # scores all different, or many that tie
+@pytest.mark.parametrize("levels", [0, 5])  # all scores different, or many ties
 def test_steps_on_a_large_layer_agree_with_their_twin(edges: int, rate: float, levels: int) -> None:
     rng = np.random.default_rng(edges)
     s = rng.random(edges, np.float32)
@@ -221,6 +223,14 @@ def test_warming_names_every_loop_it_compiles() -> None:
     kernels.warm(named.append)
     assert "order_of" in named
     assert "ScoreStep" in named
+    assert "rans_decode" in named
+
+
+def test_compiled_code_is_thrown_away_when_any_file_with_loops_changes() -> None:
+    package = Path(compiled.__file__).parent.parent
+    with_loops = {path for path in package.rglob("*.py") if "\n@compiled\n" in path.read_text()}
+    assert len(with_loops) > 10
+    assert with_loops <= set(sources())
 
 
 def test_scores_that_are_no_numbers_still_agree_with_the_twin() -> None:

@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     with pytest.raises(DataError, match="at least one training example"):
         assign(tmp_path / "run", empty)
     other = Examples(np.zeros((2, 5), np.float32), np.zeros(2, np.int64))
-    with pytest.raises(DataError, match=r"shape \(5,\); the run was made with \(16,\)"):
+    with pytest.raises(DataError, match=r"shape \(5,\); the run has \(16,\)"):
         assign(tmp_path / "run", other)
     with pytest.raises(RunError, match="holds no finished run"):
         assign(tmp_path, Toy().client(0).train)

@@ -17,9 +17,10 @@ from safetensors.numpy import load_file
 
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.config.experiment import from_dict
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.runs import checkpoint, runner
-from e2fl.runs.folder import Folder, astray
+from e2fl.runs.folder import Folder
+from e2fl.runs.measure import divergence_warnings
 from e2fl.runs.runner import Watcher, read_run, run_experiment
 from e2fl.simulation import simulator
 
@@ -84,7 +85,7 @@ def test_threads_never_change_a_result(toy, tmp_path, name, monkeypatch):
 
 def test_two_processes_never_work_in_one_folder(toy, tmp_path):
     folder = Folder(tmp_path / "run")
-    with folder.claimed(), pytest.raises(RunError, match="another process is at work"):
+    with folder.claimed(), pytest.raises(RunError, match="another process is using"):
         run_experiment(toy, out=tmp_path / "run")
     run_experiment(toy, out=tmp_path / "run")
     assert folder.finished()
@@ -106,7 +107,7 @@ def test_a_folder_is_never_silently_replaced(toy, tmp_path):
         run_experiment(toy, out=tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear")
-    with pytest.raises(RunError, match="is there already"):
+    with pytest.raises(RunError, match="already exists"):
         run_experiment(toy, out=tmp_path / "other")
     with pytest.raises(RunError, match="not the folder of a run"):
         run_experiment(toy, out=tmp_path / "other", resume=True)
@@ -266,9 +267,9 @@ def test_a_torn_checkpoint_is_told_and_the_one_before_is_used(toy, tmp_path):
 
 def test_a_foreign_checkpoint_is_told_and_the_run_starts_anew(toy, tmp_path):
     run_experiment(toy, out=tmp_path / "whole")
-    run_experiment(toy.variant("fedavg"), out=tmp_path / "foreign")
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(3))
+    for experiment, name in ((toy.variant("fedavg"), "foreign"), (toy, "parts")):
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(experiment, out=tmp_path / name, watcher=StopAfter(3))
     shutil.rmtree(tmp_path / "parts" / "checkpoint")
     shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
     watcher = Noting()
@@ -292,17 +293,17 @@ def test_a_checkpoint_of_another_seed_is_not_taken(toy, tmp_path):
 
 def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, monkeypatch):
     run_experiment(toy, out=tmp_path / "whole")
-    real = runner.line
+    real = runner.evaluation
 
     def interrupted(done, *rest):
         if done.number == 4:
             raise KeyboardInterrupt
         return real(done, *rest)
 
-    monkeypatch.setattr(runner, "line", interrupted)
+    monkeypatch.setattr(runner, "evaluation", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(toy, out=tmp_path / "parts")
-    monkeypatch.setattr(runner, "line", real)
+    monkeypatch.setattr(runner, "evaluation", real)
     run_experiment(toy, out=tmp_path / "parts", resume=True)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
@@ -333,7 +334,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch):
 
     run_experiment(toy, out=tmp_path / "whole")
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageError, match="the disk is full; free some space"):
         run_experiment(toy, out=tmp_path / "parts")
     monkeypatch.setattr(checkpoint, "save_file", real)
     run_experiment(toy, out=tmp_path / "parts", resume=True)
@@ -373,8 +374,8 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
     assert [line["diverged"] for line in done.history] == [8, 8, 8]
     assert done.summary["diverged"] == 8
     (said,) = watcher.heard
-    assert said.startswith("round 2: the models of 8 clients give outputs that are no finite numbers")
-    assert "lower the learning rate" in said
+    assert said.startswith("round 2: the models of 8 clients give outputs that are not finite")
+    assert "lower learner.learning_rate" in said
     again = read_run(tmp_path / "run")
     assert {group["loss"] for group in again.summary["groups"].values()} == {None}
     assert all(math.isnan(row["loss"]) for row in again.clients)
@@ -383,7 +384,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
 
 def test_views_that_give_no_numbers_are_told_of_apart():
     measured = {"views": {"global": {"diverged": 1}}}
-    (said,) = astray(measured)
+    (said,) = divergence_warnings(measured)
     assert said.startswith("the models of 1 client (seen as global) give")
-    assert len(astray(measured | {"diverged": 2})) == 2
-    assert astray({"user": {}}) == []
+    assert len(divergence_warnings(measured | {"diverged": 2})) == 2
+    assert divergence_warnings({"user": {}}) == []

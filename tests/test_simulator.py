@@ -15,7 +15,7 @@ from e2fl.errors import RunError
 from e2fl.learning import Learner
 from e2fl.participation import Ask
 from e2fl.rounds import Request, Server, run
-from e2fl.runs.folder import measure
+from e2fl.runs.measure import measure
 from e2fl.runs.runner import run_experiment
 from e2fl.simulation import simulator
 from e2fl.simulation.simulator import SimulatedFederation
@@ -125,7 +125,7 @@ def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys
     (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
     assert done.answered == (1, 2, 3, 4, 5, 6, 7)
     assert "labels must be 0 to 2" in done.faults[0]
-    measured = measure(done.scores, data)
+    measured = measure(done.scores, data).to_json()
     assert measured["groups"]["G2"]["clients"] == 3
     assert np.isfinite(measured["user"]["mean"])
 

@@ -1,6 +1,8 @@
 """Beside a run: the live page, and trackers that see the same numbers under the same names."""
 
+import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -150,3 +152,45 @@ def test_an_unknown_tracker_is_refused_before_the_run(config, tmp_path, capsys):
     assert main(["run", config, "--out", "out", "--track", "wandb"]) == 2
     assert "known: mlflow, tensorboard" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+class Told(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def prepare(self, what):
+        self.heard.append(what)
+
+
+def test_compiling_is_told_only_when_something_is_compiled(toy, tmp_path, monkeypatch):
+    from e2fl.compiled.machine_code import compiled
+    from e2fl.runs.compiling import compiling
+
+    run_experiment(replace(toy, rounds=1))  # everything is compiled and in the cache now
+    watcher = Told()
+    run_experiment(replace(toy, rounds=1), watcher=watcher)
+    assert watcher.heard == []
+
+    def fresh(number):
+        return number + 1
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    loop = compiled(fresh)
+    with compiling(watcher.prepare):
+        assert loop(1) == 2
+        assert loop(2) == 3
+    assert watcher.heard == ["fresh"]
+
+
+def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, capsys):
+    from e2fl.runs.progress import Progress, duration
+
+    watcher = Progress(io.StringIO())
+    watcher.announce(4, 18)
+    run_experiment(replace(toy, seed=3), watcher=watcher)
+    lines = watcher.stream.getvalue().splitlines()
+    assert lines[0] == "run 4 of 18, e2fl, seed 3: round 1 of 6"
+    assert any("in all, at the pace of the first rounds" in line for line in lines)
+    assert any("round 4 of 6" in line and "left" in line for line in lines)
+    assert "left" not in lines[-1]
+    assert [duration(seconds) for seconds in (40, 720, 12000)] == ["40 s", "12 min", "3 h 20 min"]

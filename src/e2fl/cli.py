@@ -1,22 +1,29 @@
-"""The command `e2fl`: arguments into calls, nothing else."""
+"""The command `e2fl`: turns arguments into calls."""
 
 import argparse
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from e2fl.auditing import command as audit
-from e2fl.errors import E2flError
+from e2fl.errors import E2flError, is_out_of_memory
+from e2fl.reproduce import arguments as reproduce_arguments
 from e2fl.version import __version__
+
+if TYPE_CHECKING:
+    from e2fl.config.experiment import Experiment
 
 EXAMPLES = """examples:
   e2fl run demo                                     E2FL on bundled data, no download
   e2fl run demo --algorithm fedavg --set rounds=20
-  e2fl run my.toml --out runs/mine                  stop it with Ctrl-C, then go on:
-  e2fl run my.toml --out runs/mine --resume
+  e2fl run my.toml --out runs/mine                  stop it with Ctrl-C, then continue it:
+  e2fl resume runs/mine
+  e2fl resume runs/mine --set rounds=3000           more rounds for a finished run
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
@@ -24,6 +31,8 @@ EXAMPLES = """examples:
   e2fl data show adult                              a picture of a data set
   e2fl groups demo --from 2 --to 12                 how many groups of clients there are
   e2fl list                                         algorithms, groupings, data sets, models, experiments
+  e2fl list e2fl                                    every setting of one of them
+  e2fl show table1                                  a shipped experiment, to start from
 """
 
 
@@ -39,22 +48,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.append(os.getcwd())  # where "mine:MyAlgorithm" is looked for, after everything installed
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # being ended is like Ctrl-C: leave a checkpoint
     try:
-        return act(options)
+        code = act(options)
+        sys.stdout.flush()
+        return code
     except E2flError as error:
-        print(f"e2fl: {error}", file=sys.stderr)
-        return 2
+        return _fail(str(error))
     except ModuleNotFoundError as error:
         extra = {"torch": "train", "numba": "train", "pandas": "audit", "jinja2": "audit"}.get(error.name or "")
         if extra is None:
             raise
-        print(f"e2fl: this command needs {error.name}: pip install 'e2fl[{extra}]'", file=sys.stderr)
-        return 2
+        return _fail(f"this command needs {error.name}: pip install 'e2fl[{extra}]'")
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has seen enough. Python must not try to flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
-        print(f"e2fl: {error}; nothing that was written before is lost", file=sys.stderr)
-        return 2
+        name = f" {error.filename}" if error.filename else ""
+        return _fail(f"cannot read or write{name}: {error.strerror or error}; check the path and its permissions")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _fail("not enough memory; use a smaller model, smaller batches (learner.batch_size) or fewer threads")
     except KeyboardInterrupt:
-        print("e2fl: stopped; the same command with --resume goes on from here", file=sys.stderr)
+        print(f"e2fl: stopped{_how_to_continue(options)}", file=sys.stderr)
         return 130
+
+
+def _fail(message: str) -> int:
+    print(f"e2fl: {message}", file=sys.stderr)
+    return 2
+
+
+def _how_to_continue(options: argparse.Namespace) -> str:
+    """What to do after Ctrl-C, for commands that can be continued."""
+    if options.act not in (_run, _compare, _resume):
+        return ""
+    place = getattr(options, "folder", None)
+    return (
+        "" if place is None else f"; continue with: e2fl resume {shlex.quote(str(place))} (or the same with --resume)"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,26 +101,38 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run one experiment", description="Run one experiment.")
     _add_config(run)
-    run.add_argument("--algorithm", metavar="NAME", help="another algorithm, or a variant the experiment names")
-    run.add_argument("--out", type=Path, metavar="DIR", help="where to keep the run; default: a new folder in runs/")
-    run.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out DIR")
+    run.add_argument("--algorithm", metavar="NAME", help="another algorithm, or a variant of the experiment")
+    run.add_argument("--out", type=Path, metavar="DIR", help="where to store the run; default: a new folder in runs/")
+    run.add_argument(
+        "--resume", action="store_true", help="continue the run in --out DIR: interrupted, or with more rounds"
+    )
     _add_watching(run)
     run.set_defaults(act=_run)
 
     compare = commands.add_parser(
         "compare",
         help="run several algorithms on the same experiment",
-        description="Run several algorithms, or variants the experiment names, on the same data with the same draws.",
+        description="Run several algorithms, or variants of the experiment, on the same data with the same draws.",
     )
     _add_config(compare)
     compare.add_argument("--algorithms", required=True, metavar="A,B,...", help="algorithms or variants to compare")
     compare.add_argument("--seeds", default=None, metavar="0,1,...", help="seeds to repeat with; default: one")
     compare.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to keep the runs; default: a new folder in runs/"
+        "--out", type=Path, metavar="DIR", help="where to store the runs; default: a new folder in runs/"
     )
-    compare.add_argument("--resume", action="store_true", help="go on with an interrupted comparison in --out DIR")
+    compare.add_argument("--resume", action="store_true", help="continue an interrupted comparison in --out DIR")
     _add_watching(compare)
     compare.set_defaults(act=_compare)
+
+    resume = commands.add_parser(
+        "resume",
+        help="continue an interrupted run or comparison, or give a finished run more rounds",
+        description="Continue the run, or the comparison, in a folder with the command that started it.",
+    )
+    resume.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run or of a comparison")
+    _add_set(resume, "change a setting that does not change results, or rounds, such as rounds=3000")
+    _add_watching(resume)
+    resume.set_defaults(act=_resume)
 
     report = commands.add_parser(
         "report",
@@ -111,9 +155,29 @@ def _parser() -> argparse.ArgumentParser:
     groups.add_argument("--to", type=int, default=12, metavar="N", dest="last", help="most groups; default: 12")
     groups.set_defaults(act=_groups)
 
-    listing = commands.add_parser("list", help="what there is to choose from", description="Show what can be named.")
-    listing.add_argument("what", nargs="?", metavar="WHAT", help="algorithms, groupings, datasets, models, experiments")
+    reproduce = commands.add_parser(
+        "reproduce", help="the paper's tables beside ours", description=reproduce_arguments.DESCRIPTION
+    )
+    reproduce_arguments.add_arguments(reproduce)
+    reproduce.set_defaults(act=_reproduce)
+
+    listing = commands.add_parser(
+        "list",
+        help="what there is to choose from, and every setting",
+        description="List algorithms, groupings, data sets, models and experiments, or every setting of one of them.",
+    )
+    listing.add_argument(
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help="algorithms, groupings, datasets, models, experiments; or a name, such as e2fl, learner or experiment",
+    )
     listing.set_defaults(act=_list)
+    show = commands.add_parser(
+        "show", help="print a shipped experiment", description="Print a shipped experiment as TOML, to start from."
+    )
+    show.add_argument("name", metavar="NAME", help="an experiment; `e2fl list experiments` names them")
+    show.set_defaults(act=_show)
 
     _add_data(commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets."))
     _add_flower(commands)
@@ -167,19 +231,24 @@ def _add_flower(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped experiment")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="changes",
-        help="change a setting, such as rounds=20 or data.samples_per_client=60; may be repeated, and has the last "
-        "word: over the file, and over what it says of single algorithms",
+    _add_set(
+        parser,
+        "change a setting, such as rounds=20 or data.samples_per_client=60; may be repeated; overrides the file and "
+        "its variants",
     )
 
 
+def _add_set(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help=words)
+
+
 def _add_watching(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="keep report.html up to date while training goes on")
+    parser.add_argument("--watch", action="store_true", help="keep report.html up to date during training")
+    parser.add_argument(
+        "--keep-client-models",
+        action="store_true",
+        help="keep the models that clients keep (Local, Ditto) when a run is done; they take much space",
+    )
     parser.add_argument(
         "--track",
         action="append",
@@ -199,38 +268,78 @@ def _add_page(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-# What the commands need is imported when they run: `e2fl --help` should not wait for torch.
+# The commands import what they need when they run: `e2fl --help` should not wait for torch.
 
 
 def _run(options: argparse.Namespace) -> int:
     from e2fl.config.experiment import load
     from e2fl.runs.runner import run_experiment
-    from e2fl.runs.watchers import finish, watching
+    from e2fl.watching import finish, watching
 
-    experiment = load(options.config, options.changes, algorithm=options.algorithm)
-    out = options.out or _new_folder(f"{experiment.name}-{experiment.label}", options.resume)
-    with watching(out, live=options.watch, track=options.track) as watcher:
+    experiment = load(options.config, _changes(options), algorithm=options.algorithm)
+    _tell_imports([experiment], [*options.changes, str(options.algorithm)], options.config)
+    with (
+        _folder(options, f"{experiment.name}-{experiment.label}") as out,
+        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+    ):
         result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
-    finish([result], out, options.command)
+    finish([result], out)
     return 0
 
 
 def _compare(options: argparse.Namespace) -> int:
     from e2fl.config.experiment import base_of
     from e2fl.config.overrides import typed
-    from e2fl.runs.compare import compare, contenders
-    from e2fl.runs.watchers import finish, watching
+    from e2fl.runs.compare import compare, methods
+    from e2fl.watching import finish, watching
 
     names = [name for name in options.algorithms.split(",") if name]
-    changes = typed(options.changes)
-    found = contenders(base_of(options.config, changes), names, changes)
+    changes = typed(_changes(options))
+    found = methods(base_of(options.config, changes), names, changes)
+    _tell_imports(list(found.values()), [*options.changes, options.algorithms], options.config)
     first = next(iter(found.values()))
     seeds = _seeds(options.seeds, first.seed)
-    out = options.out or _new_folder(f"{first.name}-compare", options.resume)
-    with watching(out, live=options.watch, track=options.track) as watcher:
+    with (
+        _folder(options, f"{first.name}-compare") as out,
+        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+    ):
         runs = compare(found, seeds, out=out, resume=options.resume, watcher=watcher)
-    finish(runs, out, options.command)
+    finish(runs, out)
     return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Continue a run by its config.toml, or a comparison by the command that started it."""
+    from e2fl.errors import RunError
+    from e2fl.watching import COMMAND
+
+    if (options.folder / "config.toml").is_file():
+        options.config, options.algorithm = options.folder / "config.toml", None
+        options.out, options.resume = options.folder, True
+        return _run(options)
+    try:
+        words = shlex.split((options.folder / COMMAND).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{options.folder} holds no run and no comparison: {COMMAND} cannot be read") from error
+    if words[:2] != ["e2fl", "compare"]:
+        raise RunError(f"{options.folder} was not made by e2fl run or e2fl compare")
+    changes = [word for change in options.changes for word in ("--set", change)]
+    again = _parser().parse_args([*words[1:], *changes, "--out", str(options.folder), "--resume"])
+    again.command, again.watch, again.track = options.command, options.watch, options.track
+    again.keep_client_models = again.keep_client_models or options.keep_client_models
+    return _compare(again)
+
+
+def _changes(options: argparse.Namespace) -> list[str]:
+    return [*options.changes, *(["keep_client_models=true"] if options.keep_client_models else [])]
+
+
+def _tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], source: object) -> None:
+    """Say which code a configuration file brings in; names on the command line were the user's own choice."""
+    names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
+    from_file = [name for name in names if not any(name in words for words in typed)]
+    if from_file:
+        print(f"e2fl: {source} names code that is imported and run: {', '.join(from_file)}", file=sys.stderr)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -259,10 +368,23 @@ def _groups(options: argparse.Namespace) -> int:
     return 0
 
 
+def _reproduce(options: argparse.Namespace) -> int:
+    from e2fl.reproduce.command import reproduce
+
+    return reproduce(options)
+
+
 def _list(options: argparse.Namespace) -> int:
     from e2fl.config.listing import listing
 
     print(listing(options.what))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from e2fl.config.experiment import shipped_text
+
+    print(shipped_text(options.name), end="")
     return 0
 
 
@@ -307,7 +429,7 @@ def _flower_export(options: argparse.Namespace) -> int:
     from e2fl.flower.export import export
 
     export(load(options.config, options.changes), options.out)
-    print(f"written to {options.out}; {options.out / 'README.md'} says how to go on")
+    print(f"written to {options.out}; {options.out / 'README.md'} says how to run it")
     return 0
 
 
@@ -328,12 +450,32 @@ def _seeds(text: str | None, default: int) -> list[int]:
         raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
 
 
-def _new_folder(name: str, resume: bool) -> Path:
-    """The first free folder in runs/, or, to go on, the last one that is there."""
-    number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return Path("runs") / f"{name}-{number - 1}" if resume and number > 1 else path
+@contextmanager
+def _folder(options: argparse.Namespace, name: str) -> Iterator[Path]:
+    """The folder asked for; by default a new one in runs/ or, to resume, the newest of that name.
+
+    Making the folder claims its number: of several processes started at once, each gets its own.
+    """
+    runs, number = Path("runs"), 1
+    made = False
+    path = options.out
+    if path is None and options.resume:
+        while (runs / f"{name}-{number + 1}").exists():
+            number += 1
+        path = runs / f"{name}-{number}"
+    while path is None:
+        try:
+            (runs / f"{name}-{number}").mkdir(parents=True)
+            path, made = runs / f"{name}-{number}", True
+        except FileExistsError:
+            number += 1
+    options.folder = path
+    try:
+        yield path
+    except BaseException:
+        if made and not any(path.iterdir()):
+            path.rmdir()
+        raise
 
 
 if __name__ == "__main__":

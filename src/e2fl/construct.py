@@ -1,23 +1,43 @@
-"""Sections of a configuration into constructor calls, with errors that say what would be right."""
+"""Turns sections of a configuration into constructor calls; errors say what would be right."""
 
 import dataclasses
 import difflib
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from e2fl.errors import ConfigError
 
+# What other programs call a setting.
+SYNONYMS = {
+    "lr": "learning_rate",
+    "rate": "learning_rate",
+    "bs": "batch_size",
+    "batch": "batch_size",
+    "wd": "weight_decay",
+    "n_clients": "clients",
+    "num_clients": "clients",
+    "num_rounds": "rounds",
+    "n_rounds": "rounds",
+    "local_epochs": "epochs",
+    "num_epochs": "epochs",
+    "random_state": "seed",
+    "participants": "clients_per_round",
+    "n_groups": "groups",
+    "num_groups": "groups",
+    "sparsity": "keep",
+}
+
 
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
-    """The entry of this name, or what "module:name" imports."""
+    """Return the entry of this name, or import "module:name"."""
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever the user's own file does when it is imported
+        except Exception as error:  # the user's own file may raise anything when it is imported
             raise ConfigError(f"{what} '{name}' cannot be imported: {type(error).__name__}: {error}") from error
         if not callable(found):
             raise ConfigError(f"{what} '{name}' is not a class or function")
@@ -27,11 +47,15 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
     return registry[name]
 
 
-def did_you_mean(name: str, known: Any) -> str:
-    """The rest of a sentence about a name that is not known."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: a hint, and all known names."""
+    known = sorted(known)
+    last = name.rpartition(".")[2].lower()
+    close = [other for other in known if other.rpartition(".")[2] == SYNONYMS.get(last, last)]
+    close += difflib.get_close_matches(name, known, n=1)
+    close += [other for other in known if difflib.get_close_matches(last, [other.rpartition(".")[2]])]
     hint = f"; did you mean '{close[0]}'?" if close else ";"
-    return f"{hint} known: {', '.join(sorted(known))}"
+    return f"{hint} known: {', '.join(known)}"
 
 
 def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *given: Any) -> Any:
@@ -49,14 +73,14 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
 
 
 def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
-    """The settings something takes, and their types."""
+    """The settings of a class or function, and their types."""
     try:
         hints = get_type_hints(make)
         if dataclasses.is_dataclass(make):
             return {field.name: hints[field.name] for field in dataclasses.fields(make) if field.init}
         signature = inspect.signature(make)
-    except (TypeError, ValueError, NameError) as error:  # built-in ones do not say, and types may be unknown
-        raise ConfigError(f"the settings of {getattr(make, '__name__', make)} cannot be told: {error}") from error
+    except (TypeError, ValueError, NameError) as error:  # a built-in function, or types that cannot be resolved
+        raise ConfigError(f"the settings of {getattr(make, '__name__', make)} cannot be read: {error}") from error
     return {
         name: hints.get(name, Any)
         for name, parameter in signature.parameters.items()
@@ -65,10 +89,14 @@ def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def fit(value: Any, kind: Any, where: str) -> Any:
-    """The value as this type, if it is one; whole numbers pass for fractions, lists for tuples."""
+    """Return the value if it is of this type; an integer is accepted as a float, a list as a tuple."""
     if kind is Any:
         return value
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if value not in inner:
+            raise ConfigError(f"{where} must be one of {', '.join(map(str, inner))}, not {value!r}")
+        return value
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inner:
             return None

@@ -1,4 +1,4 @@
-"""The errors a user can cause and mend; each message says what to do."""
+"""The errors that a user can cause and fix; each message says what is wrong and what to do."""
 
 
 class E2flError(Exception):
@@ -10,7 +10,7 @@ class ConfigError(E2flError):
 
 
 class DataError(E2flError):
-    """Data that is missing, damaged, or not what was promised."""
+    """Data that is missing, damaged, or not in the documented format."""
 
 
 class WireError(E2flError):
@@ -21,5 +21,24 @@ class RunError(E2flError):
     """A run that cannot start, continue, or be read."""
 
 
+class StorageError(RunError):
+    """A file that cannot be written: a full disk, a removed folder, missing permissions."""
+
+
 class ReportError(E2flError):
-    """A report that cannot be made: something optional is not installed, or there is nothing to show."""
+    """A report that cannot be made: an optional package is missing, or there is nothing to show."""
+
+
+class E2flWarning(UserWarning):
+    """Something that a user should know and that does not stop a run."""
+
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator refused: Python, NumPy and torch each have an error of their own for it."""
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)

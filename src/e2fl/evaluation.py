@@ -1,4 +1,4 @@
-"""What is counted when a client tries a model on its test examples."""
+"""What is counted when a client evaluates a model on its test examples."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ NO_GROUP: GroupId = -1
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts over some examples; the last three are of class 1, where there are two classes."""
+    """Counts over some examples; the last three are for class 1 of two classes."""
 
     n: int = 0
     correct: int = 0
@@ -22,17 +22,17 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
-        """In percent; NaN where there was nothing to get right."""
+        """Accuracy in percent; NaN without examples."""
         return 100.0 * self.correct / self.n if self.n else math.nan
 
     @property
     def positives(self) -> int:
-        """Examples that are of class 1."""
+        """The number of examples of class 1."""
         return self.true_positive + self.false_negative
 
     @property
     def finite(self) -> bool:
-        """Whether the model gave numbers: a loss that is none comes of outputs that are none."""
+        """Whether the loss is finite; a diverged model has a loss of NaN or inf."""
         return math.isfinite(self.loss)
 
     @property
@@ -41,18 +41,18 @@ class Tally:
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
-    """All of them counted together, in the order given."""
+    """Return the sum of all counts, added in the order given."""
     columns = list(zip(*(astuple(tally) for tally in tallies), strict=True))
     return Tally(*(sum(column) for column in columns))
 
 
 @dataclass(frozen=True)
 class Score:
-    """How one client fares: with the model it is given, and with others shown beside it.
+    """The result of one client: with its own model, and with others for comparison.
 
     views: by name, then by group of the examples (`NO_GROUP` where there is none). The first view is the client's own.
-    group: the group the client was served as, where the algorithm has groups.
-    passes: forward passes over its training data that the client spent to find its group.
+    group: the group whose model the client used, where the algorithm has groups.
+    passes: passes over its training data that the client spent to find its group.
     """
 
     views: Mapping[str, Mapping[GroupId, Tally]]

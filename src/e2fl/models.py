@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.randomness import stream
 from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
 
@@ -89,13 +89,16 @@ class Supernet:
 class Model:
     """A network seen as named weight tensors; the weights themselves live elsewhere."""
 
-    def __init__(self, network: nn.Module, *, keep: float = 0.5):
+    def __init__(self, network: nn.Module, *, keep: float = 0.5, weight_scale: float = 1.0):
         if not 0 < keep <= 1:
             raise ConfigError(f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}")
         _refuse_what_cannot_be_masked(network)
         self.network = network.requires_grad_(False)
         self._own = threading.local()
+        if not 0 < weight_scale < math.inf:
+            raise ConfigError(f"model.weight_scale must be above 0, not {weight_scale}")
         self.keep = keep
+        self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
         self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
         for layer in self.spec.layers:
             if not layer.edges:
@@ -108,6 +111,23 @@ class Model:
             self._own.network = copy.deepcopy(self.network)
         result: Tensor = functional_call(self._own.network, params, (x,))
         return result
+
+    def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:
+        """Raise `ConfigError` unless the network takes inputs of this shape and has an output for each class."""
+        try:
+            with torch.no_grad():
+                outputs = self.outputs(dict(self.network.named_parameters()), torch.zeros((2, *shape)))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise ConfigError(
+                f"model '{name}' does not accept inputs of shape {shape}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 2:
+            found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ConfigError(f"model '{name}' must return logits [examples, classes], not {found} for 2 examples")
+        if outputs.shape[1] < classes:
+            raise ConfigError(f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes")
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
         """Weights to start dense training from: Kaiming uniform with a = sqrt(5), torch's own default."""
@@ -125,7 +145,7 @@ class Model:
         ranking: Ranking = {}
         for number, layer in enumerate(self.spec.layers):
             signs = stream(seed, "supernet weights", number).integers(0, 2, layer.edges, dtype=np.int8)
-            magnitude = np.float32(math.sqrt(2 / layer.fan_in))
+            magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
             weights[layer.name] = torch.from_numpy(np.where(signs == 1, magnitude, -magnitude)).view(layer.shape)
             draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
             ranking[layer.name] = rank_of(draw)
@@ -185,7 +205,11 @@ def _refuse_no_size(name: str, sizes: tuple[int, ...]) -> None:
 
 
 def lenet(
-    inputs: tuple[int, ...], classes: int, *, channels: tuple[int, int] = (32, 64), hidden: int = 128
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    channels: tuple[int, int] = (32, 64),  # of the two convolutions
+    hidden: int = 128,  # units of the first linear layer
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
     if len(inputs) != 3:
@@ -211,7 +235,12 @@ def lenet(
     )
 
 
-def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (1024, 1024)) -> nn.Module:
+def mlp(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    hidden: tuple[int, ...] = (1024, 1024),  # units of each hidden layer
+) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
     _refuse_no_size("hidden", hidden)
     if math.prod(inputs) < 1:
@@ -226,7 +255,7 @@ def mlp(inputs: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (102
 
 
 def lenet_small(inputs: tuple[int, ...], classes: int) -> nn.Module:
-    """LeNet at an eighth of the width, for demonstrations and tests."""
+    """LeNet at a quarter of the width, for demonstrations and tests."""
     return lenet(inputs, classes, channels=(8, 16), hidden=32)
 
 

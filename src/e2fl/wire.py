@@ -1,8 +1,7 @@
 """Messages: what is sent, and its exact bytes (docs/wire.md has the layout).
 
-A message is a frozen dataclass whose field types decide its format, so a new message is a new dataclass. Bytes that
-come from outside are hostile: `from_bytes` checks the length of everything against the model before it allocates, and
-raises `WireError`, never anything else.
+A message is a frozen dataclass whose field types define its format, so a new message is a new dataclass. Received bytes
+are untrusted: `from_bytes` checks every length against the model before it allocates, and raises only `WireError`.
 """
 
 import math
@@ -11,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -32,15 +31,17 @@ _CRC = struct.Struct("<I")
 
 
 def bits_per_edge(edges: int) -> int:
-    """Bits that number the edges of one layer: ceil(log2 edges)."""
+    """Return the bits that number the edges of one layer: ceil(log2 edges)."""
     return (edges - 1).bit_length()
 
 
 class Message:
     """A frozen dataclass that is its own wire format."""
 
+    forms: ClassVar[tuple[type["Message"], ...]] = ()  # set by a base class whose messages have several forms
+
     def to_bytes(self, model: ModelSpec) -> bytes:
-        """This message, header and payload."""
+        """Return this message as bytes: header and payload."""
         form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
         numbers: list[int | float] = []
         payload: list[bytes] = []
@@ -48,6 +49,9 @@ class Message:
             value = getattr(self, field.name)
             if field.item is None:
                 numbers.append(value)
+            elif field.item is _BYTES:
+                numbers.append(len(value))
+                payload.append(value)
             elif field.many:
                 numbers.append(len(value))
                 payload += [field.item.write(item, model) for item in value]
@@ -57,7 +61,7 @@ class Message:
         try:
             scalars = form.numbers.pack(*numbers)
         except struct.error as error:
-            raise WireError(f"{type(self).__name__} holds a number that does not fit its field: {error}") from None
+            raise WireError(f"{type(self).__name__} has a number that does not fit its field: {error}") from None
         header = _HEADER.pack(MAGIC, VERSION, form.header_size, 0, form.kind, len(body), model.fingerprint)
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
@@ -80,21 +84,22 @@ class Message:
 
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
-        """The message in these bytes, or `WireError`."""
+        """Return the message in these bytes, or raise `WireError`."""
+        if vars(cls).get("forms"):
+            return cast(Self, _one_of(cls.forms, raw).from_bytes(raw, model))
         form = _form(cls)  # type: ignore[arg-type]  # as above
         numbers, body = _open(form, memoryview(raw), model)
-        # Every length is checked before anything is decoded: a short message cannot ask for a large allocation.
-        sizes = [
-            0 if field.item is None else field.item.size(model) * (numbers[field.number] if field.many else 1)
-            for field in form.fields
-        ]
+        # Every length is checked before decoding, so that a short message cannot cause a large allocation.
+        sizes = [_size(field, numbers, model) for field in form.fields]
         if sum(sizes) != len(body):
-            raise WireError(f"{cls.__name__} has {len(body)} bytes of payload where {sum(sizes)} belong")
+            raise WireError(f"{cls.__name__} has {len(body)} bytes of payload; {sum(sizes)} are expected")
         values: dict[str, Any] = {}
         for field, size in zip(form.fields, sizes, strict=True):
             part, body = body[:size], body[size:]
             if field.item is None:
                 values[field.name] = numbers[field.number]
+            elif field.item is _BYTES:
+                values[field.name] = bytes(part)
             elif field.many:
                 one = field.item.size(model)
                 values[field.name] = tuple(
@@ -108,7 +113,7 @@ class Message:
 
 @dataclass(frozen=True)
 class _Item:
-    """How one thing stands in the payload; its size follows from the model alone."""
+    """How one value is encoded in the payload; its size depends only on the model."""
 
     name: str
     size: Callable[[ModelSpec], int]
@@ -136,12 +141,12 @@ def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
         try:
             ranking[layer.name] = compiled.unpack_rank(np.frombuffer(part, dtype=np.uint8), layer.edges, bits)
         except ValueError as error:
-            raise WireError(f"the ranking of layer '{layer.name}' is refused: {error}") from None
+            raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
     return ranking
 
 
 def mask_size(model: ModelSpec) -> int:
-    """Bytes of one mask, a bit an edge."""
+    """Return the bytes of one mask, one bit per edge."""
     return sum((layer.edges + 7) // 8 for layer in model.layers)
 
 
@@ -156,13 +161,13 @@ def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
         part, raw = raw[:size], raw[size:]
         bits = np.unpackbits(np.frombuffer(part, dtype=np.uint8), bitorder="little")
         if bits[layer.edges :].any():
-            raise WireError(f"the mask of layer '{layer.name}' has bits behind its last edge")
+            raise WireError(f"the mask of layer '{layer.name}' has bits set after its last edge")
         mask[layer.name] = bits[: layer.edges].astype(np.bool_)
     return mask
 
 
 def weights_size(model: ModelSpec) -> int:
-    """Bytes of one dense model."""
+    """Return the bytes of one dense model."""
     return 4 * model.edges
 
 
@@ -174,7 +179,7 @@ def _write_weights(params: Params, model: ModelSpec) -> bytes:
 def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
     flat = np.frombuffer(raw, dtype="<f4").astype(np.float32)
     if not np.isfinite(flat).all():
-        raise WireError("weights are refused: some are not finite numbers")
+        raise WireError("the weights are not finite")
     params: Params = {}
     start = 0
     for layer in model.layers:
@@ -196,13 +201,17 @@ def _number_item(code: str) -> _Item:
     return _Item(code, lambda _: size, _write_number(code), _read_number(code))
 
 
-_NUMBERS = {int: "i", float: "d"}  # as they stand in the header
-_SCALARS = {int: _number_item("<i"), float: _number_item("<d")}  # as they stand in a tuple, in the payload
+_NUMBERS = {int: "i", float: "d"}  # in the header
+_SCALARS = {int: _number_item("<i"), float: _number_item("<d")}  # in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
     Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking),
     Mask: _Item("mask", mask_size, _write_mask, _read_mask),
     Params: _Item("weights", weights_size, _write_weights, _read_weights),
 }
+
+
+# Bytes of any length, which stands in the header.
+_BYTES = _Item("bytes", lambda _: 1, lambda value, _: bytes(value), lambda raw, _: bytes(raw))
 
 
 @dataclass(frozen=True)
@@ -235,6 +244,9 @@ def _form(message: type[Message]) -> _Form:
             codes += _NUMBERS[kind]
         elif kind in _LAYERED:
             found.append(_Field(field.name, _LAYERED[kind], False, -1))
+        elif kind is bytes:
+            found.append(_Field(field.name, _BYTES, False, len(codes)))
+            codes += "I"
         elif inner in _LAYERED:
             found.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
             codes += "H"
@@ -252,31 +264,50 @@ def _form(message: type[Message]) -> _Form:
     return _Form(zlib.crc32(schema.encode()), numbers, tuple(found), size)
 
 
+def _size(field: _Field, numbers: tuple[Any, ...], model: ModelSpec) -> int:
+    """Return the bytes that a field takes in the payload."""
+    if field.item is None:
+        return 0
+    counted = field.many or field.item is _BYTES
+    return int(field.item.size(model) * (numbers[field.number] if counted else 1))
+
+
+def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
+    """Return the form whose kind stands in the header."""
+    if len(raw) < _HEADER.size:
+        raise WireError(f"{len(raw)} bytes are too short for a message")
+    kind = _HEADER.unpack(raw[: _HEADER.size])[4]
+    for form in forms:
+        if _form(form).kind == kind:  # type: ignore[arg-type]  # as above
+            return form
+    raise WireError("the message is not of the expected kind")
+
+
 def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ...], memoryview]:
-    """The numbers of the header, and the payload, of bytes that are whole and meant for this model."""
+    """Check the header; return its numbers and the payload."""
     fixed = _HEADER.size + _CRC.size
     if len(raw) < fixed:
-        raise WireError(f"{len(raw)} bytes are too few for a message")
+        raise WireError(f"{len(raw)} bytes are too short for a message")
     magic, version, header_size, zero, kind, length, fingerprint = _HEADER.unpack(raw[: _HEADER.size])
     if magic != MAGIC:
         raise WireError("these bytes are not an e2fl message")
     if version != VERSION:
-        raise WireError(f"the message has format version {version}; this program reads version {VERSION}")
+        raise WireError(f"the message has format version {version}; this version of e2fl reads {VERSION}")
     if kind != form.kind or header_size != form.header_size or zero != 0:
-        raise WireError("the message is of another kind than expected")
+        raise WireError("the message is not of the expected kind")
     if fingerprint != model.fingerprint:
         raise WireError("the message is for another model")
     if len(raw) != header_size + length:
         raise WireError(f"the message has {len(raw)} bytes; its header says {header_size + length}")
     (crc,) = _CRC.unpack(raw[_HEADER.size : fixed])
     if crc != zlib.crc32(raw[fixed:], zlib.crc32(raw[: _HEADER.size])):
-        raise WireError("the message is damaged: its checksum does not fit")
+        raise WireError("the message is damaged (wrong checksum)")
     return form.numbers.unpack(raw[fixed:header_size]), raw[header_size:]
 
 
 @dataclass(frozen=True)
 class Nothing(Message):
-    """A message that says only that it was sent."""
+    """A message without content."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     replies, and what it is sent to predict with. The last three are messages (`e2fl.wire`).
     """
 
-    clients_per_round: int = 10
+    clients_per_round: int = 10  # clients asked in a round
 
     participation: ClassVar[Participation] = Uniform()  # the policy that draws clients, unless the experiment names one
 

@@ -1,6 +1,5 @@
 """Files an audit writes: whole or not at all, and never over an input."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 from e2fl.auditing.files import same_file
 from e2fl.csv_text import csv_text
 from e2fl.errors import DataError, ReportError
+from e2fl.files import replacing
 
 BROWSERS = (
     "chromium",
@@ -39,30 +39,8 @@ def require_free(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file so that it is there whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".partial")
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror or error}; choose another place") from error
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.chmod(0o666 & ~_umask())
-        partial.replace(path)
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror or error}; choose another place") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    with replacing(path) as partial:
+        partial.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

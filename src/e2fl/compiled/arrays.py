@@ -1,4 +1,4 @@
-"""The types of arrays that loops take, and memory that is used again."""
+"""Array types, and scratch memory that is reused."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Bool = NDArray[np.bool_]
 
 
 class _Scratch(threading.local):
-    """Memory a thread keeps between sorts, because the first touch of fresh pages costs more than the sort."""
+    """Memory that a thread keeps between sorts: touching fresh pages costs more than the sort itself."""
 
     def __init__(self) -> None:
         self.words: UInt64 = np.empty(0, np.uint64)
 
     def of(self, edges: int) -> tuple[UInt64, UInt64]:
-        """Two arrays of this many words, with whatever was last left in them."""
+        """Return two uninitialised arrays of this many words; the next call returns the same memory."""
         if self.words.size < 2 * edges:
             self.words = np.empty(2 * edges, np.uint64)
         return self.words[:edges], self.words[edges : 2 * edges]

@@ -1,4 +1,4 @@
-"""How far rankings are from each other: Spearman's footrule."""
+"""Spearman's footrule, the distance between rankings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _footrule(a: Int32, b: Int32, block: int) -> int:
     total = 0
     for start in range(0, a.size, block):
         stop = min(start + block, a.size)
-        part = np.uint32(0)  # 32 bits are twice the lanes of 64, and a block is short enough not to overflow them
+        part = np.uint32(0)  # 32 bits: twice as many SIMD lanes as 64; a block is too short to overflow
         for e in range(start, stop):
             part = np.uint32(part + np.uint32(max(a[e], b[e]) - min(a[e], b[e])))
         total += int(part)
@@ -23,7 +23,7 @@ def _footrule(a: Int32, b: Int32, block: int) -> int:
 @compiled
 def _footrules(ranks: Int32, centroids: Int32, block: int, out: Int64) -> None:
     edges = ranks.shape[1]
-    # Some rows of one stretch of edges at a time, so that the centroids' stretch stays in the nearest cache.
+    # All rows of one block of edges before the next block, so that the centroids' block stays in the L1 cache.
     for start in range(0, edges, block):
         stop = min(start + block, edges)
         for m in range(ranks.shape[0]):
@@ -32,17 +32,17 @@ def _footrules(ranks: Int32, centroids: Int32, block: int, out: Int64) -> None:
 
 
 def _block(edges: int) -> int:
-    """How many differences of ranks add up in 32 bits whatever they are, at most one cache-sized stretch."""
+    """Return how many differences of ranks can be summed in 32 bits without overflow; at most one cache-sized block."""
     return max(1, min(2048, (1 << 32) // max(1, edges)))
 
 
 def footrule(a: Int32, b: Int32) -> int:
-    """The sum over edges of the distance between the places two ranks give them."""
+    """Return the sum over edges of the absolute difference of two ranks."""
     return int(_footrule(a, b, _block(a.size)))
 
 
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
-    """The footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
+    """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
     out = np.zeros((ranks.shape[0], centroids.shape[0]), np.int64)
     _footrules(ranks, centroids, _block(ranks.shape[1]), out)
     return out

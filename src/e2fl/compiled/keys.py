@@ -1,4 +1,4 @@
-"""Scores as integers that sort alike."""
+"""Float32 scores as integers with the same order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INFINITY = np.uint32(0x7F800000)
 
 @compiled
 def float_key(bits: np.uint32) -> np.uint32:
-    """Map the bits of a float32 to an integer that sorts alike: both zeros equal, every NaN last."""
+    """Map the bits of a float32 to an integer with the same order; both zeros are equal, NaN comes last."""
     if (bits & ~_SIGN) > _INFINITY:
         return _NAN
     if bits == _SIGN:

@@ -1,4 +1,4 @@
-"""The decorator that makes a loop machine code, and where that code is kept."""
+"""The decorator that compiles a loop, and the directory of compiled code."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ import numba
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _cache_directory() -> str:
-    """Where machine code is kept: a folder named after the contents of all files with loops.
+_PACKAGE = Path(__file__).parent.parent
 
-    Loops of one file are compiled into those of another, which Numba would not see change.
+
+def sources() -> list[Path]:
+    """Return all files with compiled loops."""
+    return [path for folder in ("compiled", "learning") for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+
+
+def _cache_directory() -> str:
+    """Return the directory of compiled code, named after the contents of all files with compiled loops.
+
+    Numba inlines loops of one file into those of another, and would not notice that the first file changed.
     """
-    here = Path(__file__).parent.parent
-    files = [path for folder in ("compiled", "learning") for path in sorted((here / folder).glob("*.py"))]
-    digest = hashlib.blake2b(b"".join(path.read_bytes() for path in files), digest_size=8).hexdigest()
-    return str(here / "__pycache__" / f"compiled-{digest}")
+    digest = hashlib.blake2b(b"".join(path.read_bytes() for path in sources()), digest_size=8).hexdigest()
+    return str(_PACKAGE / "__pycache__" / f"compiled-{digest}")
 
 
 _DIRECTORY = _cache_directory()
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile to machine code that runs without the interpreter lock and is cached on disk."""
-    config: Any = numba.config  # its attributes are made when it is imported
+    """Compile a function to machine code that releases the interpreter lock and is cached on disk."""
+    config: Any = numba.config  # its attributes are created at run time, so it has no types
     before = config.CACHE_DIR
-    config.CACHE_DIR = before or _DIRECTORY  # a directory the user has chosen comes first
+    config.CACHE_DIR = before or _DIRECTORY  # a directory set by the user takes precedence
     try:
         return cast(_Function, numba.njit(nogil=True, cache=True)(function))
     finally:

@@ -1,4 +1,4 @@
-"""Which edges a mask keeps, and the score at which they begin, found without a sort."""
+"""Masks: which edges are kept, and the threshold score, found without sorting."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from e2fl.compiled.machine_code import compiled
 
 
 def mask_of(rank: Int32, dropped: int) -> Bool:
-    """Keep every edge but the first `dropped` of the order."""
+    """Return the mask that drops the `dropped` lowest ranks and keeps all others."""
     return rank >= dropped
 
 
 @compiled
 def threshold_of(keys: UInt32, dropped: int, kept_keys: UInt32) -> tuple[np.uint32, int]:
-    """Find the key at place `dropped` (less than the size) and how many keys are below it, by counting, not sorting.
+    """Return the key at place `dropped` of the sorted keys, and how many keys are below it; counts, does not sort.
 
-    kept_keys: as large as keys, overwritten.
+    dropped: less than the number of keys.  kept_keys: as large as keys, overwritten.
     """
     counts = np.zeros(2048, np.int64)
     below = 0
@@ -46,9 +46,9 @@ def threshold_of(keys: UInt32, dropped: int, kept_keys: UInt32) -> tuple[np.uint
 
 @compiled
 def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple[np.uint32, int]:
-    """Find the key at which kept scores begin and, of the edges that have this very key, the first one kept.
+    """Return the threshold key, and the first edge that is kept among those with exactly this key.
 
-    bits: of the scores, more than `dropped`.  keys, spare: as many words, overwritten.
+    bits: of the scores, more than `dropped` of them.  keys, spare: as large as bits, overwritten.
     """
     for e in range(bits.size):
         keys[e] = float_key(bits[e])
@@ -63,7 +63,7 @@ def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple
 
 @compiled
 def write_mask(bits: UInt32, key: np.uint32, first_tied: int, out: Bool) -> None:
-    """Write which edges are kept, given the key at which they begin and the first edge kept of those that have it."""
+    """Write the mask, given the threshold key and the first edge that is kept among those with exactly this key."""
     for e in range(first_tied):
         out[e] = float_key(bits[e]) > key
     for e in range(first_tied, bits.size):
@@ -71,7 +71,7 @@ def write_mask(bits: UInt32, key: np.uint32, first_tied: int, out: Bool) -> None
 
 
 def top_mask(scores: Float32, dropped: int) -> Bool:
-    """Keep every edge but the `dropped` lowest, without sorting: ties are dropped by edge number."""
+    """Return the mask that drops the `dropped` lowest scores, without sorting; ties are dropped by edge number."""
     edges = scores.size
     if dropped >= edges:
         return np.zeros(edges, np.bool_)

@@ -1,4 +1,4 @@
-"""Orders into ranks and back, ranks into scores, and votes."""
+"""Order to rank and back, rank to scores, and the sums of a vote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _invert(permutation: Int32, out: Int32) -> None:
 
 
 def invert(permutation: Int32) -> Int32:
-    """Turn an order into its rank, or a rank into its order."""
+    """Return the rank of an order, or the order of a rank."""
     out = np.empty_like(permutation)
     _invert(permutation, out)
     return out
@@ -23,14 +23,14 @@ def invert(permutation: Int32) -> Int32:
 
 @compiled
 def add_rank(sums: Int64, rank: Int32) -> None:
-    """Add one voter's rank to the running sums of a vote."""
+    """Add the rank of one ballot to the sums of a vote."""
     for e in range(sums.size):
         sums[e] += rank[e]
 
 
 @compiled
 def add_order(sums: Int64, order: Int32) -> None:
-    """Add one voter's rank, given as an order, to the running sums of a vote."""
+    """Add the rank of one ballot, given as an order, to the sums of a vote."""
     for i in range(order.size):
         sums[order[i]] += i
 
@@ -42,7 +42,7 @@ def _scores_from(rank: Int32, sorted_scores: Float32, out: Float32) -> None:
 
 
 def scores_from(rank: Int32, sorted_scores: Float32) -> Float32:
-    """Give each edge the score that belongs to its place."""
+    """Return the score of each edge: the one at its place in the sorted scores."""
     out = np.empty_like(sorted_scores)
     _scores_from(rank, sorted_scores, out)
     return out

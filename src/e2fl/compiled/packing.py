@@ -1,4 +1,4 @@
-"""Numbers packed in as few bits as they need.
+"""Integers packed in a fixed number of bits.
 
 Field i takes bits i*bits to (i+1)*bits of the raw bytes, lowest bit of the lowest byte first.
 """
@@ -13,7 +13,7 @@ from e2fl.compiled.orders import invert
 
 
 def packed_size(count: int, bits: int) -> int:
-    """The bytes that `count` fields of `bits` bits take."""
+    """Return the number of bytes that `count` fields of `bits` bits take."""
     return -(-count * bits // 8)
 
 
@@ -30,16 +30,16 @@ def _pack(values: Int32, bits: int, words: UInt64) -> None:
             words[at] = word
             at += 1
             filled -= 64
-            # Two shifts, because one by 64 has no defined result.
+            # Two shifts, because a shift by 64 is undefined.
             word = (value >> np.uint64(bits - filled - 1)) >> np.uint64(1) if filled < bits else np.uint64(0)
     if filled > 0:
         words[at] = word
 
 
 def pack(values: Int32, bits: int) -> UInt8:
-    """Write each value in `bits` bits (0 to 31) one after the other; unused final bits are zero."""
+    """Pack values of `bits` bits each (0 to 31); unused bits of the last byte are zero."""
     if values.size and (int(values.min()) < 0 or int(values.max()) >> bits):
-        raise ValueError(f"a value does not fit in {bits} bits: they run from {values.min()} to {values.max()}")
+        raise ValueError(f"values must fit in {bits} bits; found {values.min()} to {values.max()}")
     words = np.zeros(-(-values.size * bits // 64), np.uint64)
     if bits:
         _pack(values, bits, words)
@@ -47,7 +47,7 @@ def pack(values: Int32, bits: int) -> UInt8:
 
 
 def _words(raw: UInt8, count: int, bits: int) -> UInt64:
-    """Copy raw bytes to words, with one more at the end, so that no field is read out of bounds."""
+    """Copy raw bytes to words, with one spare word at the end so that no field is read out of bounds."""
     size = packed_size(count, bits)
     if raw.size != size:
         raise ValueError(f"{count} fields of {bits} bits take {size} bytes, not {raw.size}")
@@ -77,7 +77,7 @@ def _unpack(words: UInt64, bits: int, out: Int32) -> None:
 
 
 def unpack(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read `count` values of `bits` bits; ValueError when the bytes are not exactly what `pack` writes."""
+    """Unpack `count` values of `bits` bits; raises ValueError if the bytes are not exactly what `pack` writes."""
     out = np.empty(count, np.int32)
     _unpack(_words(raw, count, bits), bits, out)
     return out
@@ -94,7 +94,7 @@ def _unpack_rank(words: UInt64, bits: int, rank: Int32) -> bool:
         if edge >= edges:
             return False
         rank[edge] = i
-    # As many places as edges: if one edge stood in two places, another would stand in none.
+    # There are as many places as edges, so an edge that is repeated leaves another without a place.
     missing = 0
     for e in range(rank.size):
         missing += rank[e] < 0
@@ -102,12 +102,12 @@ def _unpack_rank(words: UInt64, bits: int, rank: Int32) -> bool:
 
 
 def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
-    """Pack the order that a rank is the inverse of."""
+    """Pack the order of a rank."""
     return pack(invert(rank), bits)
 
 
 def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read a packed order and return its rank; ValueError unless it is a permutation of 0 to count - 1."""
+    """Unpack an order and return its rank; raises ValueError unless it is a permutation of 0 to count - 1."""
     rank = np.empty(count, np.int32)
     if not _unpack_rank(_words(raw, count, bits), bits, rank):
         raise ValueError(f"not an order of {count} edges: an edge is out of range or repeated")

@@ -1,7 +1,7 @@
-"""Sorting edges by score or by a sum of votes.
+"""Sorting edges by score or by the sums of a vote.
 
-Pairs of (key, edge) are sorted, each in one word.  They are first brought into groups of neighbouring keys, few enough
-to write to at the same time; then each group is sorted by digits, the last one first, in memory that stays in a cache.
+Pairs of (key, edge), each in one 64-bit word, are first partitioned into groups of neighbouring keys.  Each group then
+fits in a cache, where it is sorted by a radix sort, least significant digit first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from e2fl.compiled.keys import float_key
 from e2fl.compiled.machine_code import compiled
 from e2fl.compiled.orders import invert
 
-_LEADING = 16  # bits of a key that decide its group
-_GROUP = 32768  # pairs of a group, or more where many keys are alike: a quarter of a megabyte
-_DIGIT = 11  # bits sorted at a time inside a group
+_LEADING = 16  # leading bits of a key that determine its group
+_GROUP = 32768  # pairs in a group, a quarter of a megabyte; more if many keys are equal
+_DIGIT = 11  # bits per pass of the radix sort
 _ONE = np.uint32(1)
 
 
@@ -33,11 +33,11 @@ def _pair_sums(sums: Int64, least: int, pairs: UInt64, shift: int) -> None:
 
 @compiled
 def _count(pairs: UInt64, least: np.uint64, down: int, mask: np.uint64, counts: UInt32) -> None:
-    """Count how often each value of one digit occurs."""
+    """Count how often each value of one digit occurs, in two rows to be added."""
     counts[:, : np.int64(mask) + 1] = 0
     shift = np.uint64(down)
     last = pairs.size - 1
-    # Neighbours count apart, so that one count seldom waits for the one before it.
+    # Neighbours go to different rows: an increment seldom waits for the one before it.
     for i in range(0, last, 2):
         counts[0, ((pairs[i] - least) >> shift) & mask] += _ONE
         counts[1, ((pairs[i + 1] - least) >> shift) & mask] += _ONE
@@ -47,7 +47,7 @@ def _count(pairs: UInt64, least: np.uint64, down: int, mask: np.uint64, counts: 
 
 @compiled
 def _group(pairs: UInt64, spare: UInt64, down: int, ends: Int64) -> int:
-    """Bring pairs into groups of neighbouring keys, in rising order, and note where each ends; returns how many."""
+    """Partition pairs into groups of neighbouring keys, ascending; writes where groups end and returns their number."""
     values = 1 << _LEADING
     mask = np.uint64(values - 1)
     counts = np.empty((2, values), np.uint32)
@@ -79,7 +79,7 @@ def _group(pairs: UInt64, spare: UInt64, down: int, ends: Int64) -> int:
 
 @compiled
 def _bounds(pairs: UInt64, shift: int) -> tuple[np.uint64, int]:
-    """The least key, as it stands in a pair, and the bits by which the largest exceeds it."""
+    """Return the smallest key, shifted as in a pair, and the bit length of the largest key minus the smallest."""
     least = most = pairs[0]
     for i in range(pairs.size):
         least = min(least, pairs[i])
@@ -95,9 +95,10 @@ def _bounds(pairs: UInt64, shift: int) -> tuple[np.uint64, int]:
 
 @compiled
 def _sort_group(pairs: UInt64, spare: UInt64, near: Int32, counts: UInt32, shift: int, order: Int32) -> None:
-    """Write the edges of a group's pairs in order.
+    """Write the edges of one group in sorted order.
 
-    spare: as many words as pairs; both are overwritten.  near: as large as the order, or empty to write to it directly.
+    spare: as large as pairs; both are overwritten.  near: a buffer in the cache, as large as the order, or empty to
+    write to the order directly.
     """
     size = pairs.size
     least, bits = _bounds(pairs, shift)
@@ -136,7 +137,7 @@ def _sort_group(pairs: UInt64, spare: UInt64, near: Int32, counts: UInt32, shift
 
 @compiled
 def _sort(pairs: UInt64, spare: UInt64, shift: int, bits: int, order: Int32) -> None:
-    """Write the edges of pairs of (key of `bits` bits, edge of `shift` bits) in order; both arrays are overwritten."""
+    """Write the edges of pairs (key of `bits` bits, edge of `shift` bits) in sorted order; overwrites both arrays."""
     counts = np.empty((2, 1 << _DIGIT), np.uint32)
     if pairs.size <= 2 * _GROUP:
         _sort_group(pairs, spare, order[:0], counts, shift, order)
@@ -147,14 +148,14 @@ def _sort(pairs: UInt64, spare: UInt64, shift: int, bits: int, order: Int32) -> 
     for group in range(groups):
         end = ends[group]
         size = end - start
-        # What a group is sorted with lies at the start of the array its pairs came from, and so stays in a cache.
+        # The buffers of every group are at the start of the array that pairs came from, so they stay in the cache.
         near = pairs[size : size + (size + 1) // 2].view(np.int32)[:size] if 2 * size < pairs.size else order[:0]
         _sort_group(spare[start:end], pairs[:size], near, counts, shift, order[start:end])
         start = end
 
 
 def order_of(scores: Float32) -> Int32:
-    """Sort edges by score, ascending: ties by edge number, both zeros equal, NaN last."""
+    """Return the edges by ascending score: ties by edge number, both zeros equal, NaN last."""
     order = np.empty(scores.size, np.int32)
     if scores.size:
         pairs, spare = scratch.of(scores.size)
@@ -164,12 +165,12 @@ def order_of(scores: Float32) -> Int32:
 
 
 def rank_of(scores: Float32) -> Int32:
-    """The place of each edge in `order_of(scores)`."""
+    """Return the place of each edge in `order_of(scores)`."""
     return invert(order_of(scores))
 
 
 def order_of_sums(sums: Int64) -> Int32:
-    """Sort edges by an integer, ascending, ties by edge number."""
+    """Return the edges by ascending sum, ties by edge number."""
     order = np.empty(sums.size, np.int32)
     if sums.size == 0:
         return order
@@ -185,5 +186,5 @@ def order_of_sums(sums: Int64) -> Int32:
 
 
 def rank_of_sums(sums: Int64) -> Int32:
-    """The place of each edge in `order_of_sums(sums)`."""
+    """Return the place of each edge in `order_of_sums(sums)`."""
     return invert(order_of_sums(sums))

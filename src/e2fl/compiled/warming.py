@@ -1,4 +1,4 @@
-"""Compiling all loops on rankings before they are needed."""
+"""Compiles all loops of this package ahead of time."""
 
 from __future__ import annotations
 
@@ -6,17 +6,31 @@ from collections.abc import Callable
 
 import numpy as np
 
+from e2fl.compiled.bucketing import (
+    bucket_symbols,
+    gather,
+    kinds_at,
+    moved_edges,
+    positions_by_kind,
+    rank_of_symbols,
+    scatter,
+)
 from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.masks import top_mask
 from e2fl.compiled.orders import add_order, add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, unpack, unpack_rank
+from e2fl.compiled.rans import rans_decode, rans_encode
 from e2fl.compiled.sorting import order_of, rank_of, rank_of_sums
+from e2fl.compiled.symbol_tables import count_symbols, frequencies, read_tables, rounded_counts, write_tables
 
 
 def warm(tell: Callable[[str], None]) -> None:
-    """Compile every loop of this package, or load it from the cache; `tell` hears the name of each before it is."""
+    """Compile every loop of this package, or load it from the cache; calls `tell` with the name of each one first."""
     order = np.array([1, 0, 2], np.int32)
     scores, sums = np.ones(3, np.float32), np.ones(3, np.int64)
+    symbols, ends = np.array([0, 1, 1], np.uint8), np.array([3], np.int64)
+    counts = np.array([[1, 2]], np.int64)
+    tables = frequencies(counts)
     calls: dict[str, Callable[[], object]] = {
         "order_of": lambda: order_of(scores),
         "rank_of": lambda: rank_of(scores),
@@ -30,6 +44,18 @@ def warm(tell: Callable[[str], None]) -> None:
         "unpack_rank": lambda: unpack_rank(pack(order, 2), 3, 2),
         "footrule": lambda: footrule(order, order),
         "footrules": lambda: footrules(order[None], order[None]),
+        "bucket_symbols": lambda: bucket_symbols(order, order, 0, symbols, 2),
+        "bucket_symbols of a window": lambda: bucket_symbols(order, order, 1, symbols[1:], 2),
+        "rank_of_symbols": lambda: rank_of_symbols(symbols * 0, order, symbols, np.array([0, 1, 3])),
+        "moved_edges": lambda: moved_edges(symbols, order, 0, 3),
+        "kinds_at": lambda: kinds_at(symbols, symbols[:1], np.zeros((2, 2), np.uint8), order, 0, 3),
+        "positions_by_kind": lambda: positions_by_kind(symbols, 2, 1),
+        "scatter": lambda: scatter(symbols, order),
+        "gather": lambda: gather(symbols, order),
+        "count_symbols": lambda: count_symbols(symbols, ends, 2),
+        "rounded_counts": lambda: rounded_counts(counts),
+        "read_tables": lambda: read_tables(write_tables(counts), ends, 2),
+        "rans_decode": lambda: rans_decode(rans_encode(symbols, ends, tables), ends, tables),
     }
     for name, call in calls.items():
         tell(name)

@@ -1,7 +1,7 @@
 """Experiment: the whole configuration of a run, from TOML and back; it builds the parts.
 
-Each section is a name and that thing's arguments. `variants` holds what differs when another algorithm, or the same one
-set up otherwise, runs on the same experiment.
+Each section has a name and the settings of what it names. `variants` holds what differs when another algorithm, or the
+same one with other settings, runs on the same experiment.
 """
 
 import copy
@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,13 +18,13 @@ from typing import Any
 
 import tomli_w
 import torch
+from torch import nn
 
-from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
+from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population
-from e2fl.errors import ConfigError
-from e2fl.grouping import GROUPINGS
+from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import MODELS, Model
@@ -32,7 +33,9 @@ from e2fl.rounds import Round, Server
 
 Section = dict[str, Any]
 
-UNSAVED = ("threads", "checkpoint_seconds")  # these never change a result
+COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
+
+UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # these never change a result
 NAMING = (("algorithm",), ("algorithm", "name"))  # these choose the algorithm
 
 
@@ -40,22 +43,21 @@ NAMING = (("algorithm",), ("algorithm", "name"))  # these choose the algorithm
 class Experiment:
     """One run, or a comparison of its variants."""
 
-    data: Section
-    algorithm: Section
-    model: Section
-    name: str = "experiment"
-    seed: int = 0
-    rounds: int = 100
-    evaluate_every: int = 10
-    threads: int | None = None  # default: all cores; never changes a result
-    device: str = "cpu"
+    data: Section  # the data set and its settings: `e2fl list datasets`
+    algorithm: Section  # the algorithm and its settings, and `label`, its display name: `e2fl list algorithms`
+    model: Section  # the network and its settings: `e2fl list models`
+    name: str = "experiment"  # names the folder of a run and the title of its report
+    seed: int = 0  # all randomness of a run follows from it
+    rounds: int = 100  # rounds of training
+    evaluate_every: int = 10  # rounds between evaluations; the last round is always evaluated
+    threads: int | None = None  # clients trained at a time; default: all cores; never changes a result
+    device: str = "cpu"  # what torch calls it: cpu, cuda, cuda:1
     checkpoint_seconds: float = 30.0  # between checkpoints; never changes a result
-    learner: Section = field(default_factory=dict)
-    participation: Section = field(
-        default_factory=dict
-    )  # which clients take part; default: as the algorithm says, mostly uniform
+    keep_client_models: bool = False  # keep the models that clients keep when the run is done; never changes a result
+    learner: Section = field(default_factory=dict)  # how clients train: `e2fl list learner`
+    participation: Section = field(default_factory=dict)  # which clients take part; default: as the algorithm says
     norm_limit: float = 1000.0  # reject updates with a norm this many times the median of a round; 0: accept all
-    variants: dict[str, Section] = field(default_factory=dict)
+    variants: dict[str, Section] = field(default_factory=dict)  # by name: what differs for another algorithm
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
@@ -84,26 +86,40 @@ class Experiment:
             raise ConfigError(f"'{self.data['name']}' is not a data set")
         return data
 
-    def build_model(self, data: FederatedData) -> Model:
-        return self.build_model_for(data.shape, data.classes)
+    def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
+        """The model for this data; network: one made in Python, in place of the configured one."""
+        return self.build_model_for(data.shape, data.classes, network)
 
-    def build_model_for(self, shape: tuple[int, ...], classes: int) -> Model:
+    def build_model_for(self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None) -> Model:
         """The model for inputs of this shape."""
-        make = look_up(self.model["name"], MODELS, "model")
-        values = {key: value for key, value in self.model.items() if key not in ("name", "keep")}
-        keep = fit(self.model.get("keep", 0.5), float, "model.keep")
-        return Model(construct(make, values, "model", shape, classes), keep=keep)
+        name = self.model["name"]
+        values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
+        common = {key: fit(self.model.get(key, value), float, f"model.{key}") for key, value in COMMON.items()}
+        with _in_memory(f"model '{name}'"):
+            if network is None:
+                network = construct(look_up(name, MODELS, "model"), values, "model", shape, classes)
+            if not isinstance(network, nn.Module):
+                raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}")
+            model = Model(network, **common)
+            model.require_fit(shape, classes, name)
+        return model
 
     def build_algorithm(self) -> AnyAlgorithm:
         kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")
         values = {key: value for key, value in self.algorithm.items() if key not in ("name", "label")}
-        if isinstance(values.get("grouping"), dict) and "grouping" in fields_of(kind):
-            section = values["grouping"]
-            if "name" not in section:
-                raise ConfigError("algorithm.grouping needs a name, such as grouping = { name = 'known' }")
-            make = look_up(str(section["name"]), GROUPINGS, "grouping")
-            rest = {key: value for key, value in section.items() if key != "name"}
-            values["grouping"] = construct(make, rest, "algorithm.grouping")
+        for part, registry in PARTS.items():
+            section = values.get(part)
+            if section is None or part not in fields_of(kind):
+                continue
+            if isinstance(section, str):
+                raise ConfigError(f"algorithm.{part} is a section; set algorithm.{part}.name='{section}'")
+            if isinstance(section, dict):
+                if "name" not in section:
+                    example = next(iter(registry))
+                    raise ConfigError(f"algorithm.{part} needs a name, such as {part} = {{ name = '{example}' }}")
+                make = look_up(str(section["name"]), registry, part)
+                rest = {key: value for key, value in section.items() if key != "name"}
+                values[part] = construct(make, rest, f"algorithm.{part}")
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
@@ -141,15 +157,10 @@ class Experiment:
 
     def build_learner(self, model: Model) -> Learner:
         settings = self.build_settings()
-        _refuse_device(self.device)
-        return Learner(
-            model,
-            engine_for(model, self.device),
-            model.supernet(self.seed),
-            model.initial_weights(self.seed),
-            settings,
-            self.seed,
-        )
+        _require_device(self.device)
+        with _in_memory(f"model '{self.model['name']}'"):
+            supernet, initial = model.supernet(self.seed), model.initial_weights(self.seed)
+        return Learner(model, engine_for(model, self.device), supernet, initial, settings, self.seed)
 
     def build_settings(self) -> Settings:
         settings: Settings = construct(Settings, self.learner, "learner")
@@ -162,15 +173,15 @@ class Experiment:
     def variant(self, name: str, changes: Sequence[Change] = ()) -> "Experiment":
         """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults.
 
-        changes: what somebody asks for beside; it has the last word, also over what the variant says.
+        changes: settings to change as well; they override the variant.
         """
         for change in changes:
             if change.path in NAMING:
                 raise ConfigError(
-                    f"{change.name} cannot be set where '{name}' is asked for as the algorithm: name it in one place; "
+                    f"{change.name} cannot be set together with the algorithm '{name}': name it in one place; "
                     "single settings, such as algorithm.clients_per_round, can be set"
                 )
-        # A variant may be among the changes, or be one of another data set or model; what it sets is set again after.
+        # The changes may define the variant, and its data set or model; what the variant sets is changed again after.
         base = self.changed(change for change in changes if change.section != "algorithm")
         return base._named(name).changed(change for change in changes if change.section != "variants")
 
@@ -192,31 +203,50 @@ class Experiment:
         base = replace(self, algorithm=algorithm, variants={})
         return base.changed(given(own))
 
+    def imports(self) -> list[str]:
+        """The names in this experiment that import code from outside this package."""
+        inner = [self.algorithm.get(part) for part in PARTS]
+        sections = [self.data, self.model, self.algorithm, *(part for part in inner if isinstance(part, dict))]
+        names = [str(section.get("name", "")) for section in sections]
+        return [name for name in names if ":" in name and not name.startswith("e2fl.")]
+
     def algorithm_settings(self) -> list[str]:
-        """What can be set of the algorithm and of its grouping: clients_per_round, grouping.name, grouping.groups."""
+        """The settings of the algorithm and of its parts: clients_per_round, grouping.name, ballot.buckets."""
         found = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
-        if "grouping" in found:
-            section = self.algorithm.get("grouping")
-            name = section.get("name") if isinstance(section, dict) else None
-            inner = fields_of(look_up(str(name), GROUPINGS, "grouping")) if name else ()
-            found += [f"grouping.{setting}" for setting in ("name", *inner)]
+        for part, registry in PARTS.items():
+            if part in found:
+                section = self.algorithm.get(part)
+                name = section.get("name") if isinstance(section, dict) else None
+                inner = fields_of(look_up(str(name), registry, part)) if name else ()
+                found += [f"{part}.{setting}" for setting in ("name", *inner)]
         return found
 
     def to_dict(self) -> Section:
-        """Everything, as TOML would hold it."""
+        """All settings, as TOML holds them."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_toml(self) -> str:
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if name != "variants" or value})
 
     def fingerprint(self) -> str:
-        """Tells experiments with different results apart."""
+        """A digest of all settings that can change a result."""
         kept = {name: value for name, value in self.to_dict().items() if name not in UNSAVED}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _refuse_device(name: str) -> None:
-    """A device that torch does not know, or does not have."""
+@contextmanager
+def _in_memory(what: str) -> Iterator[None]:
+    """An allocator that refuses becomes a `ConfigError`."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ConfigError(f"{what} is too large for the memory of this machine; choose smaller layers") from error
+
+
+def _require_device(name: str) -> None:
+    """Reject a device that torch does not know or does not have."""
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
@@ -224,14 +254,14 @@ def _refuse_device(name: str) -> None:
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from what a TOML file holds."""
+    """An experiment from the contents of a TOML file."""
     for needed in ("data", "algorithm", "model"):
         if needed not in values:
             raise ConfigError(f"the configuration has no section '{needed}'")
     known = {f.name for f in fields(Experiment)}
     for name in values:
         if name not in known:
-            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known)}")
+            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known | _inner(values))}")
     for name in ("data", "algorithm", "model", "learner", "participation", "variants"):
         if not isinstance(values.get(name, {}), dict):
             raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
@@ -239,11 +269,23 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
         if not isinstance(changes, dict) or not isinstance(changes.get("algorithm", {}), dict):
             raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
     plain = {"name": str, "seed": int, "rounds": int, "evaluate_every": int, "threads": int, "device": str}
+    plain |= {"keep_client_models": bool}
     checked = {name: fit(value, plain[name], name) if name in plain else value for name, value in values.items()}
     for name in ("checkpoint_seconds", "norm_limit"):
         if name in checked:
             checked[name] = fit(checked[name], float, name)
     return Experiment(**copy.deepcopy(checked))
+
+
+def _inner(values: Mapping[str, Any]) -> set[str]:
+    """The settings inside sections, as --set names them; nothing is imported for it."""
+    registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
+    found = {f"learner.{name}" for name in fields_of(Settings)} | {f"model.{name}" for name in COMMON}
+    for section, registry in registries.items():
+        named = values[section].get("name") if isinstance(values[section], dict) else None
+        if isinstance(named, str) and named in registry:
+            found |= {f"{section}.{name}" for name in fields_of(registry[named])}
+    return found
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:
@@ -254,7 +296,7 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
 def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None) -> Experiment:
     """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
 
-    algorithm: another algorithm, or a variant the experiment names; the changes are then made to that.
+    algorithm: another algorithm, or a variant of the experiment; the changes are then made to that.
     """
     asked = typed(changes)
     if algorithm is None:
@@ -263,7 +305,7 @@ def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | No
 
 
 def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
-    """The experiment that variants are made of: with all changes but those of an algorithm, which each takes itself."""
+    """The experiment that variants are made of: with all changes but those of the algorithm."""
     return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
 
 
@@ -277,13 +319,20 @@ def shipped() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def shipped_text(name: str) -> str:
+    """A shipped experiment, as the text of a TOML file."""
+    if name not in shipped():
+        raise ConfigError(f"there is no shipped experiment '{name}'{did_you_mean(name, shipped())}")
+    return (files("e2fl.experiments") / f"{name}.toml").read_text(encoding="utf-8")
+
+
 def _read(config: str | Path) -> Section:
     path = Path(config)
     try:
         if path.suffix == ".toml" or path.is_file():
             return tomllib.loads(path.read_text(encoding="utf-8"))
         if str(config) in shipped():
-            return tomllib.loads((files("e2fl.experiments") / f"{config}.toml").read_text(encoding="utf-8"))
+            return tomllib.loads(shipped_text(str(config)))
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

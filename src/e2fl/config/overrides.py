@@ -1,4 +1,4 @@
-"""Changes to a configuration: settings typed as --set takes them, or given from Python."""
+"""Changes to a configuration, as texts for --set or as values from Python."""
 
 import math
 import tomllib
@@ -11,7 +11,7 @@ from e2fl.errors import ConfigError
 
 @dataclass(frozen=True)
 class Change:
-    """One setting, and what it shall be."""
+    """One setting and its new value."""
 
     path: tuple[str, ...]  # the sections it is in, outermost first, then its own name
     value: Any
@@ -22,7 +22,7 @@ class Change:
 
     @property
     def section(self) -> str:
-        """The outermost section, or the setting itself where it is in none."""
+        """The outermost section, or the setting itself if it is in none."""
         return self.path[0]
 
 
@@ -38,7 +38,7 @@ def typed(texts: Iterable[str]) -> list[Change]:
 
 
 def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
-    """Changes such as {"rounds": 20, "data": {"alpha": 1}}: a section is changed where it says so, the rest stays."""
+    """Changes such as {"rounds": 20, "data": {"alpha": 1}}: the other settings of a section stay."""
     found = []
     for name, value in values.items():
         inside = isinstance(value, Mapping)
@@ -47,7 +47,7 @@ def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Chang
 
 
 def ordered(changes: Iterable[Change]) -> list[Change]:
-    """What a section is comes before what is in it: a section of another name starts empty, and nothing may be lost."""
+    """The name of a section comes before its settings: a section with another name starts empty."""
 
     def place(change: Change) -> float:
         whole = change.path[-1] == "name" or isinstance(change.value, Mapping)
@@ -57,7 +57,7 @@ def ordered(changes: Iterable[Change]) -> list[Change]:
 
 
 def lay(changes: Iterable[Change], values: Mapping[str, Any]) -> dict[str, Any]:
-    """These settings with the changes made to them; of two changes to one setting, the last counts."""
+    """Apply changes to settings; of two changes to one setting, the last counts."""
     changed = dict(values)
     for change in ordered(changes):
         changed = _put(changed, change.path, change)
@@ -77,7 +77,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], change: Change) -> dict[
 
 
 def _value(text: str) -> Any:
-    """What a TOML file would read here; plain words are texts."""
+    """The value as TOML reads it; a word without quotes is a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

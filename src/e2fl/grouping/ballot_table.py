@@ -1,7 +1,7 @@
-"""A table of rankings, a row for each client, that may be larger than memory.
+"""A table of rankings, one row per client, that may be larger than memory.
 
-Distances and votes go layer by layer and in blocks of clients, by all cores. Beyond a limit the rows lie in a scratch
-file and are read when they are needed, so that memory stays bounded however many clients there are.
+Distances and votes are computed layer by layer and in blocks of clients, on all cores. Beyond a limit the rows are
+stored in a temporary file, so that memory stays bounded for any number of clients.
 """
 
 import itertools
@@ -27,24 +27,24 @@ Result = TypeVar("Result")
 
 IN_MEMORY = 512 * 2**20  # bytes of all rows together
 BLOCK = 16 * 2**20  # bytes read at a time
-PROBES = 8  # clients whose exact distances tell how good a sample of edges is
+PROBES = 8  # clients whose exact distances show how good a sample of edges is
 
 
 @dataclass(frozen=True)
 class View:
-    """What of one layer is looked at, and what a difference there counts."""
+    """Which edges of a layer are compared, and the weight of a difference."""
 
     layer: str
     edges: int
-    sample: NDArray[np.int64] | None  # the edges looked at, rising; None: all
-    scale: float  # from the footrule of the edges looked at to that of the layer, or to its fraction of the largest
+    sample: NDArray[np.int64] | None  # the edges compared, rising; None: all
+    scale: float  # from the footrule of these edges to that of the layer, or to its fraction of the largest
 
     @property
     def width(self) -> int:
         return self.edges if self.sample is None else len(self.sample)
 
     def of(self, rank: Ranks) -> Ranks:
-        """The ranking of the edges looked at, among themselves."""
+        """Return the ranking of the compared edges among themselves."""
         if len(rank) == self.width:
             return rank
         assert self.sample is not None
@@ -52,14 +52,14 @@ class View:
 
 
 def views(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) -> tuple[View, ...]:
-    """How to look at each of these layers."""
+    """Return the view of each layer."""
     found = []
     for number, layer in enumerate(model.layers):
         sample, width = None, layer.edges
         if 0 < sample_edges < layer.edges:
             width = sample_edges
             sample = np.sort(stream(seed, "sampled edges", number).choice(layer.edges, width, replace=False))
-        scale = (layer.edges / width) ** 2  # both the number of edges and their distances grow with the layer
+        scale = (layer.edges / width) ** 2  # both the number of edges and their rank differences grow with the layer
         if normalise:
             scale /= max(1, layer.edges**2 // 2)
         found.append(View(layer.name, layer.edges, sample, scale))
@@ -67,14 +67,14 @@ def views(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) ->
 
 
 class Rows:
-    """The rows of one layer, [clients, edges], in memory or in a scratch file."""
+    """The rows of one layer, [clients, edges], in memory or in a temporary file."""
 
     def __init__(self, count: int, width: int, *, on_disk: bool):
         self.shape = (count, width)
         self.bytes = 4 * width
         self.memory = None if on_disk else np.empty(self.shape, dtype=np.int32)
         if on_disk:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed, and gone, with this object
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed and deleted with this object
 
     def write(self, place: int, rank: Ranks) -> None:
         if self.memory is not None:
@@ -83,7 +83,7 @@ class Rows:
             os.pwrite(self.file.fileno(), rank.tobytes(), place * self.bytes)
 
     def read(self, start: int, stop: int) -> NDArray[np.int32]:
-        """Some clients' rows; safe in several threads at once."""
+        """Return the rows of some clients; thread-safe."""
         if self.memory is not None:
             return self.memory[start:stop]
         raw = os.pread(self.file.fileno(), (stop - start) * self.bytes, start * self.bytes)
@@ -91,7 +91,7 @@ class Rows:
 
 
 class _Taken(Mapping[ClientId, Ranking]):
-    """Some rows of a table, numbered anew, read when they are asked for."""
+    """Some rows of a table, renumbered, read on access."""
 
     def __init__(self, table: "Table", places: Sequence[int]):
         self.table, self.places = table, places
@@ -108,7 +108,7 @@ class _Taken(Mapping[ClientId, Ranking]):
 
 
 class Table:
-    """Rankings of many clients, as far as clustering looks at them."""
+    """The rankings of many clients, as far as clustering compares them."""
 
     def __init__(self, ballots: Mapping[ClientId, Ranking], looks: Sequence[View], *, in_memory: int = IN_MEMORY):
         self.clients = tuple(sorted(ballots))
@@ -132,7 +132,7 @@ class Table:
         return len(self.clients)
 
     def distances(self, centroids: Centroids) -> NDArray[np.float64]:
-        """The distance of every client to every centroid: [clients, groups]; exact where nothing is scaled."""
+        """Return the distance of every client to every centroid: [clients, groups]; exact without scaling."""
         groups = len(next(iter(centroids.values())))
         found = np.zeros((len(self), groups))
         for view in self.views:
@@ -146,7 +146,7 @@ class Table:
         return found
 
     def vote(self, assigned: NDArray[np.int64], before: Centroids) -> Centroids:
-        """The centroid of every group: the vote of its members; a group without any keeps what it had.
+        """Return the centroid of every group: the vote of its members; an empty group keeps its centroid.
 
         Clients of group -1 do not vote.
         """
@@ -164,27 +164,27 @@ class Table:
         return after
 
     def take(self, places: Sequence[int]) -> Centroids:
-        """The rows of these clients."""
+        """Return the rows of these clients."""
         return {
             view.layer: np.stack([self.rows[view.layer].read(place, place + 1)[0] for place in places])
             for view in self.views
         }
 
     def pairwise(self, places: Sequence[int]) -> NDArray[np.float64]:
-        """The distance of every client to these clients: [clients, places]; some at a time, to bound memory."""
+        """Return the distance of every client to these clients: [clients, places]; in parts, to bound memory."""
         at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
         parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
         return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
 
     def thinned(self, places: Sequence[int], edges: int, seed: int) -> "Table":
-        """A table of these clients only, and of at most so many edges of each layer."""
+        """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
         looks = views(whole, edges, seed, normalise=False)
         scaled = [replace(look, scale=look.scale * view.scale) for look, view in zip(looks, self.views, strict=True)]
         return Table(_Taken(self, places), scaled)
 
     def _sampling_error(self, probes: Sequence[Ranking]) -> float:
-        """By what fraction distances on the sample of edges are off, root mean square over pairs of clients."""
+        """Return the relative error of distances on the sample of edges: root mean square over pairs of clients."""
         errors = []
         for one, other in itertools.combinations(probes, 2):
             exact = estimated = 0.0

@@ -37,9 +37,9 @@ from e2fl.ranking import Mask, Ranking
 
 STARTS = ("tree", "random", "spread")
 ALL = "all"
-TREE = 2000  # clients that a tree is made of, at most; the others join the group they are nearest to
-EDGES = 20_000  # of each layer that a tree looks at, at most: it looks at all pairs of clients
-PARTS = 10  # of the clients, that trees are made of once more to see whether they agree
+TREE = 2000  # clients in a tree, at most; the others join the nearest group
+EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
+PARTS = 10  # subsets of the clients whose trees are compared, to measure stability
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class FirstRankings(Mapping[ClientId, Ranking]):
 
 @dataclass(frozen=True)
 class Attempt:
-    """Where one start ended: the group of every client, the centroids, and the sum of distances to them."""
+    """The result of one start: the group of every client, the centroids, and the sum of distances to them."""
 
     assigned: NDArray[np.int64]
     centroids: Centroids
@@ -79,7 +79,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The distances between clients; of many clients and edges only some are looked at."""
+    """The distances between clients; of very many clients and edges, only some are used."""
 
     places: NDArray[np.int64]  # in the table, rising
     distances: NDArray[np.float64]  # [places, places]
@@ -93,15 +93,15 @@ class Pairs:
 
 @dataclass(frozen=True)
 class RankClustering(Grouping):
-    """The server clusters one ballot of every client before round 1; nothing is asked of clients later."""
+    """The server clusters one ballot of every client before round 1; clients do nothing later."""
 
     groups: int = 2
-    layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, else all
-    normalise: bool = False  # let every layer count alike; else large layers dominate
-    restarts: int = 10  # random or spread starts, of which that with the smallest sum of distances is kept
+    layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, otherwise all
+    normalise: bool = False  # give every layer the same weight; otherwise large layers dominate
+    restarts: int = 10  # random or spread starts; the one with the smallest sum of distances is kept
     steps: int = 20  # at most, for each start
     start: str = "tree"  # or random: any clients, as in the paper; or spread: clients far from each other
-    sample_edges: int = 0  # look only at so many edges of each layer, drawn at random; 0: all
+    sample_edges: int = 0  # compare only this many random edges of each layer; 0: all
 
     def __post_init__(self) -> None:
         for name in ("groups", "restarts", "steps"):
@@ -118,11 +118,15 @@ class RankClustering(Grouping):
         return Membership(self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking)
 
     def ask(self, membership: Membership, population: Population) -> Ask | None:
+        layers = self.ask_layers(membership)
+        return None if layers is None else Ask(population.ids, layers=layers, kind="prepare")
+
+    def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
             return None
         # Ballots that are only clustered carry only the layers that clustering reads: far fewer bytes.
         whole = ModelSpec(tuple(Layer(name, rank.shape) for name, rank in membership.origin.items()))
-        return Ask(population.ids, layers=tuple(layer.name for layer in self.reads(whole).layers), kind="prepare")
+        return tuple(layer.name for layer in self.reads(whole).layers)
 
     def invite(
         self,
@@ -131,10 +135,15 @@ class RankClustering(Grouping):
         ranking: Ranking,
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
-        # A client that missed the clustering starts where all others did, or its ballot would not compare.
         start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
-        clustered = bool(membership.centroids)
-        return {client: start if clustered and client not in membership.assignments else common for client in clients}
+        return {client: start if self._is_late(membership, client) else common for client in clients}
+
+    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
+        return membership.origin if self._is_late(membership, client) else ranking
+
+    def _is_late(self, membership: Membership, client: ClientId) -> bool:
+        """Return whether a client missed the clustering: it starts where all others did, so that ballots compare."""
+        return bool(membership.centroids) and client not in membership.assignments
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         if group != NO_GROUP:
@@ -213,22 +222,22 @@ class RankClustering(Grouping):
         return groups[int(np.argmin(distances))]
 
     def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> Table:
-        """The ballots, as far as they are looked at."""
+        """Return the table of these ballots."""
         return Table(ballots, self._looks(ballots[next(iter(ballots))], seed))
 
     def _looks(self, example: Ranking, seed: int) -> tuple[View, ...]:
-        """How to look at ballots that have these layers."""
+        """Return the views of ballots with these layers."""
         spec = self.reads(ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items())))
         return views(spec, self.sample_edges, seed, normalise=self.normalise)
 
     def attempts(self, table: Table, count: int, seed: int, pairs: Pairs | None) -> list[Attempt]:
-        """Every start, carried through to its end; a tree, made of these pairs, is one."""
+        """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
             return [settle(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
         return [settle(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
 
     def _drawn(self, table: Table, count: int, seed: int, restart: int) -> Centroids:
-        """The rankings of some clients, to start from."""
+        """Return the rankings of some clients, to start from."""
         rng = stream(seed, "clustering start", restart)
         if self.start == "spread":
             return table.take(spread(table, count, int(rng.integers(len(table)))))
@@ -236,30 +245,30 @@ class RankClustering(Grouping):
 
 
 def short(layer: Layer) -> str:
-    """What people call a layer: conv2, not conv2.weight."""
+    """Return the short name of a layer: conv2, not conv2.weight."""
     return layer.name.removesuffix(".weight")
 
 
 def spread(table: Table, count: int, first: int) -> list[int]:
-    """Clients far from each other: each the one whose nearest client among those before it is farthest away."""
+    """Return clients far from each other: each next one has the largest distance to those chosen before."""
     chosen = [first]
     nearest = table.pairwise(chosen)[:, 0]
     while len(chosen) < count:
-        nearest[chosen] = -1.0  # nobody twice, even where all are alike
+        nearest[chosen] = -1.0  # no client twice, even if all are equal
         chosen.append(int(nearest.argmax()))
         nearest = np.minimum(nearest, table.pairwise(chosen[-1:])[:, 0])
     return chosen
 
 
 def from_tree(table: Table, pairs: Pairs, count: int) -> Centroids:
-    """The votes of the groups that a tree divides the clients into."""
+    """Return the centroids of the groups that a tree divides the clients into."""
     assigned = np.full(len(table), -1)
     assigned[pairs.places] = divide(pairs.distances, count)
     return table.vote(assigned, table.take(range(count)))
 
 
 def settle(table: Table, centroids: Centroids, steps: int) -> Attempt:
-    """Assign and vote in turn, from these first centroids, until nothing changes."""
+    """Assign and vote in turn, from these centroids, until no assignment changes."""
     count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None
     empty: set[int] = set()
@@ -283,14 +292,14 @@ def settle(table: Table, centroids: Centroids, steps: int) -> Attempt:
 
 
 def cheapest(attempts: Sequence[Attempt]) -> Attempt:
-    """The one to keep."""
+    """Return the attempt with the smallest sum of distances."""
     return min(attempts, key=lambda attempt: attempt.cost)
 
 
 def agreement(attempts: Sequence[Attempt]) -> float | None:
-    """How far the cheaper half of the starts agree: the mean adjusted Rand index over pairs; 1 is full agreement.
+    """Return the mean adjusted Rand index over pairs of the better half of the starts; 1 is full agreement.
 
-    Some starts always end badly; whether the good ones end in the same place is what counts. One start says nothing.
+    Some starts always end badly; what counts is whether the good ones agree. None for a single start.
     """
     cheap = sorted(attempts, key=lambda attempt: attempt.cost)[: max(2, (len(attempts) + 1) // 2)]
     pairs = [metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)]
@@ -298,9 +307,9 @@ def agreement(attempts: Sequence[Attempt]) -> float | None:
 
 
 def stability(pairs: Pairs, kept: Attempt, count: int, seed: int) -> float:
-    """How far what is kept agrees with trees of three quarters of the clients, others each time: 1 is full agreement.
+    """Return how well the result agrees with trees of three quarters of the clients, drawn several times.
 
-    The mean adjusted Rand index. It costs little, for no distance is measured again.
+    The mean adjusted Rand index; 1 is full agreement. No distance is computed again.
     """
     assigned = kept.assigned[pairs.places]
     size = max(count, -(-3 * len(assigned) // 4))

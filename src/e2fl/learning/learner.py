@@ -26,11 +26,11 @@ SCORING_BATCH = 500  # fixed: sums must not depend on the machine's size
 class Settings:
     """How a client trains."""
 
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    epochs: int = 2
-    batch_size: int = 8
+    learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights mostly need a tenth of it
+    momentum: float = 0.9  # of SGD; at least 0, below 1
+    weight_decay: float = 1e-4  # added to the gradient as a multiple of the weights or scores
+    epochs: int = 2  # passes over its own data that a client makes in a round
+    batch_size: int = 8  # examples in a training step
     round_decay: float = 1.0  # the rate is multiplied by this to the power of rounds gone by
     local_cosine: bool = False  # the rate falls along a cosine over the local epochs
 
@@ -60,6 +60,7 @@ class Meter:
 
     examples: int = 0  # that training steps went over, each time counted
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+    ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Learner:
             right = one_hot(labels.to(outputs.device), outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
+        self.meter.examples += len(examples)
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:

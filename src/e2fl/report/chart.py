@@ -8,7 +8,7 @@ from typing import Any
 
 from e2fl.report.study import Study
 from e2fl.report.theme import DASHES, Paint, shape_of
-from e2fl.runs.folder import finite
+from e2fl.runs.records import finite
 
 Spec = dict[str, Any]  # what Vega-Lite takes: nested dictionaries of plain values
 

@@ -10,7 +10,7 @@ from e2fl.report.study import Json, Study
 from e2fl.report.table import Table
 from e2fl.report.theme import IN_FILE
 from e2fl.report.verdict import verdict
-from e2fl.runs.folder import finite
+from e2fl.runs.records import finite
 from e2fl.version import __version__
 
 SHARPNESS = 2.0  # pixels of a PNG for one on the page

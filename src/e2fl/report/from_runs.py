@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.config.defaults import trimmed
 from e2fl.config.experiment import UNSAVED, Experiment, from_dict
-from e2fl.construct import look_up
-from e2fl.errors import ConfigError, E2flError, RunError
+from e2fl.errors import E2flError, RunError
 from e2fl.report.study import Clients, Contender, Json, Outcome, Sent, Study, clients_of
 from e2fl.runs.folder import Folder
+from e2fl.runs.records import Summary
 from e2fl.runs.runner import Run, read_run
-from e2fl.wire import Nothing
 
 SAME = ("name", "seed", "variants", *UNSAVED)  # settings that do not tell two contenders apart
 VIEWS = {"global": "GM"}  # what the paper calls a view
@@ -101,12 +101,8 @@ def _place(label: str, team: Sequence[Run]) -> tuple[bool, int, str]:
 
 
 def _alone(team: Sequence[Run]) -> bool:
-    """Whoever's clients send nothing trained alone, whatever it is called."""
-    try:
-        kind = look_up(team[0].experiment.algorithm["name"], ALGORITHMS, "algorithm")
-    except ConfigError:  # somebody's own algorithm, which is not installed here
-        return False
-    return getattr(kind, "up", None) is Nothing
+    """Whether clients send nothing, as recorded; nothing that a file names is imported."""
+    return team[0].result.trains_alone
 
 
 def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
@@ -120,7 +116,7 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
 
 
 def _settings(experiment: Experiment) -> Json:
-    return {name: value for name, value in experiment.to_dict().items() if name not in SAME}
+    return {name: value for name, value in trimmed(experiment).to_dict().items() if name not in SAME}
 
 
 def _key(experiment: Experiment) -> str:
@@ -196,8 +192,7 @@ def _inferred(summary: Json) -> Json | None:
     found: Json | None = summary.get("inference")
     if not found:
         return None
-    declared = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
-    return None if declared else found
+    return None if Summary.from_json(summary).membership == "declared" else found
 
 
 def _sent(run: Run) -> Sent | None:

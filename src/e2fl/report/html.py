@@ -19,7 +19,7 @@ from e2fl.report.study import Study
 from e2fl.report.table import Table
 from e2fl.report.theme import ON_PAGE, shape_of
 from e2fl.report.verdict import verdict
-from e2fl.runs.folder import finite
+from e2fl.runs.records import finite
 from e2fl.version import __version__
 
 WIDE = ("groups",)  # sections whose plots need the whole width

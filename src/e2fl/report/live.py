@@ -8,7 +8,8 @@ from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flError
 from e2fl.report.from_runs import read_unfinished, run_folders, study_of
 from e2fl.report.html import script, write
-from e2fl.runs.folder import Folder, Json
+from e2fl.runs.folder import Folder
+from e2fl.runs.records import Json
 from e2fl.runs.runner import Watcher, read_run
 
 RELOAD = 5  # seconds after which the page in the browser loads itself anew

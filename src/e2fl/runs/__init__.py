@@ -1,1 +1,1 @@
-"""Running an experiment and what it leaves on disk."""
+"""Runs: executing an experiment, its files on disk, resuming, comparing, and clients that never took part."""

@@ -1,13 +1,11 @@
 """Checkpoints: a state on disk, whole or not at all.
 
 A state is a frozen dataclass of arrays, numbers, texts and containers of these. Its arrays go into one safetensors
-file, its shape into JSON; what type a part has is known from the state's own class, never from the file.
+file, its structure into JSON; the type of each part comes from the state's own class, never from the file.
 """
 
 import dataclasses
-import hashlib
 import json
-import os
 import shutil
 import types
 from collections.abc import Callable, Mapping
@@ -21,13 +19,14 @@ from safetensors.torch import load as tensors
 from safetensors.torch import save_file
 
 from e2fl.errors import RunError
+from e2fl.files import replacing, sha256, sha256_of
 
-KEPT = 2  # checkpoints on disk: should the newest prove damaged, there is one more
+KEPT = 2  # checkpoints on disk: if the newest proves damaged, there is one more
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: the round, the state after it, and whatever else belongs to the run."""
+    """What was saved: the round, the state after it, and what else belongs to the run."""
 
     number: int
     state: Any
@@ -36,44 +35,51 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint beside the older ones, then drop all but the newest few."""
-    folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"round-{checkpoint.number:07d}"
-    partial = folder / f"{final.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    arrays: dict[str, torch.Tensor] = {}
-    tree = _encode(checkpoint.state, arrays, "state")
-    save_file(arrays, partial / "state.safetensors")
-    body = {
-        "number": checkpoint.number,
-        "extra": checkpoint.extra,
-        "tree": tree,
-        "sha256_state": _sha256((partial / "state.safetensors").read_bytes()),
-    }
-    description = json.dumps(body | {"sha256": _sha256(json.dumps(body).encode())})
-    (partial / "checkpoint.json").write_text(description)
-    for path in (*partial.iterdir(), partial):
-        _to_disk(path)
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(partial, final)
-    _to_disk(folder)
-    for old in _found(folder)[KEPT:]:
+    with replacing(folder / f"round-{checkpoint.number:07d}") as partial:
+        partial.mkdir()
+        arrays: dict[str, torch.Tensor] = {}
+        tree = _encode(checkpoint.state, arrays, "state")
+        save_file(arrays, partial / "state.safetensors")
+        body = {
+            "number": checkpoint.number,
+            "extra": checkpoint.extra,
+            "tree": tree,
+            "sha256_state": sha256_of(partial / "state.safetensors"),
+        }
+        description = json.dumps(body | {"sha256": sha256(json.dumps(body).encode())})
+        (partial / "checkpoint.json").write_text(description)
+    keep_newest(folder, KEPT)
+
+
+def keep_newest(folder: Path, count: int) -> None:
+    """Drop all checkpoints but the newest ones."""
+    for old in _found(folder)[count:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def latest(
-    folder: Path, kind: type[Any], *, experiment: str = "", warn: Callable[[str], None] | None = None
+    folder: Path,
+    kind: type[Any],
+    *,
+    require: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    below: int | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that is whole and of this experiment; `warn` is told of each that is not."""
+    """The newest checkpoint that is complete and usable; `warn` is told of each that is not.
+
+    require: raises `RunError` for a checkpoint that must not be used. below: only checkpoints of earlier rounds.
+    """
     for path in _found(folder):
+        if below is not None and _number(path) >= below:
+            continue
         try:
             found = load(path, kind)
-            if found.extra.get("experiment", "") == experiment:
-                return found
-            raise RunError(f"checkpoint {path.name} is of another experiment")
+            require(found)
         except RunError as error:
             if warn is not None:
                 warn(f"{error}; trying the one before")
+        else:
+            return found
     return None
 
 
@@ -81,11 +87,11 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
     """One checkpoint whose state is of this class, or `RunError`."""
     try:
         body = json.loads((path / "checkpoint.json").read_text())
-        if body.pop("sha256") != _sha256(json.dumps(body).encode()):
-            raise ValueError("its description does not fit its checksum")
+        if body.pop("sha256") != sha256(json.dumps(body).encode()):
+            raise ValueError("its description does not match its checksum")
         raw = (path / "state.safetensors").read_bytes()
-        if body["sha256_state"] != _sha256(raw):
-            raise ValueError("its arrays do not fit their checksum")
+        if body["sha256_state"] != sha256(raw):
+            raise ValueError("its arrays do not match their checksum")
         state = _decode(body["tree"], tensors(raw), kind)
         return Checkpoint(int(body["number"]), state, body["extra"])
     except Exception as error:  # whatever is wrong with the file, the answer is the same
@@ -94,24 +100,21 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
 
 def oldest(folder: Path) -> int:
     """The round of the oldest checkpoint there is."""
-    return int(_found(folder)[-1].name.removeprefix("round-"))
+    return _number(_found(folder)[-1])
+
+
+def any_in(folder: Path) -> bool:
+    """Whether there is a checkpoint, usable or not."""
+    return bool(_found(folder))
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("round-"))
 
 
 def _found(folder: Path) -> list[Path]:
-    """Finished checkpoints, newest first."""
+    """Complete checkpoints, newest first."""
     return sorted(folder.glob("round-???????"), reverse=True) if folder.is_dir() else []
-
-
-def _sha256(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _encode(value: Any, arrays: dict[str, torch.Tensor], path: str) -> Any:

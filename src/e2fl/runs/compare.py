@@ -1,4 +1,4 @@
-"""Several algorithms on one experiment: same data, same draws of clients, same number of rounds."""
+"""Several methods on one experiment: the same data, the same draws of clients, the same number of rounds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,28 +12,31 @@ from e2fl.runs.folder import Folder
 from e2fl.runs.runner import Run, Watcher, run_experiment
 
 
-def contenders(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
-    """The variants of these names, with changes made to all of them; a mistake in any is told before one has run.
+def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
+    """The algorithms or variants of these names, with changes made to all; a mistake in any is found before one runs.
 
-    A setting of an algorithm, or of its grouping, is changed in those that have it. It is a mistake if none has.
+    A setting of an algorithm, or of its grouping, is changed in those that have it. It is a mistake if none has it.
     """
     if not names:
         raise ConfigError("a comparison needs at least one algorithm")
     if len(set(names)) != len(names):
-        raise ConfigError("a comparison names every algorithm once")
+        raise ConfigError("a comparison must name every algorithm once")
     particular = [change for change in changes if change.section == "algorithm" and change.path not in NAMING]
     general = [change for change in changes if change not in particular]
     found = {name: experiment.variant(name, general) for name in names}
     for change in ordered(particular):
         found = _where_it_fits(change, found)
-    for contender in found.values():
-        contender.build_algorithm()
-        contender.build_settings()
+    for method in found.values():
+        method.build_algorithm()
+        method.build_settings()
     return found
 
 
+contenders = methods  # the name before; tests of the report use it
+
+
 def compare(
-    contenders: Mapping[str, Experiment],
+    methods: Mapping[str, Experiment],
     seeds: Sequence[int],
     *,
     out: Path | None = None,
@@ -41,16 +44,18 @@ def compare(
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
 ) -> list[Run]:
-    """One run for each contender and seed, in folders NAME-seedN of `out`; finished ones are not run again."""
+    """One run for each method and seed, in folders NAME-seedN of `out`; finished ones are not run again."""
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError("a comparison needs at least one seed, and names every seed once")
+        raise ConfigError("a comparison needs at least one seed, and must name every seed once")
     if out is not None and Folder(out).exists() and not resume:
-        raise RunError(f"{out} is there already; choose another with --out, or go on with it with --resume")
+        raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
+    watcher = watcher or Watcher()
     runs: list[Run] = []
-    shared: dict[str, FederatedData] = {}  # the last built only: seeds deal differently, algorithms do not
+    shared: dict[str, FederatedData] = {}  # only the last one: it depends on the seed, not on the algorithm
     for seed in seeds:
-        for name, contender in contenders.items():
-            experiment = with_seed(contender, seed)
+        for name, method in methods.items():
+            watcher.announce(len(runs) + 1, len(seeds) * len(methods))
+            experiment = with_seed(method, seed)
             folder = None if out is None else out / f"{name.replace(':', '.')}-seed{seed}"
             key = f"{seed} {experiment.data}"
             if data is None and key not in shared:
@@ -61,14 +66,12 @@ def compare(
 
 
 def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
-    """A change of an algorithm's setting, made to those that have it."""
+    """Change a setting of an algorithm in those that have it."""
     if change.path[1:] == ("label",) and len(found) > 1:
-        raise ConfigError("algorithm.label would give all that are compared the same name")
-    known = {name: contender.algorithm_settings() for name, contender in found.items()}
+        raise ConfigError("algorithm.label would give all compared algorithms the same name")
+    known = {name: method.algorithm_settings() for name, method in found.items()}
     wanted = ".".join(change.path[1:] if change.path[1] == "grouping" else change.path[1:2])
     if not any(wanted in settings for settings in known.values()):
         everything = {setting for settings in known.values() for setting in settings}
         raise ConfigError(f"none of {', '.join(found)} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
-    return {
-        name: contender.changed([change]) if wanted in known[name] else contender for name, contender in found.items()
-    }
+    return {name: method.changed([change]) if wanted in known[name] else method for name, method in found.items()}

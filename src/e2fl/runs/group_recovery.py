@@ -1,7 +1,7 @@
-"""How good are the groups that were found, and what did finding them cost?
+"""How well groups were found, and what finding them cost.
 
-Against the groups that clients declare: `matched` and `purity` are percent, `adjusted_rand` is 1 at best; all three are
-None where nothing is declared. `changed` is percent, and None where nobody was in a group before.
+Compared with the groups that clients declare: `matched` and `purity` are percentages, `adjusted_rand` is 1 at best; all
+three are None where no groups are declared. `changed` is a percentage, None where no client had a group before.
 """
 
 from collections import Counter
@@ -19,17 +19,17 @@ Groups = Mapping[ClientId, GroupId]
 
 
 def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
-    """The group each client was served as, where it was served as one."""
+    """The group that each client was served as, for clients that were served as one."""
     return {client: score.group for client, score in scores.items() if score.group is not None}
 
 
 def of_evaluation(
     scores: Mapping[ClientId, Score], population: Population, traffic: Traffic, before: Groups
 ) -> dict[str, Any] | None:
-    """Of the groups that clients were served as; None where there are no groups.
+    """For the groups that clients were served as; None where there are no groups.
 
-    before: the groups of the evaluation before. Passes a client are of this evaluation; those in all, and the bytes,
-    are of all training so far.
+    before: the groups of the evaluation before. `passes_per_client` is of this evaluation; `passes` and `bytes` are of
+    all training so far.
     """
     found = found_groups(scores)
     if not found:
@@ -46,9 +46,9 @@ def of_evaluation(
 
 
 def of_round(done: Round, found: Groups, before: Groups, population: Population, spent: Traffic) -> dict[str, Any]:
-    """Of the groups that the server knows after a round of training.
+    """For the groups that the server knows after a round of training.
 
-    found: the group each client was in when last heard of; before: the same before this round; spent: in this round.
+    found: the last known group of each client; before: the same before this round; spent: in this round.
     """
     heard = {client: found[client] for client in done.answered if client in found}
     return {
@@ -59,6 +59,11 @@ def of_round(done: Round, found: Groups, before: Groups, population: Population,
         "passes": spent.passes,
         "bytes": spent.finding,
     }
+
+
+def difference(now: Traffic, before: Traffic) -> Traffic:
+    """What finding groups took between two points of a run."""
+    return Traffic(finding=now.finding - before.finding, passes=now.passes - before.passes)
 
 
 def _against_declared(found: Groups, population: Population) -> dict[str, float | None]:

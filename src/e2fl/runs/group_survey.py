@@ -1,12 +1,12 @@
-"""How many groups are there? Rank clustering over several numbers of groups, and what to make of it.
+"""How many groups are there? Rank clustering for several numbers of groups, and which number fits.
 
-Every client trains once from the start, as the preparation of rank clustering asks, and its ballot is clustered into
-2, 3 and more groups. Three figures tell a good number: the same groups are found without a quarter of the clients
-(stability), few clients stand between two groups (blur), and clients are nearer to their own group than to the next
-(silhouette). Blur is compared with that of one cloud as wide as all clients together, cut into as many pieces: what
-groups look like where there are none.
+Every client trains once from the start, as rank clustering prepares, and its ballot is clustered into 2, 3 and more
+groups. Three figures tell a good number: the same groups are found without a quarter of the clients (stability), few
+clients lie between two groups (blur), and clients are nearer to their own group than to the next (silhouette). Blur is
+compared with that of a reference cloud with the same covariance and no groups, cut into as many pieces.
 
-Where clients declare groups, it is also told how far those are found, by what is kept and by a start on average.
+Where clients declare groups, the agreement with those is reported too, for the clustering that is kept and for a start
+on average.
 """
 
 import json
@@ -29,20 +29,20 @@ from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import aligned
 
-STEADY = 0.6  # stability from which on groups are more than an accident of who is there
-SHARP = 0.5  # the blur of groups, at most, as a fraction of that of a cloud
-ALIKE = 0.99  # of the highest silhouette: as good, and fewer groups are simpler
-FIRM = 0.8  # stability that leaves little to chance
-JUDGES = 400  # clients that blur is taken over, at most; drawn evenly
-CLOUDS = 5  # drawn, to know the blur of one on average
+STEADY = 0.6  # the least stability of groups that do not depend on which clients are present
+SHARP = 0.5  # the largest blur of clear groups, as a fraction of that of a cloud
+ALIKE = 0.99  # a silhouette of this fraction of the highest is as good, and fewer groups are simpler
+FIRM = 0.8  # the least stability of groups that are reported without a caveat
+JUDGES = 400  # the most clients that blur is computed over; drawn uniformly
+CLOUDS = 5  # reference clouds drawn, for the mean of their blur
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Percent of clients in the group they declare."""
+    """The percentage of clients that are in the group they declare."""
 
-    matched: float  # found groups matched with declared ones one to one
-    purity: float  # each found group taken for the declared one most of it is of
+    matched: float  # found groups matched one to one with declared ones
+    purity: float  # each found group stands for the declared group of most of its members
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Row:
     groups: int
     stability: float  # agreement with what is found without a quarter of the clients: 1 is full, 0 is chance
     silhouette: float  # -1 to 1: how much nearer clients are to their own group than to the next
-    blur: float  # 0 to 1: how far clients stand from the middle of their group towards the next
-    cloud: float  # the blur of one cloud cut into as many pieces
+    blur: float  # 0 to 1: how far clients lie from the centre of their group towards the next
+    cloud: float  # the blur of a reference cloud cut into as many pieces
     smallest: int  # clients of the smallest group
     cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
-    agreement: Agreement | None = None  # of what is kept with the groups clients declare, if they do
+    agreement: Agreement | None = None  # of the kept clustering with declared groups, if there are any
     mean_start: Agreement | None = None  # the same on average over all starts, if there are several
 
     @property
@@ -66,14 +66,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found for each number of groups."""
+    """The figures of each number of groups."""
 
     rows: tuple[Row, ...]
-    clustering: RankClustering = field(default_factory=RankClustering)  # how; its number of groups means nothing
+    clustering: RankClustering = field(default_factory=RankClustering)  # its settings; its number of groups is not used
 
     @property
     def best(self) -> Row | None:
-        """The number of groups that fits best, or None where no groups are clear."""
+        """The number of groups that fits best, or None if no groups are clear."""
         clear = [row for row in self.rows if row.clear]
         highest = max((row.silhouette for row in clear), default=0.0)
         good = [row for row in clear if row.silhouette >= ALIKE * highest]
@@ -106,27 +106,26 @@ class Survey:
         return cells
 
     def advice(self) -> str:
-        """What to do, in plain words."""
+        """What to do, in words."""
         best = self.best
         if best is None:
             return (
-                "Warning: these groups look like noise. With no number of groups are the same ones found without a "
-                f"quarter of the clients (a stability of at least {STEADY}) and few clients between them (a blur of at "
-                f"most {SHARP} times that of a cloud cut into pieces). Use one group (algorithm frl), or let clients "
-                "train longer first (learner.epochs)."
+                "Warning: these groups look like noise. For no number of groups are they stable without a quarter of "
+                f"the clients (at least {STEADY}) and clearly apart (a blur of at most {SHARP} times that of a "
+                "reference cloud). Use one group (algorithm frl), or let clients train longer first (learner.epochs)."
             )
         text = (
-            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients stand between groups, and "
-            f"what is found without a quarter of the clients agrees to {best.stability:.2f}."
+            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie between groups, and "
+            f"the groups found without a quarter of the clients agree to {best.stability:.2f}."
         )
         if best.stability < FIRM:
-            text += " That is not much: read the groups as a tendency."
+            text += " That is not much: treat the groups as a tendency."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
         return text
 
     def grouping(self, groups: int) -> str:
-        """How to ask for this clustering: what differs from the defaults, as TOML."""
+        """The settings of this clustering that differ from the defaults, as TOML."""
         asked = replace(self.clustering, groups=groups)
         unsaid = {"groups", "restarts"} if asked.start == "tree" else {"groups"}  # a tree is one start
         settings = {"name": "rank_clustering", "groups": groups} | {
@@ -147,8 +146,7 @@ def survey(
 ) -> Survey:
     """Cluster the ballots of every client into `first` to `last` groups.
 
-    How rankings are compared (layers, restarts and so on) is what the experiment's own rank clustering says, if it
-    has one.
+    Rankings are compared (layers, restarts and so on) as the experiment's own rank clustering does, if it has one.
     """
     if not 2 <= first <= last:
         raise ConfigError(f"--from must be at least 2, and --to not less than it; not {first} and {last}")
@@ -169,8 +167,8 @@ def survey(
     judged = pairs.distances[np.ix_(judges, judges)]
     clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
     declared = [data.population.declared[client] for client in table.clients]
-    everybody = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
-    alone = settle(table, everybody, 1).cost
+    centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
+    alone = settle(table, centre, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
@@ -195,7 +193,7 @@ def survey(
 
 
 def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
-    """On average over these; None where somebody's group is not known."""
+    """On average over these; None if the group of any client is not known."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
         return None

@@ -1,18 +1,23 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar on a terminal and in notebooks, plain lines elsewhere."""
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
 
 from e2fl.config.experiment import Experiment
-from e2fl.runs.folder import Json
-from e2fl.runs.runner import Watcher
+from e2fl.errors import E2flWarning
+from e2fl.runs.records import Json
+from e2fl.runs.watcher import Watcher
+
+if TYPE_CHECKING:
+    Bar = tqdm[Any]
 
 WARNINGS_SHOWN = 5
-PATIENCE = 1.5  # seconds
+ESTIMATE_AFTER = 3  # rounds, after which the time of the whole run is estimated
 
 
 class Progress(Watcher):
@@ -20,31 +25,26 @@ class Progress(Watcher):
 
     def __init__(self, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
-        self.bar: tqdm[NoReturn] | None = None
+        self.bar: Bar | None = None
         self.label = ""
-        self.last = 0
-        self.warned = 0
-        self.preparing = 0.0
+        self.turn = ""
+        self.first = self.last = self.warned = 0
+        self.started = 0.0
+        self.compiles = False
+
+    def announce(self, number: int, total: int) -> None:
+        self.turn = f"run {number} of {total}, " if total > 1 else ""
 
     def prepare(self, what: str) -> None:
-        now = time.monotonic()
-        self.preparing = self.preparing or now
-        # Loading what was compiled before takes a moment, and nobody need hear of it; nor of every small part.
-        if now - self.preparing > PATIENCE:
-            self._say(f"compiling for this machine, which happens once: {what}")
-            self.preparing = now
+        if not self.compiles:
+            self._say("compiling for this machine; this happens once and takes about a minute")
+        self.compiles = True
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        self.label, self.last, self.preparing = experiment.label, last, 0.0
-        if self.stream.isatty():
-            self.bar = tqdm(
-                total=last,
-                initial=max(0, first - 1),
-                desc=self.label,
-                unit="round",
-                file=self.stream,
-                dynamic_ncols=True,
-            )
+        self.label = f"{self.turn}{experiment.label}, seed {experiment.seed}"
+        self.first, self.last, self.warned, self.started = first, last, 0, time.monotonic()
+        if self._draws():
+            self.bar = self._bar(first, last)
         else:
             self._say(f"{self.label}: round {first} of {last}")
 
@@ -53,14 +53,19 @@ class Progress(Watcher):
             if number > 0:
                 self.bar.update(1)
             if measured is not None:
-                self.bar.set_postfix_str(_figures(measured))
-        elif measured is not None:
-            self._say(f"{self.label}: round {number} of {self.last}, {_figures(measured)}")
+                self.bar.set_postfix_str(figures(measured))
+            return
+        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last:
+            whole = self._left(number) + time.monotonic() - self.started
+            self._say(f"{self.label}: about {duration(whole)} in all, at the pace of the first rounds")
+        if measured is not None:
+            left = f", about {duration(self._left(number))} left" if number < self.last else ""
+            self._say(f"{self.label}: round {number} of {self.last}, {figures(measured)}{left}")
 
     def warn(self, message: str) -> None:
         self.warned += 1
         if self.warned <= WARNINGS_SHOWN:
-            self._say(f"{self.label}: {message}")
+            self._say(f"{self.label}: {message}" if self.label else message)
         elif self.warned == WARNINGS_SHOWN + 1:
             self._say(f"{self.label}: more warnings follow; history.jsonl counts them all")
 
@@ -69,6 +74,23 @@ class Progress(Watcher):
             self.bar.close()
             self.bar = None
 
+    def _left(self, number: int) -> float:
+        """Seconds that the rounds after this one will take, at the pace so far."""
+        return (time.monotonic() - self.started) / max(1, number - self.first + 1) * (self.last - number)
+
+    def _draws(self) -> bool:
+        return self.stream.isatty()
+
+    def _bar(self, first: int, last: int) -> "Bar":
+        return tqdm(
+            total=last,
+            initial=max(0, first - 1),
+            desc=self.label,
+            unit="round",
+            file=self.stream,
+            dynamic_ncols=True,
+        )
+
     def _say(self, text: str) -> None:
         if self.bar is not None:
             self.bar.write(text, file=self.stream)
@@ -76,15 +98,57 @@ class Progress(Watcher):
             print(text, file=self.stream, flush=True)
 
 
+class NotebookProgress(Progress):
+    """For Python and notebooks: a bar where one can be drawn, and warnings through `warnings`."""
+
+    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
+        """shown: whether to show progress; default: in notebooks and on terminals."""
+        super().__init__(stream)
+        self.shown = _can_draw(self.stream) if shown is None else shown
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        if self.shown:
+            super().advance(number, measured)
+
+    def warn(self, message: str) -> None:
+        warnings.warn(f"{self.label}: {message}" if self.label else message, E2flWarning, stacklevel=2)
+
+    def _draws(self) -> bool:
+        return self.shown and _can_draw(self.stream)
+
+    def _bar(self, first: int, last: int) -> "Bar":
+        from tqdm.auto import tqdm as automatic
+
+        return automatic(total=last, initial=max(0, first - 1), desc=self.label, unit="round")
+
+    def _say(self, text: str) -> None:
+        if self.shown:
+            super()._say(text)
+
+
+def _can_draw(stream: TextIO) -> bool:
+    """Whether a bar can be drawn: on a terminal, or in a notebook."""
+    return stream.isatty() or "ipykernel" in sys.modules
+
+
 def timed_steps() -> Callable[[str], None]:
-    """For work that has steps but no rounds: lines that say what begins, and how many seconds after the start."""
+    """For work that has steps but no rounds: lines that name each step and the seconds since the start."""
     start = time.monotonic()
     return lambda text: print(f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
-def _figures(measured: Json) -> str:
-    figures = f"clients {measured['user']['mean']:.1f} %"
+def duration(seconds: float) -> str:
+    """A time that a person reads: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def figures(measured: Json) -> str:
+    """Mean and worst accuracy of a line of history, in words."""
+    text = f"clients {measured['user']['mean']:.1f} %"
     if measured["group"]:
         worst = min(measured["groups"], key=lambda name: measured["groups"][name]["accuracy"])
-        figures += f", worst group {worst} {measured['groups'][worst]['accuracy']:.1f} %"
-    return figures
+        text += f", worst group {worst} {measured['groups'][worst]['accuracy']:.1f} %"
+    return text

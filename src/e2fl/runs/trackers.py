@@ -1,7 +1,7 @@
-"""Trackers: the measurements of a run, handed on while it goes on, under the names they have everywhere.
+"""Trackers: pass the figures of a run on to other tools while it trains, under the names they have everywhere.
 
 A name is the path of a number in a line of history.jsonl, such as user/mean, group/worst10 or groups/G1/accuracy.
-Everything stays on this machine, in the folder of the run.
+All data stays on this machine, in the folder of the run.
 """
 
 import logging
@@ -15,14 +15,14 @@ from typing import Any
 from e2fl.config.experiment import Experiment
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, ReportError
-from e2fl.runs.folder import Json
-from e2fl.runs.runner import Watcher
+from e2fl.runs.records import Json
+from e2fl.runs.watcher import Watcher
 
 LEFT_OUT = ("round", "notes", "faults")
 
 
 def flat(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """All numbers of a line of history by name; characters that a tracker may refuse become underscores."""
+    """All numbers of a line of history by name; characters that a tracker may reject become underscores."""
     found: dict[str, float] = {}
     for key, value in measured.items():
         name = f"{prefix}{re.sub(r'[^A-Za-z0-9_.: -]', '_', str(key))}"
@@ -45,11 +45,11 @@ class TensorBoard(Watcher):
             raise _missing("tensorboard") from error
         self.folder = folder / "tensorboard"
         self.make = SummaryWriter
-        self.writer: Any = None  # typed by tensorboard, which need not be there
+        self.writer: Any = None  # typed by tensorboard, which is optional
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         name = _run_name(experiment)
-        # Steps from `first` on were lived before an interruption, and are lived again.
+        # Steps from `first` on were logged before an interruption, and are repeated.
         self.writer = self.make(str(self.folder / name), purge_step=first)
 
     def advance(self, number: int, measured: Json | None) -> None:
@@ -65,7 +65,7 @@ class TensorBoard(Watcher):
 
 
 class MLflow(Watcher):
-    """Writes what `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db` shows; no server is asked, none is told."""
+    """Writes what `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db` shows; contacts no server."""
 
     def __init__(self, folder: Path):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it is read when mlflow is imported
@@ -76,7 +76,7 @@ class MLflow(Watcher):
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         self.folder = folder.absolute()
         self.make = MlflowClient
-        self.client: Any = None  # typed by mlflow, which need not be there
+        self.client: Any = None  # typed by mlflow, which is optional
         self.run = ""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
@@ -90,7 +90,7 @@ class MLflow(Watcher):
         )
         fingerprint = experiment.fingerprint()
         found = self.client.search_runs([store], filter_string=f"tags.`e2fl.fingerprint` = '{fingerprint}'")
-        if found:  # the same run goes on
+        if found:  # the same run is resumed
             self.run = found[0].info.run_id
             return
         tags = {"e2fl.fingerprint": fingerprint}
@@ -105,7 +105,7 @@ class MLflow(Watcher):
 
         now = int(time.time() * 1000)
         values = [Metric(name, value, now, number) for name, value in flat(measured).items()]
-        for start in range(0, len(values), 1000):  # as many as it takes at a time
+        for start in range(0, len(values), 1000):  # the most it takes at a time
             self.client.log_batch(self.run, metrics=values[start : start + 1000])
 
     def end(self) -> None:
@@ -125,7 +125,7 @@ def tracker(name: str, folder: Path) -> Watcher:
 
 
 def _missing(name: str) -> ReportError:
-    return ReportError(f"--track {name} needs {name}; get it with: pip install 'e2fl[{name}]'")
+    return ReportError(f"--track {name} needs {name}; install it with: pip install 'e2fl[{name}]'")
 
 
 def _run_name(experiment: Experiment) -> str:

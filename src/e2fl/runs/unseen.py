@@ -1,7 +1,7 @@
-"""A client that was never trained with: its group and its model, from what a run saved."""
+"""Unseen clients: the group and the model of a client that never took part, from the folder of a run."""
 
 import dataclasses
-import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +12,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e2fl.algorithms import ClientModel, types_of
-from e2fl.config.experiment import Experiment, from_dict
+from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
-from e2fl.errors import DataError, RunError
+from e2fl.errors import DataError, E2flWarning, RunError
 from e2fl.evaluation import Tally, total
 from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
 from e2fl.runs.folder import Folder
+from e2fl.runs.resume import Requirements
 from e2fl.simulation.evaluator import Scoreboard, do
 
-NEWCOMER = -1  # no client of a run has this number
+UNSEEN = -1  # no client of a run has this number
 NO_LABEL = -1
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """What a newcomer is given: its group, where the algorithm has groups, and the model it should use.
+    """What an unseen client gets: its group, where the algorithm has groups, and the model to use.
 
-    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the newcomer, `by_group` has
-    the weights for the rows of each group. score: how the model fares on the newcomer's test examples, if it has some.
+    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client, `by_group` has the
+    weights for the rows of each group. score: the counts on the client's test examples, if it has any.
     """
 
     group: GroupId | None
@@ -42,12 +43,12 @@ class Assigned:
 
 
 class Unlabelled(Examples):
-    """Examples without labels: enough for an algorithm that does not ask for them."""
+    """Examples without labels, for algorithms that do not need any."""
 
     def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
         raise DataError(
-            "the training rows have no labels, but this run's algorithm needs them for a newcomer: "
-            "to find its group, or to train with"
+            "the training rows have no labels, but this run's algorithm needs them to find the group of an unseen "
+            "client or to train its model; add labels"
         )
 
     def take(self, rows: NDArray[np.int64]) -> Examples:
@@ -61,40 +62,41 @@ def _without_labels(examples: Examples) -> Examples:
 def assign(
     folder: str | Path, train: Examples, *, test: Examples | None = None, group: GroupId | None = None
 ) -> Assigned:
-    """The group and the model of a client that was never trained with, from the folder of a finished run.
+    """The group and the model of a client that never took part, from the folder of a finished run.
 
-    train: its examples. Their labels may all be -1, not known, unless the algorithm looks at losses or trains. group:
-    the group it declares, for algorithms that go by what clients declare. Nothing in the folder is changed, and the
-    same data always gives the same answer.
+    train: its examples. Their labels may all be -1, unknown, unless the algorithm uses losses or trains. group: the
+    group it declares, for algorithms that use declared groups. The folder is not changed, and the same data always
+    gives the same answer. Code that the run's config.toml names is imported, with a warning.
     """
-    path = Path(folder)
+    stored = Folder(Path(folder))
     if not len(train):
-        raise DataError("a newcomer needs at least one training example to find its group with")
-    summary = Folder(path).read_summary()
-    experiment = _configuration(path)
+        raise DataError("an unseen client needs at least one training example to find its group")
+    summary = stored.read_summary()
+    stored.verify()
+    experiment = stored.read_experiment()
     shape, classes = tuple(summary["inputs"]["shape"]), int(summary["inputs"]["classes"])
     groups = int(summary["inputs"].get("groups", 0))
     for name, examples in (("training", train), ("test", test)):
         if examples is not None:
-            _refuse_another_table(name, examples, summary.get("data", {}))
-            _refuse_what_does_not_fit(name, examples, shape, groups)
+            _require_same_table(name, examples, summary.get("data", {}))
+            _require_fit(name, examples, shape, groups)
     unlabelled = bool((train.y == NO_LABEL).all())
     for name, examples in (("training", None if unlabelled else train), ("test", test)):
         if examples is not None:
-            _refuse_unknown_labels(name, examples, classes)
+            _require_known_labels(name, examples, classes)
     if group is not None and not _are_groups(np.asarray(group), groups):
-        raise DataError(f"a newcomer cannot declare group {group}; {_which(groups)}")
+        raise DataError(f"an unseen client cannot declare group {group}; {_which(groups)}")
+    for code in experiment.imports():
+        told = f"{stored.path}/config.toml names code that is imported and run: {code}"
+        warnings.warn(told, E2flWarning, stacklevel=2)
     algorithm = experiment.build_algorithm()
-    kind, made_by = types_of(algorithm).state, experiment.fingerprint()
-    found = checkpoint.latest(path / "checkpoint", kind, experiment=made_by)
-    if found is None:
-        raise RunError(f"{path} holds no whole checkpoint to take the state from")
+    state = _last_state(stored, experiment, types_of(algorithm).state, int(summary["rounds"]))
     model = experiment.build_model_for(shape, classes)
-    learner = dataclasses.replace(experiment.build_learner(model), number=0, client=NEWCOMER)
+    learner = dataclasses.replace(experiment.build_learner(model), number=0, client=UNSEEN)
     train = _without_labels(train) if unlabelled else train
-    newcomer = Client(NEWCOMER, train, test if test is not None else train, group)
-    uses = algorithm.for_unseen(found.state, newcomer, learner)
-    own: ClientModel = next(iter(uses.views.values()))
+    client = Client(UNSEEN, train, test if test is not None else train, group)
+    models = algorithm.for_unseen(state, client, learner)
+    own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
         board = Scoreboard()
@@ -103,7 +105,7 @@ def assign(
             board.settle(job, do(job, learner))
         score = total(board.result(own, test, group).values())
     return Assigned(
-        uses.group,
+        models.group,
         learner.weights_of(own.model),
         {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
         model,
@@ -111,29 +113,30 @@ def assign(
     )
 
 
-def _configuration(path: Path) -> Experiment:
-    file = path / "config.toml"
-    try:
-        return from_dict(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RunError(f"{path} is not the folder of a run: {file.name} cannot be read ({error})") from error
+def _last_state(folder: Folder, experiment: Experiment, kind: type[Any], rounds: int) -> Any:
+    """The state that the finished run ended with."""
+    same = Requirements(folder, experiment, experiment).same_experiment
+    found = checkpoint.latest(folder.checkpoints, kind, require=same)
+    if found is None or found.number != rounds:
+        raise RunError(f"{folder.path} has no complete checkpoint of its last round; repeat the run")
+    return found.state
 
 
-def _refuse_another_table(name: str, examples: Examples, recorded: Mapping[str, Any]) -> None:
-    """Rows that were encoded by another table than the one the run was made with, or by what has become of it."""
+def _require_same_table(name: str, examples: Examples, recorded: Mapping[str, Any]) -> None:
+    """Reject rows that were encoded by another table than the run's, or by the same file after a change."""
     for fact, value in (examples.made_by if isinstance(examples, Encoded) else {}).items():
         if recorded.get(fact, value) != value:
             raise DataError(
-                f"the {name} rows were encoded by a table that is not, or no longer, the one the run was made with "
-                f"(another {fact}); use the table and the configuration as they were then"
+                f"the {name} rows were encoded by a table that is not the one of the run, or has changed since "
+                f"(another {fact}); use the table and the configuration of the run"
             )
 
 
-def _refuse_what_does_not_fit(name: str, examples: Examples, shape: tuple[int, ...], groups: int) -> None:
-    """Examples that are not like those of the run; `name` says which."""
+def _require_fit(name: str, examples: Examples, shape: tuple[int, ...], groups: int) -> None:
+    """Reject examples that are not like those of the run; `name` says which."""
     x, y = examples.x, examples.y
     if tuple(x.shape[1:]) != shape:
-        raise DataError(f"{name} examples have the shape {tuple(x.shape[1:])}; the run was made with {shape}")
+        raise DataError(f"{name} examples have the shape {tuple(x.shape[1:])}; the run has {shape}")
     if y.shape != (len(x),):
         raise DataError(f"there are {len(x)} {name} examples for labels of shape {y.shape}")
     if y.dtype.kind not in "iu":
@@ -148,7 +151,7 @@ def _refuse_what_does_not_fit(name: str, examples: Examples, shape: tuple[int, .
             raise DataError(f"{name} examples have a group that the run does not know; {_which(groups)}")
 
 
-def _refuse_unknown_labels(name: str, examples: Examples, classes: int) -> None:
+def _require_known_labels(name: str, examples: Examples, classes: int) -> None:
     y = examples.y
     wrong = np.flatnonzero((y < 0) | (y >= classes))
     if len(wrong):

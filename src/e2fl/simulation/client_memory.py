@@ -1,25 +1,27 @@
-"""What clients keep between rounds, in files where a run has a folder, else in this process.
+"""What clients store between rounds: in files where the run has a folder, otherwise in this process.
 
-Every version is kept until a checkpoint no longer needs it: a run that goes on from an earlier round finds its clients
-as they were then.
+Every version is kept until no checkpoint needs it, so that a run resumed from an earlier round finds its clients as
+they were then.
 """
 
-import os
+import json
 import re
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save, save_file
 
 from e2fl.data.federated import ClientId, Memory
 from e2fl.errors import RunError
+from e2fl.files import replacing, sha256
 from e2fl.models import Params, storable
 
+DIGEST = "sha256"  # of the tensors, in the metadata of a file
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 class Memories:
-    """The memories of all clients, by the round in which they were written."""
+    """The memory of every client, by the round in which it was written."""
 
     def __init__(self, folder: Path | None = None):
         self.folder = folder
@@ -33,24 +35,32 @@ class Memories:
             rounds.sort()
 
     def load(self, client: ClientId, before: int) -> Memory:
-        """What this client kept in the last round before this one; empty if it never did."""
+        """Return what this client stored last before this round; empty if it never did."""
         earlier = [number for number in self.rounds.get(client, []) if number < before]
         if not earlier:
             return {}
         if self.folder is None:
             return dict(self.held[client, earlier[-1]])
         memory: dict[str, Params] = {}
+        path = self._path(client, earlier[-1])
         try:
-            tensors = load_file(self._path(client, earlier[-1]))
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"what client {client} kept in round {earlier[-1]} cannot be read: {error}") from error
+            raw = path.read_bytes()
+            tensors = load(raw)
+            recorded = _digest_in(raw)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise RunError(f"{path}, the model that client {client} keeps, cannot be read: {error}") from error
+        if recorded is not None and recorded != _digest(tensors):
+            raise RunError(
+                f"{path}, the model that client {client} keeps, is damaged: it does not match its checksum; "
+                "restore it from a copy, or repeat the run in another folder"
+            )
         for name, tensor in tensors.items():
             kept, layer = name.split("/", 1)
             memory.setdefault(kept, {})[layer] = tensor
         return memory
 
     def store(self, client: ClientId, number: int, memory: Memory) -> None:
-        """Keep this as the client's memory of this round; a client that keeps nothing costs nothing."""
+        """Store the client's memory of this round; a client that stores nothing costs nothing."""
         if not memory and client not in self.rounds:
             return
         if self.folder is None:
@@ -63,16 +73,14 @@ class Memories:
         tensors = {
             f"{kept}/{layer}": storable(tensor) for kept, params in memory.items() for layer, tensor in params.items()
         }
-        path = self._path(client, number)
-        partial = path.with_suffix(".partial")
-        save_file(tensors, partial)
-        os.replace(partial, path)
+        with replacing(self._path(client, number)) as partial:
+            save_file(tensors, partial, metadata={DIGEST: _digest(tensors)})
         rounds = self.rounds.setdefault(client, [])
         if number not in rounds:
             rounds.append(number)
 
     def forget(self, before: int) -> None:
-        """Drop versions that no run going on from this round or a later one can need."""
+        """Drop versions that a run resumed from this round or a later one cannot need."""
         if self.folder is None:
             return
         for client, rounds in list(self.rounds.items()):  # an interrupted client may still be writing
@@ -83,7 +91,7 @@ class Memories:
             self.rounds[client] = needed + [number for number in rounds if number > before]
 
     def rewind(self, number: int) -> None:
-        """Drop what was kept after this round: it is about to be lived again."""
+        """Drop what was stored after this round, because those rounds run again."""
         for client, rounds in self.rounds.items():
             for late in [late for late in rounds if late > number]:
                 rounds.remove(late)
@@ -94,3 +102,14 @@ class Memories:
     def _path(self, client: ClientId, number: int) -> Path:
         assert self.folder is not None
         return self.folder / f"client-{client}-round-{number}.safetensors"
+
+
+def _digest(tensors: Params) -> str:
+    return sha256(save(tensors))
+
+
+def _digest_in(raw: bytes) -> str | None:
+    """The digest that a file records; files of earlier versions have none."""
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    recorded: str | None = header.get("__metadata__", {}).get(DIGEST)
+    return recorded

@@ -1,4 +1,4 @@
-"""Scoring many clients without doing equal work twice: each distinct model on each distinct set of examples, once."""
+"""Evaluation of many clients without repeating work: each distinct model on each distinct set of examples, once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Key = tuple[int, int]  # of a model object and an examples object
 
 @dataclass(frozen=True)
 class Job:
-    """One model, and pieces of examples to try it on."""
+    """One model, and the examples to evaluate it on."""
 
     model: Params | Mask
     pieces: tuple[tuple[Key, Examples, slice], ...]
@@ -27,23 +27,23 @@ class Job:
 
 @dataclass
 class Scoreboard:
-    """Plans what must be scored, then holds what came out."""
+    """Plans what must be evaluated, then holds the results."""
 
     models: dict[int, Params | Mask] = field(default_factory=dict)
     trials: dict[Key, Examples] = field(default_factory=dict)
     parts: dict[int, list[tuple[GroupId | None, Examples]]] = field(default_factory=dict)
     tallies: dict[Key, Tally] = field(default_factory=dict)
-    kept: list[Examples] = field(default_factory=list)  # an id is an identity only while its object lives
+    kept: list[Examples] = field(default_factory=list)  # keeps the objects alive, since their ids are used as keys
 
-    def plan(self, use: ClientModel, test: Examples) -> None:
-        """Note that this will be asked for."""
+    def plan(self, client_model: ClientModel, test: Examples) -> None:
+        """Plan to evaluate this model on these examples."""
         for group, examples in self._split(test):
-            model = use.model if group is None else use.by_group.get(group, use.model)
+            model = client_model.model if group is None else client_model.by_group.get(group, client_model.model)
             self.models[id(model)] = model
             self.trials[id(model), id(examples)] = examples
 
     def jobs(self) -> Iterator[Job]:
-        """The distinct work, in blocks of about equal size."""
+        """Yield the distinct work, in blocks of about equal size."""
         by_model: dict[int, list[tuple[Key, Examples, slice]]] = {}
         for key, examples in self.trials.items():
             pieces = by_model.setdefault(key[0], [])
@@ -62,21 +62,21 @@ class Scoreboard:
                 yield Job(self.models[model], tuple(block))
 
     def settle(self, job: Job, found: list[Tally]) -> None:
-        """Take in what a job counted; jobs are settled in the order they were planned."""
+        """Add the result of a job; jobs are added in the order they were planned."""
         for (key, _, _), tally in zip(job.pieces, found, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
-    def result(self, use: ClientModel, test: Examples, group: GroupId | None) -> Mapping[GroupId, Tally]:
-        """How this use fares on these examples, by group."""
+    def result(self, client_model: ClientModel, test: Examples, group: GroupId | None) -> Mapping[GroupId, Tally]:
+        """Return the result of this model on these examples, by group."""
         found: dict[GroupId, Tally] = {}
         for inside, examples in self._split(test):
-            model = use.model if inside is None else use.by_group.get(inside, use.model)
+            model = client_model.model if inside is None else client_model.by_group.get(inside, client_model.model)
             place = inside if inside is not None else NO_GROUP if group is None else group
-            found[place] = self.tallies.get((id(model), id(examples)), Tally())  # no examples, nothing counted
+            found[place] = self.tallies.get((id(model), id(examples)), Tally())  # no examples: all counts are 0
         return found
 
     def _split(self, test: Examples) -> list[tuple[GroupId | None, Examples]]:
-        """The examples of each group that lies inside them, or all as they are."""
+        """Split the examples by the groups inside them; without such groups, return them whole."""
         if id(test) not in self.parts:
             self.kept.append(test)
             if test.group is None:
@@ -87,17 +87,17 @@ class Scoreboard:
 
 
 def do(job: Job, learner: Learner) -> list[Tally]:
-    """Count what a job asks for."""
+    """Evaluate one job."""
     params = learner.weights_of(job.model)
     return [learner.tally(params, examples, rows) for _, examples, rows in job.pieces]
 
 
-def score_alone(uses: ClientModels, client: Client, learner: Learner) -> Score:
-    """What one client counts when it tries its models by itself; the same, to the bit, as in company."""
+def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score:
+    """Evaluate the models of a single client; the same, to the bit, as together with others."""
     board = Scoreboard()
-    for use in uses.views.values():
-        board.plan(use, client.test)
+    for model in models.views.values():
+        board.plan(model, client.test)
     for job in board.jobs():
         board.settle(job, do(job, learner))
-    views = {name: board.result(use, client.test, client.group) for name, use in uses.views.items()}
-    return Score(views, uses.group, learner.meter.grouping_passes)
+    views = {name: board.result(model, client.test, client.group) for name, model in models.views.items()}
+    return Score(views, models.group, learner.meter.grouping_passes)

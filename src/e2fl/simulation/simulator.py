@@ -1,8 +1,8 @@
-"""SimulatedFederation: a federation in this process, its clients side by side in threads.
+"""SimulatedFederation: a federation in this process, with clients in parallel threads.
 
-One client a core, torch single-threaded inside: clients are independent, so this is the parallelism that costs nothing,
-and a result cannot depend on how many threads there are. Clients that train for a moment only are trained one after
-the other: in so short a time threads mostly wait for each other.
+Each core runs one client at a time, with torch single-threaded inside. Clients are independent, so results cannot
+depend on the number of threads. Clients that train for less than about two milliseconds run one after the other,
+because the threads would mostly wait for each other.
 """
 
 import math
@@ -31,11 +31,11 @@ from e2fl.wire import Message
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BRIEF = 0.002  # seconds of computing; for less, threads do not pay
+BRIEF = 0.002  # seconds of computing per item, below which threads do not pay off
 
 
 class SimulatedFederation:
-    """A federation of one machine."""
+    """A federation on one machine."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SimulatedFederation:
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
         self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
-        self.pace: dict[str, float] = {}  # by kind of work: seconds of computing an item took, when last measured
+        self.pace: dict[str, float] = {}  # seconds of computing per item, by kind of work, as last measured
         self.population: Population = data.population
         self.traffic = Traffic()
 
@@ -101,7 +101,7 @@ class SimulatedFederation:
         return Replies(answers, faults)
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
-        """Every client in `inbox` tries what it is given; equal work is done once."""
+        """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
@@ -116,7 +116,7 @@ class SimulatedFederation:
         return self._score(dict(self._each("look", look, sorted(inbox))), tests)
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Clients that never took part try what they are given; one that cannot is left out, and the others go on."""
+        """Evaluate clients that never took part; one that fails is a fault and does not stop the others."""
         used: dict[ClientId, tuple[ClientModels, float]] = {}
         faults: dict[ClientId, str] = {}
 
@@ -125,7 +125,7 @@ class SimulatedFederation:
             client = replace(clients[client_id], memory={})
             try:
                 return self.algorithm.for_unseen(state, client, learner), learner.meter.grouping_passes
-            except Exception as error:  # whatever a newcomer's data does, the run is over and must not be lost
+            except Exception as error:  # the run is finished and must not be lost to one client's data
                 return error
 
         for client, found in self._each("unseen", look, sorted(clients)):
@@ -136,7 +136,7 @@ class SimulatedFederation:
         tests = {number: (client.test, client.group) for number, client in clients.items()}
         try:
             scores = self._score(used, tests)
-        except Exception:  # somebody's test examples are no good: one by one, to see whose
+        except Exception:  # the test examples of some client cannot be evaluated: find out whose
             scores = {}
             for client in used:
                 try:
@@ -150,34 +150,36 @@ class SimulatedFederation:
         used: Mapping[ClientId, tuple[ClientModels, float]],
         tests: Mapping[ClientId, tuple[Examples, GroupId | None]],
     ) -> dict[ClientId, Score]:
-        """How each client fares with what it uses; equal work is done once."""
+        """Return the score of each client with its models; equal work is done once."""
         board = Scoreboard()
-        for client, (uses, _) in used.items():
-            for use in uses.views.values():
-                board.plan(use, tests[client][0])
+        for client, (models, _) in used.items():
+            for model in models.views.values():
+                board.plan(model, tests[client][0])
         for job, found in self._each("score", lambda job: do(job, self.learner), board.jobs()):
             board.settle(job, found)
         return {
             client: Score(
-                {name: board.result(use, *tests[client]) for name, use in uses.views.items()}, uses.group, passes
+                {name: board.result(model, *tests[client]) for name, model in models.views.items()},
+                models.group,
+                passes,
             )
-            for client, (uses, passes) in used.items()
+            for client, (models, passes) in used.items()
         }
 
     def rewind(self, number: int) -> None:
-        """Clients go on as they were after this round."""
+        """Restore clients as they were after this round."""
         self.memories.rewind(number)
 
     def forget(self, before: int) -> None:
-        """Nobody will ask for what clients kept before this round."""
+        """Drop what clients stored before this round."""
         self.memories.forget(before)
 
     def notices(self) -> list[str]:
-        """In one process nothing goes wrong but training."""
+        """Return what went wrong besides training; in one process, nothing."""
         return []
 
     def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
-        """What clients receive, through real bytes; a message for many is encoded once."""
+        """Return what clients receive, through real bytes; a message for many clients is encoded once."""
         spec = self.learner.model.spec
         opened: dict[int, tuple[Message, int]] = {}
         for message in inbox.values():
@@ -193,7 +195,7 @@ class SimulatedFederation:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
 
     def _each(self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """The work done for every item, in their order; by all threads, unless this kind of work is brief."""
+        """Do the work for every item and yield results in order, in parallel unless this kind of work is brief."""
         todo = list(items)
         spent: list[float] = []
 
@@ -214,7 +216,7 @@ def _failed(error: Exception) -> str:
 
 
 def _here(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """The work done in this thread, and as in those of the pool, by one core."""
+    """Do the work in this thread, on one core as in the threads of the pool."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Answers of many clients, without holding them all in memory."""
+"""Replies of many clients, without holding all of them in memory."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ class _Place:
 
 
 class Spool(Mapping[ClientId, Answer], Generic[Answer]):
-    """Decoded answers, in the order they came; those beyond a limit lie encoded in a scratch file until asked for."""
+    """Decoded replies, in order of arrival; beyond a limit they stay encoded in a temporary file until accessed."""
 
     def __init__(self, kind: type[Answer], spec: ModelSpec, limit: int = IN_MEMORY):
         self.kind, self.spec, self.limit = kind, spec, limit
@@ -31,14 +31,14 @@ class Spool(Mapping[ClientId, Answer], Generic[Answer]):
         self.end = 0
 
     def add(self, client: ClientId, raw: bytes) -> None:
-        """Take in an answer, or raise `WireError`."""
+        """Add a reply, or raise `WireError`."""
         answer = self.kind.from_bytes(raw, self.spec)
         if self.held + len(raw) <= self.limit:
             self.answers[client] = answer
             self.held += len(raw)
             return
         if not self.end:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed, and gone, with this object
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed and deleted with this object
         self.file.write(raw)
         self.answers[client] = _Place(self.end, len(raw))
         self.end += len(raw)

@@ -1,4 +1,4 @@
-"""For tests, ours and other people's: the promises every algorithm makes, plain twins of fast code, a toy problem."""
+"""For tests: the contract of algorithms, plain twins of compiled code, and a toy problem."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["check_algorithm"]
 
 
 def check_algorithm(algorithm: Any, **problem: Any) -> None:
-    """Check everything that an algorithm promises; settings are those of `contract.Problem`, such as rounds or data."""
-    from e2fl.testing import contract  # the plain twins are wanted without torch
+    """Check that an algorithm keeps the contract; settings are those of `contract.Problem`, such as rounds or data."""
+    from e2fl.testing import contract  # so that the plain twins import without it
 
     contract.check_algorithm(algorithm, **problem)

@@ -1,6 +1,6 @@
-"""What every algorithm promises, as checks on a small made-up problem.
+"""The contract of algorithms, as checks on a small synthetic problem.
 
-`check_algorithm(mine)` runs them all; each failure is an AssertionError that says which promise was broken.
+`check_algorithm(mine)` runs them all; each failure is an AssertionError that says what is broken.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2
 
 @dataclass(frozen=True)
 class Problem:
-    """An algorithm, and what it is tried on."""
+    """An algorithm, and the problem it is checked on."""
 
     algorithm: AnyAlgorithm
     data: FederatedData = field(default_factory=lambda: Toy(clients=8, examples=36, styles=True))
@@ -74,7 +74,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Moment:
-    """One round before it is aggregated, with everything that was sent."""
+    """One round before aggregation, with everything that was sent."""
 
     state: Any
     request: Request
@@ -83,7 +83,7 @@ class Moment:
 
 
 def moments(problem: Problem) -> list[Moment]:
-    """The first two rounds, step by step."""
+    """Return the first two rounds, step by step."""
     algorithm, federation = problem.algorithm, problem.federation()
     population = federation.population
     server = problem.server(federation, 2)
@@ -98,7 +98,7 @@ def moments(problem: Problem) -> list[Moment]:
 
 
 def messages_survive_the_wire(problem: Problem) -> None:
-    """Every message comes out of its bytes as it went in."""
+    """Every message survives encoding and decoding."""
     spec, types = problem.model().spec, types_of(problem.algorithm)
     for moment in moments(problem):
         for name, messages, model, kind in (
@@ -134,28 +134,26 @@ def the_order_of_replies_does_not_matter(problem: Problem) -> None:
 
 
 def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
-    """A state and replies are as they were after they were aggregated, served and sent."""
+    """Aggregation leaves the state and the replies unchanged."""
     for moment in moments(problem):
         before = snapshot((moment.state, moment.replies))
         problem.algorithm.aggregate(moment.state, moment.replies)
         assert same(before, snapshot((moment.state, moment.replies))), "aggregate changed its arguments"
 
 
-def aggregate_bears_that_nobody_answers(problem: Problem) -> None:
-    """No replies are a round like any other: there is still something to send and to use."""
+def aggregate_accepts_no_replies(problem: Problem) -> None:
+    """Without replies, there is still something to send and to serve."""
     algorithm, population = problem.algorithm, problem.data.population
     for moment in moments(problem):
         state = algorithm.aggregate(moment.state, {})
-        assert same(algorithm.serve(state, population.ids), moment.served), (
-            "nobody answered, yet what is served changed"
-        )
+        assert same(algorithm.serve(state, population.ids), moment.served), "without replies, what is served changed"
         assert set(algorithm.broadcast(state, population.ids)) == set(population.ids), (
-            "nobody answered, and nothing is sent"
+            "without replies, nothing is sent"
         )
 
 
-def absurd_numbers_are_borne(problem: Problem) -> None:
-    """Whatever number one client sends, its reply is refused, or there is still something fit to send to all."""
+def absurd_numbers_do_no_harm(problem: Problem) -> None:
+    """Whatever number one client sends, its reply is rejected, or the messages that follow stay valid."""
     algorithm, population, spec = problem.algorithm, problem.data.population, problem.model().spec
     for moment in moments(problem):
         client = min(moment.replies)
@@ -181,7 +179,7 @@ def absurd_numbers_are_borne(problem: Problem) -> None:
 
 
 def a_toy_task_is_learnt(problem: Problem) -> None:
-    """After some rounds clients are right far more often than by chance."""
+    """After some rounds, accuracy is far above chance."""
     *_, last = problem.run(problem.federation(), problem.rounds)
     assert last.scores is not None
     accuracies = []
@@ -189,11 +187,11 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
         tallies = next(iter(score.views.values())).values()
         accuracies.append(100.0 * sum(t.correct for t in tallies) / sum(t.n for t in tallies))
     reached = float(np.mean(accuracies))
-    assert reached >= problem.accuracy, f"only {reached:.1f} % are right after {problem.rounds} rounds"
+    assert reached >= problem.accuracy, f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
 
 
 def resumed_equals_uninterrupted(problem: Problem) -> None:
-    """A run killed after any round, and taken up from its checkpoint on disk, ends as if nothing had happened."""
+    """A run killed after any round and resumed from its checkpoint ends like one that was never killed."""
     through = list(problem.run(problem.federation(), 4))
     with tempfile.TemporaryDirectory() as place:
         for stop in {0, len(through) - 2}:
@@ -202,18 +200,18 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             for done, _ in zip(problem.run(problem.federation(memories=memories), 4), range(stop + 2), strict=False):
                 if done.number == through[stop].number:
                     checkpoint.save(folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered}))
-            # One round more was lived than was saved: it must be forgotten.
+            # One more round ran than was saved: it must be dropped.
             found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
             federation = problem.federation(threads=1, memories=memories)
             federation.memories.rewind(found.number)
             resume = Round(found.number, found.state, bool(found.extra["ever"]))
             rest = list(problem.run(federation, 4, resume))
-            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends otherwise"
+            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends differently"
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
-    """A state comes back from disk as it was saved."""
+    """A state survives being saved and loaded."""
     with tempfile.TemporaryDirectory() as place:
         for number, moment in enumerate(moments(problem), start=1):
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
@@ -224,7 +222,7 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
 
 
 def an_unseen_client_gets_a_model(problem: Problem) -> None:
-    """A client that never took part gets a model it can use."""
+    """A client that never took part gets a model."""
     federation = problem.federation()
     *_, last = problem.run(federation, 2)
     stranger = dataclasses.replace(problem.data.client(0), id=10**6, memory={})
@@ -241,8 +239,8 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
         equal_seeds_give_equal_runs,
         the_order_of_replies_does_not_matter,
         aggregate_changes_none_of_its_arguments,
-        aggregate_bears_that_nobody_answers,
-        absurd_numbers_are_borne,
+        aggregate_accepts_no_replies,
+        absurd_numbers_do_no_harm,
         a_toy_task_is_learnt,
         resumed_equals_uninterrupted,
         states_survive_a_checkpoint,
@@ -252,13 +250,13 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
 
 
 def check_algorithm(algorithm: AnyAlgorithm, **problem: Any) -> None:
-    """Check everything that an algorithm promises; settings are those of `Problem`, such as rounds or data."""
+    """Check that an algorithm keeps the contract; settings are those of `Problem`, such as rounds or data."""
     for check in CHECKS.values():
         check(Problem(algorithm, **problem))
 
 
 def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
-    """Are two values equal, down to every array in them? NaN equals NaN."""
+    """Return whether two values are equal, down to every array in them. NaN equals NaN."""
     if isinstance(one, torch.Tensor | np.ndarray):
         a, b = torch.as_tensor(one), torch.as_tensor(other)
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -280,7 +278,7 @@ def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
 
 
 def snapshot(value: Any) -> Any:
-    """A copy that shares nothing with the original."""
+    """Return a copy that shares nothing with the original."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Plain twins of the compiled loops: a few lines of NumPy or PyTorch each, to read and to check against."""
+"""Plain twins of compiled code: a few lines of NumPy or PyTorch each, for reading and for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def order_of(scores: Float32) -> Int32:
 
 
 def rank_of(scores: Float32) -> Int32:
-    """The place of each edge in `order_of(scores)`."""
+    """Return the place of each edge in `order_of(scores)`."""
     return invert(order_of(scores))
 
 
@@ -26,7 +26,7 @@ def order_of_sums(sums: Int64) -> Int32:
 
 
 def rank_of_sums(sums: Int64) -> Int32:
-    """The place of each edge in `order_of_sums(sums)`."""
+    """Return the place of each edge in `order_of_sums(sums)`."""
     return invert(order_of_sums(sums))
 
 
@@ -46,7 +46,7 @@ def add_order(sums: Int64, order: Int32) -> None:
 
 
 def vote(orders: Int32) -> Int32:
-    """Elect one order by Borda count, the way the definition reads; orders: [voters, edges]."""
+    """Elect one order by Borda count, as in the definition; orders: [voters, edges]."""
     ranks = np.argsort(orders, axis=1, kind="stable")
     return order_of_sums(ranks.sum(axis=0))
 
@@ -95,12 +95,12 @@ def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
 
 
 def footrule(a: Int32, b: Int32) -> int:
-    """The sum over edges of the distance between the places two ranks give them."""
+    """Return the sum of absolute rank differences."""
     return int(np.abs(a.astype(np.int64) - b).sum())
 
 
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
-    """The footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
+    """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
     return np.array([[footrule(a, b) for b in centroids] for a in ranks], np.int64)
 
 

@@ -1,6 +1,6 @@
-"""A small made-up federation whose true groups are known, for tests of all kinds.
+"""A small synthetic federation with known groups, for tests.
 
-Classes are clouds of points around corners; each group calls them by other names, so that no one model serves all.
+Classes are clouds of points around corners; each group permutes the labels, so that no single model fits all groups.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ FEATURES = 16
 
 @dataclass(frozen=True)
 class Toy(FederatedData):
-    """Clients take turns in the groups: client 0 in group 0, client 1 in group 1, and so on."""
+    """Clients are assigned to groups in turn: client 0 to group 0, client 1 to group 1, and so on."""
 
     seed: int = 0
     clients: int = 8
     groups: int = 2
     classes: int = 3
-    examples: int = 48  # of each client, to train with; as many to test
+    examples: int = 48  # training examples of each client; the same number for testing
     noise: float = 0.4
     inside: bool = False  # groups lie inside every client
     image: bool = False  # inputs are 4 x 4 images instead of 16 numbers
-    styles: bool = False  # groups see the inputs in another order, instead of calling classes by other names
+    styles: bool = False  # groups permute the inputs instead of the labels
     held_out: int = 0  # clients kept out of training
 
     name = "toy"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from e2fl.compiled import Float32, Int32, compiled
-from e2fl.learning.fast.vectors import LANES, Emit, vector_code
+from e2fl.learning.fast.vectors import LANES, WIDE, Emit, vector_code
 
 
 class Geometry(NamedTuple):
@@ -93,8 +93,10 @@ def _tile(points: int, vectors: int) -> Any:
     return vector_code(write)
 
 
-_tile_4_4, _tile_4_2, _tile_4_1 = _tile(4, 4), _tile(4, 2), _tile(4, 1)
-_tile_1_4, _tile_1_2, _tile_1_1 = _tile(1, 4), _tile(1, 2), _tile(1, 1)
+# Vectors of outputs a tile computes together: as many as fit the registers beside the tile's four points.
+_MANY, _FEW = (4, 2) if WIDE else (1, 1)
+_tile_4_many, _tile_4_few, _tile_4_1 = _tile(4, _MANY), _tile(4, _FEW), _tile(4, 1)
+_tile_1_many, _tile_1_few, _tile_1_1 = _tile(1, _MANY), _tile(1, _FEW), _tile(1, 1)
 
 
 @compiled
@@ -122,19 +124,19 @@ def row_of_outputs(arrays: Any, at_a: int, at_out: int, size: Geometry, least: n
             integers = (from_a, size.depth, o, to + o, size.outputs, count)
             left = size.outputs - o
             if size.tile == 4:
-                if left >= 4 * LANES:
-                    _tile_4_4(arrays, integers, (least,))
-                elif left >= 2 * LANES:
-                    _tile_4_2(arrays, integers, (least,))
+                if left >= _MANY * LANES:
+                    _tile_4_many(arrays, integers, (least,))
+                elif left >= _FEW * LANES:
+                    _tile_4_few(arrays, integers, (least,))
                 else:
                     _tile_4_1(arrays, integers, (least,))
-            elif left >= 4 * LANES:
-                _tile_1_4(arrays, integers, (least,))
-            elif left >= 2 * LANES:
-                _tile_1_2(arrays, integers, (least,))
+            elif left >= _MANY * LANES:
+                _tile_1_many(arrays, integers, (least,))
+            elif left >= _FEW * LANES:
+                _tile_1_few(arrays, integers, (least,))
             else:
                 _tile_1_1(arrays, integers, (least,))
-            o += 4 * LANES if left >= 4 * LANES else 2 * LANES if left >= 2 * LANES else LANES
+            o += _MANY * LANES if left >= _MANY * LANES else _FEW * LANES if left >= _FEW * LANES else LANES
 
 
 def _outer(points: int, vectors: int) -> Any:
@@ -160,9 +162,10 @@ def _outer(points: int, vectors: int) -> Any:
     return vector_code(write)
 
 
-_outer_8_2, _outer_8_1 = _outer(8, 2), _outer(8, 1)
-_outer_3_2, _outer_3_1 = _outer(3, 2), _outer(3, 1)
-_outer_1_2, _outer_1_1 = _outer(1, 2), _outer(1, 1)
+_POINTS, _PAIR = (8, 2) if WIDE else (6, 1)
+_outer_many_2, _outer_many_1 = _outer(_POINTS, _PAIR), _outer(_POINTS, 1)
+_outer_3_2, _outer_3_1 = _outer(3, _PAIR), _outer(3, 1)
+_outer_1_2, _outer_1_1 = _outer(1, _PAIR), _outer(1, 1)
 
 
 @compiled
@@ -208,8 +211,8 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geo
         for ky in range(size.kernel_height):
             k = 0
             while k < steps:
-                points = 8 if k + 8 <= steps else 3 if k + 3 <= steps else 1
-                for o in range(0, size.outputs, 2 * LANES):
+                points = _POINTS if k + _POINTS <= steps else 3 if k + 3 <= steps else 1
+                for o in range(0, size.outputs, _PAIR * LANES):
                     integers = (
                         (b * size.height + ky) * size.width * size.depth + k,
                         size.width * size.depth,
@@ -221,11 +224,11 @@ def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geo
                         height,
                         width,
                     )
-                    two = o + LANES < size.outputs
-                    if points == 8 and two:
-                        _outer_8_2(arrays, integers, ())
-                    elif points == 8:
-                        _outer_8_1(arrays, integers, ())
+                    two = o + _PAIR * LANES <= size.outputs
+                    if points == _POINTS and two:
+                        _outer_many_2(arrays, integers, ())
+                    elif points == _POINTS:
+                        _outer_many_1(arrays, integers, ())
                     elif points == 3 and two:
                         _outer_3_2(arrays, integers, ())
                     elif points == 3:

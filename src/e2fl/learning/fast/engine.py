@@ -148,13 +148,13 @@ class Plan:
     def outputs(self, x: Float32) -> Float32:
         """Logits [examples, classes] of at most a batch."""
         last = self._forward(x)
-        return last.y[: len(x) * last.outputs].reshape(len(x), last.outputs)
+        return last.y[: len(x) * last.pitch].reshape(len(x), last.pitch)[:, : last.outputs]
 
     def go_back(self, slope: Float32) -> None:
         """Add up gradients, from this slope at the last outputs: steps of no length, whose momentum forgets nothing."""
         last = self._chain[-1]
         assert isinstance(last, Linear)
-        last.delta[: slope.size] = slope.reshape(-1)
+        last.delta[: len(slope) * last.pitch].reshape(len(slope), last.pitch)[:, : last.outputs] = slope
         for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(len(slope), following, Rates(0.0, 1.0, 0.0))
 

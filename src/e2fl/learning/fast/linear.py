@@ -1,9 +1,12 @@
-"""A linear layer at small batches: forward, and backward together with the update, in one pass over its edges.
+"""A linear layer without autograd: forward, and backward together with the update of its edges.
 
-The gradient of the weights is never stored.  It is formed for sixteen edges at a time from the batch, used for the
-update, and forgotten; the gradient of the inputs is gathered on the way.  Rows are padded to whole vectors.
+The gradient of the weights is never stored: it is formed for a few edges at a time from the whole batch and used for
+the update at once.  Small batches take one pass over the edges, which are the bulk of the memory traffic; larger ones
+take tiles of rows and columns, as a matrix product does.  Both add in the same order, so they give the same bits, and
+so do machines with more or fewer registers, for which the tiles have other sizes.
 
-The weights of a supernetwork are one magnitude with a sign, kept or not: two bits an edge are all a forward pass reads.
+The weights of a supernetwork have one magnitude, so two bits an edge describe them: its sign, and whether it is kept.
+Rows are padded to whole vectors.
 """
 
 from __future__ import annotations
@@ -13,161 +16,271 @@ from typing import Any
 import numpy as np
 
 from e2fl.compiled import Float32, Int32, Int64, UInt16, compiled
-from e2fl.learning.fast.vectors import LANES, Emit, vector_code
+from e2fl.learning.fast.vectors import LANES, WIDE, Emit, vector_code
 
-_FORWARD = 128  # vectors of a row taken at once: the batch's inputs for them stay in the nearest caches
-_BACKWARD = 32  # fewer, because the gradient of the inputs needs its place there too
+_FORWARD = 128  # vectors of a row per block: the inputs of a tile of examples stay in the L1 and L2 caches
+_BACKWARD = 32  # the same for the single pass, which also holds the gradient of the inputs
+_DOT_BLOCK = 24  # rows that every example meets before the next ones: their weights stay in the L2 cache
+_BLOCK = 48  # rows of a block whose weights, one strip of columns wide, stay in the L1 cache
+_STRIP = 8  # vectors of such a strip
+_TILED_FROM = 16  # examples in a batch from which tiles are faster than a single pass
+
+# Tiles that fit the registers: 32 vectors of sixteen lanes with AVX-512, 8 with AVX2 or NEON.
+_DOT_ROWS, _DOT_EXAMPLES = (3, 8) if WIDE else (2, 3)
+_TILE, _ACROSS = (6, 4) if WIDE else (6, 1)
+_PASS_ROWS = 4 if WIDE else 2
+
+SCRATCH = max(_DOT_BLOCK * _FORWARD, _BLOCK * _STRIP) * LANES  # floats that the masked functions need
 
 
-def _signed(emit: Emit, magnitude: Any) -> tuple[Any, Any]:
-    return emit.spread(magnitude), emit.spread(emit.builder.fneg(magnitude))
-
-
-def _dot_rows(rows: int, examples: int, *, masked: bool) -> Any:
+def _dot(rows: int, examples: int) -> Any:
     """Code for the products of some rows of weights with some examples, added to the outputs."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-        x, y, *edges = arrays
-        first_x, first_y, row, start, stop, words, outputs = integers
-        size = emit.index((words, LANES))
-        if masked:
-            plus, minus = _signed(emit, floats[0])
+        x, y, weights = arrays
+        first_x, size, first_w, length, first_y, pitch, count = integers
         sums = [[emit.variable(emit.zero) for _ in range(examples)] for _ in range(rows)]
-        with emit.loop(start, stop) as j:
-            weights = []
-            for r in range(rows):
-                at = emit.index((emit.index(row, r), words), j)
-                if masked:
-                    kept, sign = emit.load_bits(edges[0], at), emit.load_bits(edges[1], at)
-                    weight = emit.builder.select(kept, emit.builder.select(sign, minus, plus), emit.zero)
-                else:
-                    weight = emit.load(edges[0], emit.index((at, LANES)))
-                weights.append(weight)
+        with emit.loop(0, count) as j:
+            column = emit.index((j, LANES))
+            loaded = [emit.load(weights, emit.index(first_w, (length, r), column)) for r in range(rows)]
             for n in range(examples):
-                inputs = emit.load(x, emit.index(first_x, (size, n), (j, LANES)))
+                inputs = emit.load(x, emit.index(first_x, (size, n), column))
                 for r in range(rows):
-                    emit.set(sums[r][n], emit.fused(inputs, weights[r], emit.get(sums[r][n])))
+                    emit.set(sums[r][n], emit.fused(inputs, loaded[r], emit.get(sums[r][n])))
         for n in range(examples):
             for r in range(rows):
-                place = emit.builder.gep(y, [emit.index(first_y, (outputs, n), row, r)])
+                place = emit.builder.gep(y, [emit.index(first_y, (pitch, n), r)])
                 emit.set(place, emit.builder.fadd(emit.get(place), emit.total(emit.get(sums[r][n]))))
 
     return vector_code(write)
 
 
-_dot_2_8, _dot_2_1 = _dot_rows(2, 8, masked=False), _dot_rows(2, 1, masked=False)
-_dot_1_1 = _dot_rows(1, 1, masked=False)
-_dot_masked_2_8, _dot_masked_2_1 = _dot_rows(2, 8, masked=True), _dot_rows(2, 1, masked=True)
-_dot_masked_1_1 = _dot_rows(1, 1, masked=True)
+_dot_tile, _dot_row = _dot(_DOT_ROWS, _DOT_EXAMPLES), _dot(1, _DOT_EXAMPLES)
+_dot_tile_1, _dot_row_1 = _dot(_DOT_ROWS, 1), _dot(1, 1)
 
 
 @compiled
-def forward(x: Float32, weights: Float32, y: Float32, batch: int, inputs: int, outputs: int) -> None:
-    """y[b, o] = sum of x[b, i] * weights[o, i]; all flat, `inputs` a multiple of sixteen, y of stride `outputs`."""
-    words = inputs // LANES
-    y[: batch * outputs] = np.float32(0)
+def _dot_block(arrays: Any, rows: int, batch: int, size: int, places: tuple[int, int, int, int, int, int]) -> None:
+    """Add the products of a block of rows with every example to the outputs.
+
+    places: start in x; start and row length of the weights; start and row length of y; vectors.
+    """
+    at_x, at_w, length, at_y, pitch, count = places
+    b = 0
+    while b < batch:
+        examples = _DOT_EXAMPLES if b + _DOT_EXAMPLES <= batch else 1
+        row = 0
+        while row < rows:
+            integers = (at_x + b * size, size, at_w + row * length, length, at_y + b * pitch + row, pitch, count)
+            if row + _DOT_ROWS <= rows:
+                if examples == _DOT_EXAMPLES:
+                    _dot_tile(arrays, integers, ())
+                else:
+                    _dot_tile_1(arrays, integers, ())
+                row += _DOT_ROWS
+            else:
+                if examples == _DOT_EXAMPLES:
+                    _dot_row(arrays, integers, ())
+                else:
+                    _dot_row_1(arrays, integers, ())
+                row += 1
+        b += examples
+
+
+@compiled
+def forward(x: Float32, weights: Float32, y: Float32, batch: int, sizes: tuple[int, int, int]) -> None:
+    """y[b, o] = sum of x[b, i] * weights[o, i], all flat.
+
+    sizes: length of a row of x and of weights, a multiple of sixteen; outputs; length of a row of y.
+    """
+    inputs, outputs, pitch = sizes
+    y[: batch * pitch] = np.float32(0)
     arrays = (x, y, weights)
-    for start in range(0, words, _FORWARD):
-        stop = min(start + _FORWARD, words)
-        for row in range(0, outputs - 1, 2):
-            b = 0
-            while b + 8 <= batch:
-                _dot_2_8(arrays, (b * inputs, b * outputs, row, start, stop, words, outputs), ())
-                b += 8
-            while b < batch:
-                _dot_2_1(arrays, (b * inputs, b * outputs, row, start, stop, words, outputs), ())
-                b += 1
-        if outputs % 2:
-            for b in range(batch):
-                _dot_1_1(arrays, (b * inputs, b * outputs, outputs - 1, start, stop, words, outputs), ())
+    for start in range(0, inputs, _FORWARD * LANES):
+        count = min(_FORWARD, (inputs - start) // LANES)
+        for top in range(0, outputs, _DOT_BLOCK):
+            rows = min(_DOT_BLOCK, outputs - top)
+            _dot_block(arrays, rows, batch, inputs, (start, top * inputs + start, inputs, top, pitch, count))
+
+
+def _expand_row(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
+    """Code that writes the masked weights of part of a row as floats."""
+    kept, sign, out = arrays
+    first, to, count = integers
+    plus, minus = emit.spread(floats[0]), emit.spread(emit.builder.fneg(floats[0]))
+    with emit.loop(0, count) as j:
+        at = emit.index(first, j)
+        weight = emit.builder.select(emit.load_bits(sign, at), minus, plus)
+        weight = emit.builder.select(emit.load_bits(kept, at), weight, emit.zero)
+        emit.store(weight, out, emit.index(to, (j, LANES)))
+
+
+_expand = vector_code(_expand_row)
 
 
 @compiled
 def forward_masked(
-    x: Float32, kept: UInt16, sign: UInt16, magnitude: np.float32, y: Float32, batch: int, inputs: int, outputs: int
+    x: Float32,
+    kept: UInt16,
+    sign: UInt16,
+    magnitude: np.float32,
+    y: Float32,
+    scratch: Float32,
+    batch: int,
+    sizes: tuple[int, int, int],
 ) -> None:
-    """`forward`, with weights of one magnitude: a bit of `kept` and a bit of `sign` (true is minus) for each edge."""
+    """`forward` with weights of one magnitude: for each edge a bit of `kept`, and a bit of `sign` (true is minus).
+
+    scratch: SCRATCH floats.
+    """
+    inputs, outputs, pitch = sizes
+    y[: batch * pitch] = np.float32(0)
+    arrays, bits = (x, y, scratch), (kept, sign, scratch)
     words = inputs // LANES
-    y[: batch * outputs] = np.float32(0)
-    arrays = (x, y, kept, sign)
     for start in range(0, words, _FORWARD):
-        stop = min(start + _FORWARD, words)
-        for row in range(0, outputs - 1, 2):
-            b = 0
-            while b + 8 <= batch:
-                places = (b * inputs, b * outputs, row, start, stop, words, outputs)
-                _dot_masked_2_8(arrays, places, (magnitude,))
-                b += 8
-            while b < batch:
-                places = (b * inputs, b * outputs, row, start, stop, words, outputs)
-                _dot_masked_2_1(arrays, places, (magnitude,))
-                b += 1
-        if outputs % 2:
-            for b in range(batch):
-                places = (b * inputs, b * outputs, outputs - 1, start, stop, words, outputs)
-                _dot_masked_1_1(arrays, places, (magnitude,))
+        count = min(_FORWARD, words - start)
+        for top in range(0, outputs, _DOT_BLOCK):
+            rows = min(_DOT_BLOCK, outputs - top)
+            for r in range(rows):
+                _expand(bits, ((top + r) * words + start, r * count * LANES, count), (magnitude,))
+            _dot_block(arrays, rows, batch, inputs, (start * LANES, 0, count * LANES, top, pitch, count))
 
 
-def _through_batch(
-    emit: Emit, arrays: list[Any], integers: list[Any], effective: list[Any], *, back: bool
-) -> list[Any]:
-    """Emit the gradients of sixteen weights in each row and, if wanted back, gather those of their inputs."""
+def _gather(examples: int, vectors: int) -> Any:
+    """Code that adds delta[b, r] * weights[r, column], for some rows, to the gradient of the inputs of some examples."""
+
+    def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
+        dx, delta, weights = arrays
+        at_dx, size, at_delta, pitch, at_w, length, rows = integers
+        places = [[emit.index(at_dx, (size, b), LANES * v) for v in range(vectors)] for b in range(examples)]
+        sums = [[emit.variable(emit.load(dx, place)) for place in line] for line in places]
+        with emit.loop(0, rows) as r:
+            at = emit.index(at_w, (length, r))
+            loaded = [emit.load(weights, emit.index(at, LANES * v)) for v in range(vectors)]
+            for b in range(examples):
+                d = emit.spread(emit.scalar(delta, emit.index(at_delta, (pitch, b), r)))
+                for v in range(vectors):
+                    emit.set(sums[b][v], emit.fused(d, loaded[v], emit.get(sums[b][v])))
+        for b in range(examples):
+            for v in range(vectors):
+                emit.store(emit.get(sums[b][v]), dx, places[b][v])
+
+    return vector_code(write)
+
+
+_gather_tile, _gather_line = _gather(_TILE, _ACROSS), _gather(1, _ACROSS)
+_gather_tile_1, _gather_line_1 = _gather(_TILE, 1), _gather(1, 1)
+
+
+@compiled
+def _gather_inputs(arrays: Any, batch: int, vectors: int, lengths: tuple[int, int, int], places: Any) -> None:
+    """Add what a block of rows contributes to the gradient of a strip of inputs, for every example.
+
+    lengths: of a row of dx, of delta and of the weights.  places: column in dx, first row, start in the weights, rows.
+    """
+    size, pitch, length = lengths
+    column, row, at_w, rows = places
+    b = 0
+    while b < batch:
+        examples = _TILE if b + _TILE <= batch else 1
+        v = 0
+        while v < vectors:
+            at = column + v * LANES
+            integers = (b * size + at, size, b * pitch + row, pitch, at_w + v * LANES, length, rows)
+            if v + _ACROSS <= vectors:
+                if examples == _TILE:
+                    _gather_tile(arrays, integers, ())
+                else:
+                    _gather_line(arrays, integers, ())
+                v += _ACROSS
+            else:
+                if examples == _TILE:
+                    _gather_tile_1(arrays, integers, ())
+                else:
+                    _gather_line_1(arrays, integers, ())
+                v += 1
+        b += examples
+
+
+def _gradients(emit: Emit, arrays: list[Any], integers: list[Any], rows: int, vectors: int) -> list[list[Any]]:
+    """Emit the gradients of some columns in some rows."""
+    x, delta = arrays
+    batch, row, pitch, size, column = integers
+    sums = [[emit.variable(emit.zero) for _ in range(vectors)] for _ in range(rows)]
+    with emit.loop(0, batch) as b:
+        inputs = [emit.load(x, emit.index((b, size), column, LANES * v)) for v in range(vectors)]
+        for r in range(rows):
+            d = emit.spread(emit.scalar(delta, emit.index((b, pitch), row, r)))
+            for v in range(vectors):
+                emit.set(sums[r][v], emit.fused(d, inputs[v], emit.get(sums[r][v])))
+    return [[emit.get(place) for place in line] for line in sums]
+
+
+def _gradients_and_back(emit: Emit, arrays: list[Any], integers: list[Any], effective: list[Any]) -> list[list[Any]]:
+    """Emit the gradients of sixteen columns in some rows, and add to those of their inputs on the way."""
     x, dx, delta = arrays
-    batch, row, outputs, size, column = integers
-    gradients = [emit.variable(emit.zero) for _ in effective]
+    batch, row, pitch, size, column = integers
+    sums = [emit.variable(emit.zero) for _ in effective]
     with emit.loop(0, batch) as b:
         at = emit.index((b, size), column)
-        inputs = emit.load(x, at)
-        gathered = emit.load(dx, at) if back else None
+        inputs, gathered = emit.load(x, at), emit.load(dx, at)
         for r, weight in enumerate(effective):
-            d = emit.spread(emit.scalar(delta, emit.index((b, outputs), row, r)))
-            emit.set(gradients[r], emit.fused(d, inputs, emit.get(gradients[r])))
-            if back:
-                gathered = emit.fused(d, weight, gathered)
-        if back:
-            emit.store(gathered, dx, at)
-    return [emit.get(gradient) for gradient in gradients]
+            d = emit.spread(emit.scalar(delta, emit.index((b, pitch), row, r)))
+            emit.set(sums[r], emit.fused(d, inputs, emit.get(sums[r])))
+            gathered = emit.fused(d, weight, gathered)
+        emit.store(gathered, dx, at)
+    return [[emit.get(place)] for place in sums]
 
 
-def _score_rows(rows: int, *, back: bool) -> Any:
-    """Code for a step on the scores of some rows; it counts scores below a window and notes the edges inside it."""
+def _score_rows(rows: int, vectors: int, *, back: bool) -> Any:
+    """Code for a step on the scores of some rows; it counts the scores below a window and lists the edges inside it."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
         build = emit.builder
         x, dx, delta, scores, velocity, kept, sign, window = arrays
-        batch, row, outputs, words, start, stop, room, below_before, found_before = integers
+        batch, row, pitch, words, start, stop, room, below_before, found_before = integers
         magnitude, *rest = floats
-        plus, minus = _signed(emit, magnitude)
+        plus, minus = emit.spread(magnitude), emit.spread(build.fneg(magnitude))
         rate, momentum, decay, low, high = (emit.spread(value) for value in rest)
         size = emit.index((words, LANES))
         below, found = emit.variable(below_before), emit.variable(found_before)
-        with emit.loop(start, stop) as j:
+        with emit.loop(start, stop, vectors) as j:
             column = emit.index((j, LANES))
-            at = [emit.index((emit.index(row, r), words), j) for r in range(rows)]
-            weights = [build.select(emit.load_bits(sign, at[r]), minus, plus) for r in range(rows)]
-            effective = [build.select(emit.load_bits(kept, at[r]), weights[r], emit.zero) for r in range(rows)]
-            gradients = _through_batch(emit, [x, dx, delta], [batch, row, outputs, size, column], effective, back=back)
+            first = [emit.index((emit.index(row, r), words), j) for r in range(rows)]
+            places = [batch, row, pitch, size, column]
+            if back:
+                weights = [build.select(emit.load_bits(sign, at), minus, plus) for at in first]
+                effective = [
+                    build.select(emit.load_bits(kept, at), weight, emit.zero)
+                    for at, weight in zip(first, weights, strict=True)
+                ]
+                gradients = _gradients_and_back(emit, [x, dx, delta], places, effective)
+            else:
+                gradients = _gradients(emit, [x, delta], places, rows, vectors)
             for r in range(rows):
-                edge = emit.index((at[r], LANES))
-                score = emit.load(scores, edge)
-                pulled = build.fadd(build.fmul(gradients[r], weights[r]), build.fmul(decay, score))
-                change = build.fadd(build.fmul(momentum, emit.load(velocity, edge)), pulled)
-                score = build.fsub(score, build.fmul(rate, change))
-                emit.store(change, velocity, edge)
-                emit.store(score, scores, edge)
-                under = build.fcmp_ordered("<", score, low)
-                emit.store_bits(build.not_(under), kept, at[r])
-                emit.set(below, build.add(emit.get(below), emit.count(under)))
-                inside = build.and_(build.fcmp_ordered(">=", score, low), build.fcmp_ordered("<=", score, high))
-                with emit.unlikely(build.icmp_unsigned("!=", emit.word(inside), emit.word(inside).type(0))):
-                    _note(emit, edge, inside, window, found, room)
+                for v in range(vectors):
+                    at = emit.index(first[r], v)
+                    edge = emit.index((at, LANES))
+                    weight = weights[r] if back else build.select(emit.load_bits(sign, at), minus, plus)
+                    score = emit.load(scores, edge)
+                    pulled = build.fadd(build.fmul(gradients[r][v], weight), build.fmul(decay, score))
+                    change = build.fadd(build.fmul(momentum, emit.load(velocity, edge)), pulled)
+                    score = build.fsub(score, build.fmul(rate, change))
+                    emit.store(change, velocity, edge)
+                    emit.store(score, scores, edge)
+                    under = build.fcmp_ordered("<", score, low)
+                    emit.store_bits(build.not_(under), kept, at)
+                    emit.set(below, build.add(emit.get(below), emit.count(under)))
+                    inside = build.and_(build.fcmp_ordered(">=", score, low), build.fcmp_ordered("<=", score, high))
+                    with emit.unlikely(build.icmp_unsigned("!=", emit.word(inside), emit.word(inside).type(0))):
+                        _list(emit, edge, inside, window, found, room)
         return emit.get(below), emit.get(found)
 
     return vector_code(write)
 
 
-def _note(emit: Emit, edge: Any, inside: Any, window: Any, found: Any, room: Any) -> None:
-    """Emit: put the edges inside the window on its list, or, where the list has no room, mark it as full."""
+def _list(emit: Emit, edge: Any, inside: Any, window: Any, found: Any, room: Any) -> None:
+    """Emit: append the edges inside the window to its list, or mark the list as full if it has no room left."""
     build = emit.builder
     so_far = emit.get(found)
     with build.if_else(build.icmp_signed("<=", so_far, room)) as (fits, full):
@@ -179,8 +292,9 @@ def _note(emit: Emit, edge: Any, inside: Any, window: Any, found: Any, room: Any
             emit.set(found, emit.index(room, LANES))
 
 
-_score_rows_4, _score_rows_1 = _score_rows(4, back=True), _score_rows(1, back=True)
-_first_score_rows_4, _first_score_rows_1 = _score_rows(4, back=False), _score_rows(1, back=False)
+_score_pass, _score_pass_1 = _score_rows(_PASS_ROWS, 1, back=True), _score_rows(1, 1, back=True)
+_score_tile, _score_line = _score_rows(_TILE, _ACROSS, back=False), _score_rows(1, _ACROSS, back=False)
+_score_tile_1, _score_line_1 = _score_rows(_TILE, 1, back=False), _score_rows(1, 1, back=False)
 
 
 @compiled
@@ -193,70 +307,105 @@ def backward_scores(
     kept: UInt16,
     sign: UInt16,
     window: Int32,
-    sizes: tuple[int, int, int, bool],
+    scratch: Float32,
+    sizes: tuple[int, int, int, int, bool],
     rates: tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32],
 ) -> tuple[int, int]:
     """One step on the scores, and the gradient of the inputs at the weights before it.
 
-    sizes: batch, inputs (a multiple of sixteen), outputs, and whether dx is wanted.
+    sizes: batch, inputs (a multiple of sixteen), outputs, length of a row of delta, and whether to compute dx.
     rates: magnitude of the weights; learning rate, momentum, weight decay; low and high end of the window.
-    Leaves in `kept` every edge not below the window; returns how many are below, and how many were noted in `window`,
-    whose length is returned when it had no room for all.
+    scratch: SCRATCH floats.
+    Sets a bit of `kept` for every edge not below the window.  Returns how many edges are below it and how many
+    `window` lists; the length of `window` if it had no room for all.
     """
-    batch, inputs, outputs, wanted = sizes
+    batch, inputs, outputs, pitch, wanted = sizes
     words = inputs // LANES
     room = window.size - LANES
     below = found = 0
     if wanted:
         dx[: batch * inputs] = np.float32(0)
-    arrays = (x, dx, delta, scores, velocity, kept, sign, window)
-    for start in range(0, words, _BACKWARD):
-        stop = min(start + _BACKWARD, words)
-        row = 0
-        while row + 4 <= outputs:
-            integers = (batch, row, outputs, words, start, stop, room, below, found)
+    arrays, bits, gathered = (
+        (x, dx, delta, scores, velocity, kept, sign, window),
+        (kept, sign, scratch),
+        (dx, delta, scratch),
+    )
+    if wanted and batch < _TILED_FROM:
+        for start in range(0, words, _BACKWARD):
+            stop = min(start + _BACKWARD, words)
+            row = 0
+            while row < outputs:
+                rows = _PASS_ROWS if row + _PASS_ROWS <= outputs else 1
+                integers = (batch, row, pitch, words, start, stop, room, below, found)
+                if rows == _PASS_ROWS:
+                    below, found = _score_pass(arrays, integers, rates)
+                else:
+                    below, found = _score_pass_1(arrays, integers, rates)
+                row += rows
+        return below, found
+    strip = _STRIP if wanted else _BACKWARD
+    for start in range(0, words, strip):
+        vectors = min(strip, words - start)
+        for top in range(0, outputs, _BLOCK):
+            rows = min(_BLOCK, outputs - top)
             if wanted:
-                below, found = _score_rows_4(arrays, integers, rates)
-            else:
-                below, found = _first_score_rows_4(arrays, integers, rates)
-            row += 4
-        while row < outputs:
-            integers = (batch, row, outputs, words, start, stop, room, below, found)
-            if wanted:
-                below, found = _score_rows_1(arrays, integers, rates)
-            else:
-                below, found = _first_score_rows_1(arrays, integers, rates)
-            row += 1
+                for r in range(rows):
+                    _expand(bits, ((top + r) * words + start, r * vectors * LANES, vectors), rates[:1])
+                lengths = (inputs, pitch, vectors * LANES)
+                _gather_inputs(gathered, batch, vectors, lengths, (start * LANES, top, 0, rows))
+            # As many columns as fill whole tiles, then the rest one vector at a time.
+            middle = start + vectors // _ACROSS * _ACROSS
+            row = top
+            while row < top + rows:
+                if row + _TILE <= top + rows:
+                    integers = (batch, row, pitch, words, start, middle, room, below, found)
+                    below, found = _score_tile(arrays, integers, rates)
+                    integers = (batch, row, pitch, words, middle, start + vectors, room, below, found)
+                    below, found = _score_tile_1(arrays, integers, rates)
+                    row += _TILE
+                else:
+                    integers = (batch, row, pitch, words, start, middle, room, below, found)
+                    below, found = _score_line(arrays, integers, rates)
+                    integers = (batch, row, pitch, words, middle, start + vectors, room, below, found)
+                    below, found = _score_line_1(arrays, integers, rates)
+                    row += 1
     return below, found
 
 
-def _weight_rows(rows: int, *, back: bool) -> Any:
+def _weight_rows(rows: int, vectors: int, *, back: bool) -> Any:
     """Code for a step on the weights of some rows."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         build = emit.builder
         x, dx, delta, weights, velocity, anchor = arrays
-        batch, row, outputs, words, start, stop = integers
-        rate, momentum, decay, pull = (emit.spread(value) for value in floats)
+        batch, row, pitch, words, start, stop = integers
+        rate, momentum, decay, proximal = (emit.spread(value) for value in floats)
         size = emit.index((words, LANES))
-        with emit.loop(start, stop) as j:
+        with emit.loop(start, stop, vectors) as j:
             column = emit.index((j, LANES))
-            edges = [emit.index((emit.index(row, r), size), column) for r in range(rows)]
-            before = [emit.load(weights, edge) for edge in edges]
-            gradients = _through_batch(emit, [x, dx, delta], [batch, row, outputs, size, column], before, back=back)
-            for r, edge in enumerate(edges):
-                weight = before[r]
-                pulled = build.fadd(gradients[r], build.fmul(decay, weight))
-                pulled = build.fadd(pulled, build.fmul(pull, build.fsub(weight, emit.load(anchor, edge))))
-                change = build.fadd(build.fmul(momentum, emit.load(velocity, edge)), pulled)
-                emit.store(change, velocity, edge)
-                emit.store(build.fsub(weight, build.fmul(rate, change)), weights, edge)
+            first = [emit.index((emit.index(row, r), size), column) for r in range(rows)]
+            places = [batch, row, pitch, size, column]
+            if back:
+                before = [emit.load(weights, edge) for edge in first]
+                gradients = _gradients_and_back(emit, [x, dx, delta], places, before)
+            else:
+                gradients = _gradients(emit, [x, delta], places, rows, vectors)
+            for r in range(rows):
+                for v in range(vectors):
+                    edge = emit.index(first[r], LANES * v)
+                    weight = before[r] if back else emit.load(weights, edge)
+                    pulled = build.fadd(gradients[r][v], build.fmul(decay, weight))
+                    pulled = build.fadd(pulled, build.fmul(proximal, build.fsub(weight, emit.load(anchor, edge))))
+                    change = build.fadd(build.fmul(momentum, emit.load(velocity, edge)), pulled)
+                    emit.store(change, velocity, edge)
+                    emit.store(build.fsub(weight, build.fmul(rate, change)), weights, edge)
 
     return vector_code(write)
 
 
-_weight_rows_4, _weight_rows_1 = _weight_rows(4, back=True), _weight_rows(1, back=True)
-_first_weight_rows_4, _first_weight_rows_1 = _weight_rows(4, back=False), _weight_rows(1, back=False)
+_weight_pass, _weight_pass_1 = _weight_rows(_PASS_ROWS, 1, back=True), _weight_rows(1, 1, back=True)
+_weight_tile, _weight_line = _weight_rows(_TILE, _ACROSS, back=False), _weight_rows(1, _ACROSS, back=False)
+_weight_tile_1, _weight_line_1 = _weight_rows(_TILE, 1, back=False), _weight_rows(1, 1, back=False)
 
 
 @compiled
@@ -267,66 +416,95 @@ def backward_weights(
     weights: Float32,
     velocity: Float32,
     anchor: Float32,
-    sizes: tuple[int, int, int, bool],
+    sizes: tuple[int, int, int, int, bool],
     rates: tuple[np.float32, np.float32, np.float32, np.float32],
 ) -> None:
     """One step on the weights, and the gradient of the inputs at the weights before it.
 
-    sizes: batch, inputs (a multiple of sixteen), outputs, and whether dx is wanted.
-    rates: learning rate, momentum, weight decay, and the pull toward the anchor; without one, 0 and the weights.
+    sizes: batch, inputs (a multiple of sixteen), outputs, length of a row of delta, and whether to compute dx.
+    rates: learning rate, momentum, weight decay, and the strength of the proximal term toward the anchor; without an
+    anchor, 0 and the weights themselves.
     """
-    batch, inputs, outputs, wanted = sizes
+    batch, inputs, outputs, pitch, wanted = sizes
     words = inputs // LANES
     if wanted:
         dx[: batch * inputs] = np.float32(0)
-    arrays = (x, dx, delta, weights, velocity, anchor)
-    for start in range(0, words, _BACKWARD):
-        stop = min(start + _BACKWARD, words)
-        row = 0
-        while row + 4 <= outputs:
+    arrays, gathered = (x, dx, delta, weights, velocity, anchor), (dx, delta, weights)
+    if wanted and batch < _TILED_FROM:
+        for start in range(0, words, _BACKWARD):
+            stop = min(start + _BACKWARD, words)
+            row = 0
+            while row < outputs:
+                rows = _PASS_ROWS if row + _PASS_ROWS <= outputs else 1
+                if rows == _PASS_ROWS:
+                    _weight_pass(arrays, (batch, row, pitch, words, start, stop), rates)
+                else:
+                    _weight_pass_1(arrays, (batch, row, pitch, words, start, stop), rates)
+                row += rows
+        return
+    strip = _STRIP if wanted else _BACKWARD
+    for start in range(0, words, strip):
+        vectors = min(strip, words - start)
+        for top in range(0, outputs, _BLOCK):
+            rows = min(_BLOCK, outputs - top)
             if wanted:
-                _weight_rows_4(arrays, (batch, row, outputs, words, start, stop), rates)
-            else:
-                _first_weight_rows_4(arrays, (batch, row, outputs, words, start, stop), rates)
-            row += 4
-        while row < outputs:
-            if wanted:
-                _weight_rows_1(arrays, (batch, row, outputs, words, start, stop), rates)
-            else:
-                _first_weight_rows_1(arrays, (batch, row, outputs, words, start, stop), rates)
-            row += 1
+                places = (start * LANES, top, top * inputs + start * LANES, rows)
+                _gather_inputs(gathered, batch, vectors, (inputs, pitch, inputs), places)
+            middle = start + vectors // _ACROSS * _ACROSS  # as in `backward_scores`
+            row = top
+            while row < top + rows:
+                if row + _TILE <= top + rows:
+                    _weight_tile(arrays, (batch, row, pitch, words, start, middle), rates)
+                    _weight_tile_1(arrays, (batch, row, pitch, words, middle, start + vectors), rates)
+                    row += _TILE
+                else:
+                    _weight_line(arrays, (batch, row, pitch, words, start, middle), rates)
+                    _weight_line_1(arrays, (batch, row, pitch, words, middle, start + vectors), rates)
+                    row += 1
 
 
 @compiled
-def hand_on(y: Float32, x: Float32, batch: int, outputs: int, stride: int, relu: bool) -> None:
-    """Make a layer's outputs the next layer's inputs, rows `stride` apart, through a ReLU if there is one."""
+def pass_on(y: Float32, x: Float32, batch: int, sizes: tuple[int, int, int], relu: bool) -> None:
+    """Copy a layer's outputs to the next layer's inputs, through a ReLU if there is one.
+
+    sizes: outputs, length of a row of y, length of a row of x.
+    """
+    outputs, pitch, stride = sizes
     least = np.float32(0 if relu else -np.inf)
     for b in range(batch):
+        # Slices, because the compiler vectorises a loop only over indices that it knows to be in range.
+        values, out = y[b * pitch : b * pitch + outputs], x[b * stride : b * stride + outputs]
         for o in range(outputs):
-            value = y[b * outputs + o]
-            x[b * stride + o] = least if value < least else value
+            value = values[o]
+            out[o] = least if value < least else value
 
 
 @compiled
-def hand_back(x: Float32, dx: Float32, delta: Float32, batch: int, outputs: int, stride: int, relu: bool) -> None:
-    """Make the gradient of the next layer's inputs that of this layer's outputs."""
+def pass_back(x: Float32, dx: Float32, delta: Float32, batch: int, sizes: tuple[int, int, int], relu: bool) -> None:
+    """Copy the gradient of the next layer's inputs to that of this layer's outputs; sizes as in `pass_on`."""
+    outputs, pitch, stride = sizes
     for b in range(batch):
-        for o in range(outputs):
-            alive = not relu or x[b * stride + o] > 0
-            delta[b * outputs + o] = dx[b * stride + o] if alive else np.float32(0)
+        values, slopes = x[b * stride : b * stride + outputs], dx[b * stride : b * stride + outputs]
+        out = delta[b * pitch : b * pitch + outputs]
+        if relu:
+            for o in range(outputs):
+                slope = slopes[o]
+                out[o] = slope if values[o] > 0 else np.float32(0)
+        else:
+            out[:] = slopes
 
 
 @compiled
-def slope_of_loss(y: Float32, labels: Int64, shares: Float32, delta: Float32, outputs: int) -> None:
-    """The gradient of the mean cross-entropy; shares: how much each example counts."""
+def loss_gradient(y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int) -> None:
+    """The gradient of the mean cross-entropy at the logits; weights: of each example."""
     batch = labels.size
     for b in range(batch):
-        logits = y[b * outputs : (b + 1) * outputs]
+        logits = y[b * pitch : b * pitch + outputs]
         largest = logits.max()
         total = 0.0
         for o in range(outputs):
             total += np.exp(np.float64(logits[o] - largest))
-        share = np.float64(shares[b]) / batch
+        weight = np.float64(weights[b]) / batch
         for o in range(outputs):
             probability = np.exp(np.float64(logits[o] - largest)) / total
-            delta[b * outputs + o] = share * (probability - (1.0 if o == labels[b] else 0.0))
+            delta[b * pitch + o] = weight * (probability - (1.0 if o == labels[b] else 0.0))

@@ -175,8 +175,9 @@ def _run(vectors: int, *, back: bool) -> Any:
     return vector_code(write)
 
 
-_run_6, _run_1 = _run(6, back=True), _run(1, back=True)
-_first_run_6, _first_run_1 = _run(6, back=False), _run(1, back=False)
+_MANY = 6  # vectors of a run together; another number would add to the inputs' gradient in another order
+_run_many, _run_1 = _run(_MANY, back=True), _run(1, back=True)
+_first_run_many, _first_run_1 = _run(_MANY, back=False), _run(1, back=False)
 
 
 @compiled
@@ -245,12 +246,12 @@ def backward(
                     base = b * image + ky * size.width * size.depth
                     at_w = (o * size.kernel_height + ky) * length
                     k = 0
-                    while k + 6 * LANES <= length:
+                    while k + _MANY * LANES <= length:
                         if back:
-                            _run_6(arrays, (count, base + k, at_w + k), ())
+                            _run_many(arrays, (count, base + k, at_w + k), ())
                         else:
-                            _first_run_6(arrays, (count, base + k, at_w + k), ())
-                        k += 6 * LANES
+                            _first_run_many(arrays, (count, base + k, at_w + k), ())
+                        k += _MANY * LANES
                     while k < length:
                         if back:
                             _run_1(arrays, (count, base + k, at_w + k), ())

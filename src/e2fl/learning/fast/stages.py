@@ -260,10 +260,12 @@ class Linear:
         self.stride = stride = row_length(inputs)
         self.strides = (stride, image.height * image.width, image.width, 1, 0)
         self.x, self.dx = aligned(batch * stride), aligned(batch * stride)
-        self.y, self.delta = aligned(batch * outputs), aligned(batch * outputs)
+        self.pitch = row_length(outputs)
+        self.y, self.delta = aligned(batch * self.pitch), aligned(batch * self.pitch)
         self._values = aligned(outputs * stride)
         self._velocity = aligned(outputs * stride)
         self._kept: UInt16 = np.empty(outputs * stride // LANES, np.uint16)
+        self._scratch = aligned(linear.SCRATCH)
         self._signs: Signs | None = None
         self._anchor: Float32 = self._values
         self._pull = np.float32(0)
@@ -300,19 +302,21 @@ class Linear:
         table[:, self.inputs :] = rest
 
     def forward(self, batch: int, after: Stage | None) -> None:
+        sizes = (self.stride, self.outputs, self.pitch)
         if self._signs is None:
-            linear.forward(self.x, self._values, self.y, batch, self.stride, self.outputs)
+            linear.forward(self.x, self._values, self.y, batch, sizes)
         else:
             magnitude, sign = self._signs
-            linear.forward_masked(self.x, self._kept, sign, magnitude, self.y, batch, self.stride, self.outputs)
+            linear.forward_masked(self.x, self._kept, sign, magnitude, self.y, self._scratch, batch, sizes)
         if after is not None:
-            linear.hand_on(self.y, after.x, batch, self.outputs, after.strides[0], self.relu)
+            linear.pass_on(self.y, after.x, batch, (self.outputs, self.pitch, after.strides[0]), self.relu)
 
     def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
         if after is not None:
-            linear.hand_back(after.x, after.dx, self.delta, batch, self.outputs, after.strides[0], self.relu)
+            sizes = (self.outputs, self.pitch, after.strides[0])
+            linear.pass_back(after.x, after.dx, self.delta, batch, sizes, self.relu)
         rate, momentum, decay = np.float32(rates[0]), np.float32(rates[1]), np.float32(rates[2])
-        sizes = (batch, self.stride, self.outputs, not self.first)
+        layout = (batch, self.stride, self.outputs, self.pitch, not self.first)
         if self._signs is None:
             linear.backward_weights(
                 self.x,
@@ -321,7 +325,7 @@ class Linear:
                 self._values,
                 self._velocity,
                 self._anchor,
-                sizes,
+                layout,
                 (rate, momentum, decay, self._pull),
             )
             return
@@ -336,7 +340,8 @@ class Linear:
             self._kept,
             sign,
             threshold.window,
-            sizes,
+            self._scratch,
+            layout,
             (magnitude, rate, momentum, decay, threshold.low, threshold.high),
         )
         if threshold.settle(below, found):
@@ -348,4 +353,4 @@ class Linear:
         """Set the gradient this layer, the network's last, goes back from."""
         if not 0 <= labels.min() <= labels.max() < self.outputs:
             raise DataError(f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}")
-        linear.slope_of_loss(self.y, labels, shares, self.delta, self.outputs)
+        linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch)

@@ -18,11 +18,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from e2fl.compiled import Float32
 
 LANES = 16
+# Whether the registers hold 32 vectors of sixteen lanes (AVX-512), not 8 (AVX2, NEON).  Tiles are sized by it; that
+# changes how often a value is loaded, never the order of additions, so results do not depend on it.
+WIDE: bool = "+avx512f" in cpu_target.target_context.codegen()._tm_features
 
 _FLOAT = ir.FloatType()
 _INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
@@ -72,9 +76,9 @@ class Emit:
         return total
 
     @contextmanager
-    def loop(self, start: Any, stop: Any) -> Iterator[Any]:
-        """Repeat what is emitted inside, for each integer from start up to before stop."""
-        with cgutils.for_range_slice(self.builder, _integer(start), stop, _integer(1)) as (i, _):
+    def loop(self, start: Any, stop: Any, step: int = 1) -> Iterator[Any]:
+        """Repeat what is emitted inside, for each integer of `range(start, stop, step)`."""
+        with cgutils.for_range_slice(self.builder, _integer(start), stop, _integer(step)) as (i, _):
             yield i
 
     def variable(self, value: Any) -> Any:

@@ -1,0 +1,28 @@
+"""Ballots: how a ranking is sent, from the paper's exact one to a tenth of a bit per edge (docs/ballots.md).
+
+A ballot is written against a `Reference`, which both ends know: the ranking that was broadcast. To add one, subclass
+`Ballot` and add one line to `BALLOTS`.
+"""
+
+from collections.abc import Mapping
+
+from e2fl.ballots.base import Ballot, Reference, offset_of
+from e2fl.ballots.boundary import Boundary
+from e2fl.ballots.buckets import Buckets
+from e2fl.ballots.exact import Exact
+from e2fl.ballots.masks import decode_mask, encode_mask, ranking_of_mask
+
+BALLOTS: Mapping[str, type[Ballot]] = {"exact": Exact, "buckets": Buckets, "boundary": Boundary}
+
+__all__ = [
+    "BALLOTS",
+    "Ballot",
+    "Boundary",
+    "Buckets",
+    "Exact",
+    "Reference",
+    "decode_mask",
+    "encode_mask",
+    "offset_of",
+    "ranking_of_mask",
+]

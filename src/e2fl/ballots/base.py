@@ -1,0 +1,53 @@
+"""What a ballot is: a ranking as bytes, written against a reference ranking that both ends know."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from e2fl.randomness import stream
+from e2fl.ranking import Ranking
+
+OFFSETS = 256  # a dithered border moves in steps of this fraction of a bucket
+CENTRED = OFFSETS // 2  # the offset that leaves borders where they are
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What both ends know before a ballot is sent."""
+
+    ranking: Ranking  # such as the one that was broadcast
+    fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; left out: not made use of
+    keep: float = 0.5  # the fraction of edges a mask keeps
+    offset: int = CENTRED  # of dithered borders, 0 to OFFSETS - 1
+
+    def only(self, layers: Iterable[str]) -> "Reference":
+        """Return the reference of these layers."""
+        return replace(self, ranking={layer: self.ranking[layer] for layer in layers})
+
+
+def offset_of(seed: int, *place: int) -> int:
+    """Return the offset of dithered borders for one place of a run, such as a round and a client."""
+    return int(stream(seed, "dither", *place).integers(OFFSETS))
+
+
+class Ballot(ABC):
+    """How a ranking is sent. Subclasses are frozen dataclasses whose fields are settings."""
+
+    @abstractmethod
+    def encode(self, ranking: Ranking, reference: Reference) -> bytes:
+        """Return the ranking as bytes; it has the layers of the reference."""
+
+    @abstractmethod
+    def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
+        """Return the full ranking these bytes stand for.
+
+        Raises `WireError` unless they are exactly what `encode` writes for some ranking.
+        """
+
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        """Return the ranking that `decode` makes of `encode`'s bytes."""
+        return self.decode(self.encode(ranking, reference), reference)
+
+    @abstractmethod
+    def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
+        """Return the bits an ideal coder with the same statistical model would need."""

@@ -1,0 +1,39 @@
+"""Ballots of buckets: each edge's place, rounded."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from e2fl.ballots.base import CENTRED, OFFSETS, Reference
+from e2fl.ballots.coarse import Coarse
+from e2fl.compiled import Int64
+from e2fl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Buckets(Coarse):
+    """Bucket floor(buckets * place / edges) of each edge; with at least as many buckets as edges, the exact ranking."""
+
+    buckets: int = 16
+    dither: bool = False  # move the borders between buckets by the reference's offset, at most half a bucket
+    uneven: tuple[float, ...] = ()  # instead of equal buckets: the borders between them, as fractions of the ranking
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.buckets <= 256:
+            raise ConfigError(f"ballot.buckets must be 2 to 256, not {self.buckets}")
+        if self.uneven and (self.dither or len(self.uneven) > 255):
+            raise ConfigError("ballot.uneven takes at most 255 borders and cannot be combined with ballot.dither")
+        if not all(low < high for low, high in pairwise((0.0, *self.uneven, 1.0))):
+            raise ConfigError(f"ballot.uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
+
+    def borders(self, edges: int, reference: Reference) -> Int64:
+        if self.uneven:
+            inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
+            return np.concatenate([[0], inner, [edges]]).astype(np.int64)
+        offset = reference.offset if self.dither else CENTRED
+        # ceil((k + (offset - CENTRED) / OFFSETS) * edges / buckets), in whole numbers
+        parts = OFFSETS * np.arange(self.buckets + 1, dtype=np.int64) + offset - CENTRED
+        borders = -(-parts * edges // (OFFSETS * self.buckets))
+        borders[0], borders[-1] = 0, edges
+        return borders

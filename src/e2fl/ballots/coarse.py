@@ -1,0 +1,190 @@
+"""Coarse ballots: places in buckets, entropy-coded given the reference ranking.
+
+The edges of a layer are taken in the order of the reference ranking; coded is by how many buckets each of them moved.
+Inside a bucket, edges stand in the order of the reference ranking, so that a decoded ballot is a full permutation.
+
+Two things tell the coder how likely a move is. The first is the cell of the edge's place in the reference ranking: an
+edge near the border of its bucket crosses it easily. The second, in large layers, is how much the two units at the
+ends of the edge learned: where an input was zero in all examples of a client, or a unit never fired, edges hardly
+move. The level of a unit is the bit length of the number of its edges that moved. The levels are sent first, and the
+sum of the levels at both ends of an edge decides its kind.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from e2fl import compiled
+from e2fl.ballots.base import Ballot, Reference
+from e2fl.ballots.symbols import decode_symbols, encode_symbols, symbol_entropy
+from e2fl.compiled import Int32, Int64, UInt8
+from e2fl.errors import WireError
+from e2fl.ranking import Ranking, Ranks
+
+CELLS = 64  # of a layer
+SMALLEST_CELL = 64  # edges; a table costs more than it saves below
+SMALLEST_CELL_OF_KINDS = 1 << 13  # edges, where each cell has a table for every kind
+LEVELS = 32  # of a unit: bit lengths of counts
+KINDS = 5  # of edges between units that moved; one more for all others
+LARGE = 1 << 16  # edges of a layer from which the levels of units are worth their bits
+_LENGTH = 4  # bytes of the length of the first part
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one layer is coded; follows from the settings and the reference alone."""
+
+    layer: str
+    reference: Ranks
+    borders: Int64  # where each bucket begins and where the last one ends; edges elsewhere keep their place
+    fan_in: int  # 0: levels of units are not used
+
+    @property
+    def low(self) -> int:
+        return int(self.borders[0])
+
+    @property
+    def buckets(self) -> int:
+        return self.borders.size - 1
+
+    @property
+    def size(self) -> int:
+        """The number of edges that are coded."""
+        return int(self.borders[-1]) - self.low
+
+    @property
+    def cells(self) -> int:
+        return max(1, min(CELLS, self.size // (SMALLEST_CELL_OF_KINDS if self.fan_in else SMALLEST_CELL)))
+
+    @property
+    def units(self) -> Int64:
+        """The number of units that edges come from and lead to; empty where their levels are not used."""
+        return np.array([self.fan_in, self.reference.size // self.fan_in] if self.fan_in else [], np.int64)
+
+    @cached_property
+    def bucket_of(self) -> UInt8:
+        """The bucket of each place that is coded."""
+        return np.repeat(np.arange(self.buckets, dtype=np.uint8), np.diff(self.borders))
+
+    def symbols(self, rank: Ranks) -> UInt8:
+        """Return the moves of a ranking, in the order of the reference."""
+        return compiled.bucket_symbols(rank, self.reference, self.low, self.bucket_of, self.buckets)
+
+    def rank(self, symbols: UInt8) -> Ranks:
+        """Return the ranking with these moves, or raise `WireError` if a bucket gets a wrong number of edges."""
+        try:
+            return compiled.rank_of_symbols(symbols, self.reference, self.bucket_of, self.borders)
+        except ValueError as error:
+            raise WireError(f"the ballot of layer '{self.layer}' is invalid: {error}") from None
+
+    def levels(self, symbols: UInt8) -> UInt8:
+        """Return the level of every unit that edges come from, then of every unit they lead to."""
+        if not self.fan_in:
+            return np.empty(0, np.uint8)
+        moved = compiled.moved_edges(symbols, self.reference, self.low, self.fan_in)
+        return np.frexp(np.concatenate(moved).astype(np.float64))[1].astype(np.uint8)
+
+    def segments(self, levels: UInt8) -> tuple[Int32 | None, Int64]:
+        """Return the position of each symbol among the segments (None: its own), and the lengths of the segments."""
+        if not self.fan_in:
+            return None, np.diff(np.arange(self.cells + 1) * self.size // self.cells)
+        inputs, outputs = levels[: self.fan_in], levels[self.fan_in :]
+        kinds = _kinds(np.bincount(inputs, minlength=LEVELS), np.bincount(outputs, minlength=LEVELS))
+        at = compiled.kinds_at(inputs, outputs, kinds, self.reference, self.low, self.size)
+        return compiled.positions_by_kind(at, KINDS + 1, self.cells)
+
+
+def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
+    """Divide edges into kinds of about equal size by the sum of their units' levels: [level of output, of input].
+
+    inputs, outputs: how many units have each level.  Kind 0 is for edges of a unit without any edge that moved.
+    """
+    sums = np.add.outer(np.arange(LEVELS), np.arange(LEVELS))
+    sums[0, :] = sums[:, 0] = 0
+    sizes = np.bincount(sums.ravel(), weights=np.outer(outputs, inputs).ravel()).astype(np.int64)
+    sizes[0] = 0
+    middles = 2 * np.cumsum(sizes) - sizes
+    kinds = (1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)).astype(np.uint8)
+    kinds[0] = 0
+    return np.asarray(kinds[sums], np.uint8)
+
+
+class Coarse(Ballot):
+    """A ballot that says in which bucket each edge stands."""
+
+    @abstractmethod
+    def borders(self, edges: int, reference: Reference) -> Int64:
+        """Return the places at which the buckets of a layer begin, and the one at which the last bucket ends."""
+
+    def encode(self, ranking: Ranking, reference: Reference) -> bytes:
+        plans = list(self._plans(reference))
+        return _encode(plans, [plan.symbols(ranking[plan.layer]) for plan in plans])
+
+    def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
+        plans = list(self._plans(reference))
+        symbols = _decode(plans, memoryview(raw))
+        ranking = {plan.layer: plan.rank(part) for plan, part in zip(plans, symbols, strict=True)}
+        if _encode(plans, symbols) != raw:
+            raise WireError("the ballot is not in canonical form: encoding it again gives other bytes")
+        return ranking
+
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        return {plan.layer: plan.rank(plan.symbols(ranking[plan.layer])) for plan in self._plans(reference)}
+
+    def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
+        """Return the empirical entropy of the moves given cell and kind, and of the levels of units."""
+        plans = list(self._plans(reference))
+        symbols = [plan.symbols(ranking[plan.layer]) for plan in plans]
+        levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
+        units = symbol_entropy(np.concatenate(levels), _units(plans), LEVELS)
+        return units + symbol_entropy(*_grouped(plans, symbols, levels), plans[0].buckets)
+
+    def _plans(self, reference: Reference) -> Iterator[Plan]:
+        for layer, rank in reference.ranking.items():
+            borders = self.borders(rank.size, reference)
+            fan_in = reference.fan_in.get(layer, 0)
+            large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size
+            yield Plan(layer, rank, borders, fan_in if large else 0)
+
+
+def _encode(plans: list[Plan], symbols: list[UInt8]) -> bytes:
+    levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
+    units = _units(plans)
+    first = encode_symbols(np.concatenate(levels), units, LEVELS) if units.size else b""
+    second = encode_symbols(*_grouped(plans, symbols, levels), plans[0].buckets)
+    return b"".join((len(first).to_bytes(_LENGTH, "little"), first, second))
+
+
+def _decode(plans: list[Plan], raw: memoryview) -> list[UInt8]:
+    size = int.from_bytes(raw[:_LENGTH], "little")
+    if len(raw) < _LENGTH + size:
+        raise WireError(f"the ballot has {len(raw)} bytes; its first part alone takes {_LENGTH + size}")
+    first, second = raw[_LENGTH : _LENGTH + size], raw[_LENGTH + size :]
+    units = _units(plans)
+    levels = decode_symbols(first, units, LEVELS) if units.size else np.empty(0, np.uint8)
+    ends = np.cumsum([plan.units.sum() for plan in plans], dtype=np.int64)
+    parts = np.split(levels, ends[:-1])
+    segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
+    flat = decode_symbols(second, np.concatenate([lengths for _, lengths in segments]), plans[0].buckets)
+    symbols = []
+    for plan, (positions, _) in zip(plans, segments, strict=True):
+        part, flat = flat[: plan.size], flat[plan.size :]
+        symbols.append(part if positions is None else compiled.gather(part, positions))
+    return symbols
+
+
+def _units(plans: list[Plan]) -> Int64:
+    return np.concatenate([plan.units for plan in plans])
+
+
+def _grouped(plans: list[Plan], symbols: list[UInt8], levels: list[UInt8]) -> tuple[UInt8, Int64]:
+    """Return the symbols of all layers by segment, and the lengths of the segments."""
+    parts, lengths = [], []
+    for plan, part, known in zip(plans, symbols, levels, strict=True):
+        positions, length = plan.segments(known)
+        parts.append(part if positions is None else compiled.scatter(part, positions))
+        lengths.append(length)
+    return np.concatenate(parts), np.concatenate(lengths)

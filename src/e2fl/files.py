@@ -1,0 +1,121 @@
+"""Files that are written whole or not at all, and errors that say what to do about a file that cannot be written."""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from e2fl.errors import StorageError
+
+PARTIAL = ".partial"  # ends the name of a file that is not complete
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EFBIG: "the file would be too large for this file system; choose another place",
+    errno.ENOENT: "its folder was removed; restore it, or choose another place",
+    errno.ENOTDIR: "part of the path is a file, not a folder; choose another place",
+    errno.EISDIR: "a folder of that name is in the way; remove or rename it",
+    errno.ENOTEMPTY: "a folder of that name is in the way; remove or rename it",
+    errno.EEXIST: "a file of that name is in the way; remove or rename it",
+    errno.EACCES: "permission denied; change the permissions, or choose another place",
+    errno.EPERM: "permission denied; change the permissions, or choose another place",
+    errno.EROFS: "the file system is read-only; choose another place",
+    errno.EIO: "the disk reports an error; check it, or choose another place",
+}
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; what is written there replaces `path` in one step, safely on disk.
+
+    The yielded path may become a file or a folder. If anything fails, it is removed, `path` stays as it was, and an
+    error of the operating system becomes a `StorageError`.
+    """
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove(partial)
+            yield partial
+            _flush(partial)
+            if partial.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            os.replace(partial, path)
+            _sync(path.parent)
+    except BaseException:
+        remove(partial)
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a `StorageError` that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {_remedy(error)}") from error
+    except SafetensorError as error:
+        raise StorageError(f"cannot write {path}: {_safetensors_remedy(error)}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by this text."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists and can be removed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # the disk that could not be written may refuse this as well; the error before it matters more
+        return
+
+
+def sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remedy(error: OSError) -> str:
+    known = _REMEDIES.get(error.errno or 0)
+    return known or f"{error.strerror or error}; check the disk, or choose another place"
+
+
+def _safetensors_remedy(error: SafetensorError) -> str:
+    """The library reports input and output errors in words of its own."""
+    text = str(error)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.EACCES, errno.EROFS, errno.EISDIR):
+        if f"os error {number}" in text:
+            return _REMEDIES[number]
+    return f"{text}; check the disk, or choose another place"
+
+
+def _flush(path: Path) -> None:
+    """Have a file, or a folder and the files in it, written to disk."""
+    if path.is_dir():
+        for inner in path.iterdir():
+            _flush(inner)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

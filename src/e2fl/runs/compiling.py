@@ -1,0 +1,25 @@
+"""Tells when Numba really compiles something, as opposed to loading it from its cache."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import event
+
+
+class _Listener(event.Listener):
+    def __init__(self, tell: Callable[[str], None]):
+        self.tell = tell
+
+    def on_start(self, event: Any) -> None:
+        self.tell(event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def compiling(tell: Callable[[str], None]) -> Iterator[None]:
+    """While this is open, `tell` is called with the name of each function before it is compiled."""
+    with event.install_listener("numba:compile", _Listener(tell)):
+        yield

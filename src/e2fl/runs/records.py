@@ -1,0 +1,252 @@
+"""What is recorded of a run, typed: an evaluated round (a line of history.jsonl) and the summary (summary.json).
+
+Every key of these two files is spelt here and nowhere else. Keys are part of the file format: new ones may be added,
+none is renamed. JSON has no NaN: `finite` writes null in its place.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+import numpy as np
+
+Json = dict[str, Any]
+Spread = Mapping[str, float]  # mean, worst10, best10, variance
+
+# Which groups the group measures are over: those that the data declares, or, where it declares none, those that the
+# algorithm found.
+GroupsAre = Literal["declared", "found"]
+
+
+@dataclass(frozen=True)
+class View:
+    """How clients fare with one of the models they try."""
+
+    user: Spread
+    group: Spread | None  # over groups; None where there are none
+    groups: Mapping[str, Mapping[str, float]]  # by name: clients, accuracy, loss and, for two classes, f1
+    groups_are: GroupsAre | None = None
+    diverged: int = 0  # clients whose model gives outputs that are not finite
+    protected: Mapping[str, float] | None = None  # differences between two groups, unprivileged minus privileged
+    loss: Mapping[str, Mapping[str, float] | None] | None = None  # mean and std over clients and groups
+
+    def to_json(self) -> Json:
+        """As in a line of history: losses are left to the summary, and declared groups need no mention."""
+        result: Json = {"user": dict(self.user), "group": self.group and dict(self.group)}
+        result["groups"] = {name: dict(values) for name, values in self.groups.items()}
+        if self.groups_are == "found":
+            result["groups_are"] = "found"
+        if self.diverged:
+            result["diverged"] = self.diverged
+        if self.protected is not None:
+            result["protected"] = dict(self.protected)
+        return result
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        groups = values.get("groups") or {}
+        return cls(
+            values["user"],
+            values.get("group"),
+            groups,
+            values.get("groups_are") or ("declared" if groups else None),
+            values.get("diverged", 0),
+            values.get("protected"),
+            values.get("loss"),
+        )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Every metric of one evaluation: of the clients' own models, and of the other models they try."""
+
+    own: View
+    views: Mapping[str, View] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        result = self.own.to_json()
+        if self.views:
+            result["views"] = {name: view.to_json() for name, view in self.views.items()}
+        return result
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls(View.from_json(values), {n: View.from_json(v) for n, v in (values.get("views") or {}).items()})
+
+    def warnings(self) -> list[str]:
+        """What a reader must know before trusting the accuracies."""
+        views = {"": self.own, **{f" (seen as {name})": view for name, view in self.views.items()}}
+        return [_diverged(view.diverged, name) for name, view in views.items() if view.diverged]
+
+
+def _diverged(count: int, view: str) -> str:
+    clients = "1 client" if count == 1 else f"{count:,} clients"
+    return (
+        f"the models of {clients}{view} give outputs that are not finite, so their accuracy means nothing: training "
+        "diverged; lower learner.learning_rate, or check the data of these clients"
+    )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluated round: a line of history.jsonl."""
+
+    round: int
+    measures: Measures
+    bytes: Mapping[str, int]  # since the run began: up_total, down_total, served_total
+    asked: int = 0  # clients asked to train in this round
+    answered: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, since the line before
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own figures; "notes" on disk
+    inference: Mapping[str, Any] | None = None  # how well groups were found, where they were
+
+    def to_json(self) -> Json:
+        return {
+            "round": self.round,
+            **self.measures.to_json(),
+            **({} if self.inference is None else {"inference": dict(self.inference)}),
+            "bytes": dict(self.bytes),
+            "asked": self.asked,
+            "answered": self.answered,
+            "faults": dict(sorted(self.faults.items())),
+            "notes": dict(self.metadata),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls(
+            int(values["round"]),
+            Measures.from_json(values),
+            values.get("bytes", {}),
+            values.get("asked", 0),
+            values.get("answered", 0),
+            values.get("faults", {}),
+            values.get("notes", {}),
+            values.get("inference"),
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much training a run took, for a comparison of methods."""
+
+    client_trainings: int = 0  # how often a client trained
+    client_epochs: float = 0.0  # passes over a client's own training data, summed over all trainings
+    examples: int = 0  # training examples processed, each as often as it was
+
+    def to_json(self) -> Json:
+        return {name.name: getattr(self, name.name) for name in fields(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> Self | None:
+        return None if values is None else cls(**{name.name: values[name.name] for name in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a finished run comes to: summary.json."""
+
+    algorithm: str
+    label: str
+    dataset: str
+    rounds: int
+    seed: int
+    measures: Measures
+    version: str = ""
+    membership: GroupsAre | None = None  # how the algorithm knows the group of a client; None: it has no groups
+    trains_alone: bool = False  # clients send nothing
+    inference: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # "notes" on disk
+    warning: str = ""  # of the algorithm about such data; "caution" on disk
+    bytes: Mapping[str, float] = field(default_factory=dict)
+    budget: Budget | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)  # total, per_round
+    data: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
+    client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped
+
+    def to_json(self) -> Json:
+        measured = self.measures.to_json()
+        own, views = self.measures.own, measured.pop("views", None)
+        protected = measured.pop("protected", None)
+        for name, view in self.measures.views.items():
+            views[name]["loss"] = view.loss
+        return {
+            "algorithm": self.algorithm,
+            "label": self.label,
+            "dataset": self.dataset,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "version": self.version,
+            **measured,
+            "groups_are": own.groups_are,
+            "membership": self.membership,
+            "trains_alone": self.trains_alone,
+            "loss": own.loss,
+            **({} if views is None else {"views": views}),
+            **({} if protected is None else {"protected": protected}),
+            **({} if self.inference is None else {"inference": dict(self.inference)}),
+            "notes": dict(self.metadata),
+            **({"caution": self.warning} if self.warning else {}),
+            "bytes": dict(self.bytes),
+            **({} if self.budget is None else {"budget": self.budget.to_json()}),
+            "seconds": dict(self.seconds),
+            "data": dict(self.data),
+            "inputs": dict(self.inputs),
+            "environment": dict(self.environment),
+            "client_models": self.client_models,
+            **({} if self.unseen is None else {"unseen": dict(self.unseen)}),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls(
+            str(values["algorithm"]),
+            str(values["label"]),
+            str(values["dataset"]),
+            int(values["rounds"]),
+            int(values["seed"]),
+            Measures.from_json(values),
+            values.get("version", ""),
+            _membership(values),
+            bool(values.get("trains_alone", values["algorithm"] == "local")),
+            values.get("inference"),
+            values.get("notes", {}),
+            values.get("caution", ""),
+            values.get("bytes", {}),
+            Budget.from_json(values.get("budget")),
+            values.get("seconds", {}),
+            values.get("data", {}),
+            values.get("inputs", {}),
+            values.get("environment", {}),
+            values.get("unseen"),
+            values.get("client_models", "none"),
+        )
+
+
+def _membership(values: Mapping[str, Any]) -> GroupsAre | None:
+    """As recorded; runs of before it was recorded are told by what finding groups cost."""
+    if "membership" in values:
+        recorded: GroupsAre | None = values["membership"]
+        return recorded
+    found = values.get("inference")
+    if not found:
+        return None
+    free = not found.get("passes_per_client") and not found.get("bytes")
+    return "declared" if free and found.get("matched") in (100.0, None) else "found"
+
+
+def finite(value: Any) -> Any:
+    """The same value with null in place of NaN and inf."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        return finite(value.item())
+    return value

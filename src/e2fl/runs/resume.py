@@ -1,0 +1,120 @@
+"""What a run may be resumed from: the same configuration, a complete checkpoint, and files that fit it."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from e2fl.config.defaults import completed
+from e2fl.config.experiment import UNSAVED, Experiment
+from e2fl.errors import RunError
+from e2fl.files import sha256, writing
+from e2fl.runs.checkpoint import Checkpoint
+from e2fl.runs.folder import Folder
+from e2fl.runs.loop import Loop
+
+_EARLIER = ("data", "algorithm", "model", "name", "seed", "rounds", "evaluate_every", "device", "learner", "variants")
+_MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
+
+
+def lineage(experiment: Experiment) -> str:
+    """Tells apart experiments whose rounds differ; the same for any number of rounds."""
+    return replace(experiment, rounds=1).fingerprint()
+
+
+def _earlier(experiment: Experiment, rounds: int) -> str:
+    """The fingerprint that earlier versions recorded."""
+    values = experiment.to_dict() | {"rounds": rounds}
+    kept = {name: value for name, value in values.items() if name in _EARLIER}
+    return sha256(json.dumps(kept, sort_keys=True).encode())
+
+
+def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
+    """Only the number of rounds, and settings that never change a result, may differ from the stored configuration."""
+    before, now = completed(stored).to_dict(), experiment.to_dict()
+    ignored = {*UNSAVED, "rounds", "variants"}
+    differing = sorted(
+        name for name in before.keys() | now.keys() if name not in ignored and before.get(name) != now.get(name)
+    )
+    if differing:
+        told = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
+        raise RunError(
+            f"{folder.path} was run with another configuration: {told}; "
+            "use the same configuration, or choose another folder with --out"
+        )
+
+
+def require_more_rounds(folder: Folder, loop: Loop, before: int) -> None:
+    """A finished run of `before` rounds can be continued if its last round was like any other."""
+    name, asked = loop.experiment.label, loop.experiment.rounds
+    if asked < before:
+        raise RunError(f"{folder.path} is finished with {before} rounds; fewer ({asked}) need a new run: pass --out")
+    if loop.last_of(asked) == loop.last_of(before):
+        raise RunError(f"{name} runs {loop.last} rounds for any setting of rounds; {folder.path} has nothing to add")
+    if loop.last_of(before) != before:
+        raise RunError(
+            f"{folder.path} cannot be continued: the last round of {name} depends on the total number of rounds; "
+            "start a new run with --out"
+        )
+
+
+class Requirements:
+    """What a checkpoint must meet to be resumed from; `RunError` otherwise."""
+
+    def __init__(self, folder: Folder, stored: Experiment, experiment: Experiment):
+        self.folder, self.stored, self.experiment = folder, stored, experiment
+
+    def __call__(self, found: Checkpoint) -> None:
+        self.same_experiment(found)
+        name = f"checkpoint round-{found.number:07d}"
+        # A last round that was evaluated only because it was the last leaves a line that a longer run does not have.
+        history = found.extra.get("unevaluated", found.extra).get("history")
+        if history is not None and not _begins_with(self.folder.path / "history.jsonl", history):
+            raise RunError(f"{name} does not match history.jsonl, which was damaged, truncated or edited since")
+        missing = missing_memories(self.folder, found)
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise RunError(f"{name} needs models that clients kept and that are gone: {missing[0]}{more}")
+
+    def same_experiment(self, found: Checkpoint) -> None:
+        # In earlier versions the number of rounds was part of the fingerprint.
+        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.number)}
+        if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
+            raise RunError(f"checkpoint round-{found.number:07d} is of another experiment")
+
+
+def missing_memories(folder: Folder, found: Checkpoint) -> list[str]:
+    """Files of client models that a checkpoint needs and that are gone."""
+    return [name for name in found.extra.get("memories", ()) if not (folder.memories / name).is_file()]
+
+
+def memories_of(folder: Folder, number: int) -> list[str]:
+    """The files with the model that each client kept last, as of this round."""
+    newest: dict[int, int] = {}
+    for path in folder.memories.iterdir() if folder.memories.is_dir() else ():
+        match = _MEMORY.fullmatch(path.name)
+        if match and int(match[2]) <= number:
+            newest[int(match[1])] = max(int(match[2]), newest.get(int(match[1]), -1))
+    return [f"client-{client}-round-{round_}.safetensors" for client, round_ in sorted(newest.items())]
+
+
+def digest_of_history(folder: Folder, *, without_last: bool = False) -> Mapping[str, Any]:
+    """Length and digest of the history so far, which is written to disk; or of all its lines but the last."""
+    path = folder.path / "history.jsonl"
+    with writing(path), path.open("rb+") as file:
+        os.fsync(file.fileno())
+        raw = file.read()
+    if without_last:
+        raw = b"".join(raw.splitlines(keepends=True)[:-1])
+    return {"bytes": len(raw), "sha256": sha256(raw)}
+
+
+def _begins_with(path: Path, history: Mapping[str, Any]) -> bool:
+    try:
+        raw = path.read_bytes()[: int(history["bytes"])]
+    except OSError:
+        return False
+    return {"bytes": len(raw), "sha256": sha256(raw)} == dict(history)

@@ -1,0 +1,224 @@
+"""The entropy coder of ballots: by hand, against its plain twins, and against a library's coder."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2fl import compiled
+from e2fl.ballots.symbols import decode_symbols, encode_symbols, symbol_entropy
+from e2fl.errors import WireError
+from e2fl.testing import reference_ballots as plain
+
+
+def same(a: np.ndarray, b: np.ndarray) -> None:
+    assert a.dtype == b.dtype
+    assert a.shape == b.shape
+    assert a.tobytes() == b.tobytes()
+
+
+@st.composite
+def segmented(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+    """Symbols, where their segments end, and the size of the alphabet; from flat to almost certain."""
+    alphabet = draw(st.sampled_from([2, 3, 5, 16, 64, 256]))
+    lengths = draw(st.lists(st.integers(1, 120), min_size=1, max_size=6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    weights = rng.random(alphabet) ** draw(st.sampled_from([0, 2, 30]))
+    symbols = rng.choice(alphabet, sum(lengths), p=weights / weights.sum()).astype(np.uint8)
+    return symbols, np.cumsum(lengths), alphabet
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A ranking, a reference, the borders of buckets in a window of the places, and the bucket of each place."""
+    edges = draw(st.integers(1, 200))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    inner = draw(st.lists(st.integers(0, edges), min_size=3, max_size=8))
+    borders = np.sort(inner) if draw(st.booleans()) else np.array([0, *sorted(inner), edges])
+    bucket_of = np.repeat(np.arange(borders.size - 1, dtype=np.uint8), np.diff(borders))
+    rank, reference = (rng.permutation(edges).astype(np.int32) for _ in range(2))
+    return rank, reference, borders.astype(np.int64), bucket_of
+
+
+@given(layers())
+def test_buckets_agree_with_their_twin_and_give_a_permutation(layer: tuple[np.ndarray, ...]) -> None:
+    rank, reference, borders, bucket_of = layer
+    low, buckets = int(borders[0]), borders.size - 1
+    symbols = compiled.bucket_symbols(rank, reference, low, bucket_of, buckets)
+    same(symbols, plain.bucket_symbols(rank, reference, low, bucket_of, buckets))
+    back = compiled.rank_of_symbols(symbols, reference, bucket_of, borders)
+    same(back, plain.rank_of_symbols(symbols, reference, bucket_of, borders))
+    assert sorted(back.tolist()) == list(range(rank.size))
+    same(compiled.bucket_symbols(back, reference, low, bucket_of, buckets), symbols)
+
+
+@given(layers(), st.integers(0, 2**32))
+def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(layer: tuple[np.ndarray, ...], seed: int) -> None:
+    _, reference, borders, bucket_of = layer
+    symbols = np.random.default_rng(seed).integers(0, borders.size - 1, bucket_of.size).astype(np.uint8)
+    try:
+        expected = plain.rank_of_symbols(symbols, reference, bucket_of, borders)
+    except ValueError:
+        with pytest.raises(ValueError, match="bucket"):
+            compiled.rank_of_symbols(symbols, reference, bucket_of, borders)
+    else:
+        same(compiled.rank_of_symbols(symbols, reference, bucket_of, borders), expected)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.data())
+def test_kinds_and_positions_agree_with_their_twins(fan_in: int, units: int, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    edges = fan_in * units
+    reference = rng.permutation(edges).astype(np.int32)
+    low = data.draw(st.integers(0, edges))
+    symbols = rng.integers(0, 3, data.draw(st.integers(0, edges - low))).astype(np.uint8)
+    for ours, twin in zip(
+        compiled.moved_edges(symbols, reference, low, fan_in),
+        plain.moved_edges(symbols, reference, low, fan_in),
+        strict=True,
+    ):
+        same(ours, twin)
+    inputs, outputs = rng.integers(0, 4, fan_in).astype(np.uint8), rng.integers(0, 4, units).astype(np.uint8)
+    kinds = rng.integers(0, 3, (4, 4)).astype(np.uint8)
+    at = compiled.kinds_at(inputs, outputs, kinds, reference, low, symbols.size)
+    same(at, plain.kinds_at(inputs, outputs, kinds, reference, low, symbols.size))
+    cells = data.draw(st.integers(1, 5))
+    positions, sizes = compiled.positions_by_kind(at, 3, cells)
+    twin_positions, twin_sizes = plain.positions_by_kind(at, 3, cells)
+    same(positions, twin_positions)
+    assert sizes.tolist() == twin_sizes.tolist()
+    same(compiled.gather(compiled.scatter(symbols, positions), positions), symbols)
+    grouped = compiled.scatter(at, positions)
+    assert (np.diff(grouped.astype(int)) >= 0).all()
+
+
+@given(segmented())
+def test_tables_agree_with_their_twins_and_come_back(case: tuple[np.ndarray, np.ndarray, int]) -> None:
+    symbols, ends, alphabet = case
+    counts = compiled.count_symbols(symbols, ends, alphabet)
+    same(counts, plain.count_symbols(symbols, ends, alphabet))
+    raw = compiled.write_tables(counts)
+    same(raw, plain.write_tables(counts))
+    rounded = compiled.rounded_counts(counts)
+    same(rounded, plain.rounded_counts(counts))
+    read, size = compiled.read_tables(raw, ends, alphabet)
+    assert size == raw.size
+    same(read, rounded)
+    same(plain.read_tables(raw, ends, alphabet)[0], rounded)
+    tables = compiled.frequencies(rounded)
+    same(tables, plain.frequencies(rounded))
+    assert (tables.sum(axis=1) == 1 << plain.PRECISION).all()
+    assert ((tables > 0) == (counts > 0)).all()
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=6).filter(any))
+def test_counts_of_any_size_are_rounded_by_little(row: list[int]) -> None:
+    counts = np.array([row], np.int64)
+    rounded = compiled.rounded_counts(counts)
+    same(rounded, plain.rounded_counts(counts))
+    same(compiled.write_tables(counts), plain.write_tables(counts))
+    most = max(range(len(row)), key=lambda symbol: row[symbol].bit_length())
+    for symbol, (count, known) in enumerate(zip(row, rounded[0].tolist(), strict=True)):
+        if symbol != most:
+            assert (known == 0) == (count == 0)
+            assert abs(known - count) <= count / 2
+
+
+def test_a_table_worked_by_hand() -> None:
+    # Counts 3 and 1, then 3 and 0.  Lengths of symbol 0: 2, 2; of symbol 1: 1, 0.  Changes: +2, 0, +1, -1.
+    # gamma(1) + gamma(2) | one zero: gamma(2) + gamma(1) | gamma(1) - gamma(1)
+    raw = compiled.write_tables(np.array([[3, 1], [3, 0]]))
+    text = "1" + "0" + "010" + "010" + "0" + "1" + "1" + "1" + "1"
+    assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
+
+
+@given(st.binary(max_size=60), st.integers(1, 5), st.sampled_from([2, 3, 16]))
+def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(junk: bytes, segments: int, alphabet: int) -> None:
+    raw, ends = np.frombuffer(junk, np.uint8), np.arange(1, segments + 1) * 40
+    try:
+        expected, size = plain.read_tables(raw, ends, alphabet)
+    except ValueError:
+        with pytest.raises(ValueError, match="tables"):
+            compiled.read_tables(raw, ends, alphabet)
+    else:
+        found, found_size = compiled.read_tables(raw, ends, alphabet)
+        assert found_size == size
+        same(found, expected)
+
+
+@given(segmented())
+def test_coded_symbols_agree_with_their_twin_and_come_back(case: tuple[np.ndarray, np.ndarray, int]) -> None:
+    symbols, ends, alphabet = case
+    tables = compiled.frequencies(compiled.rounded_counts(compiled.count_symbols(symbols, ends, alphabet)))
+    raw = compiled.rans_encode(symbols, ends, tables)
+    assert raw == plain.rans_encode(symbols, ends, tables)
+    same(compiled.rans_decode(raw, ends, tables), symbols)
+    same(plain.rans_decode(raw, ends, tables), symbols)
+
+
+@given(segmented(), st.data())
+def test_changed_bytes_are_read_as_their_twin_reads_them(
+    case: tuple[np.ndarray, np.ndarray, int], data: st.DataObject
+) -> None:
+    symbols, ends, alphabet = case
+    tables = compiled.frequencies(compiled.rounded_counts(compiled.count_symbols(symbols, ends, alphabet)))
+    raw = bytearray(compiled.rans_encode(symbols, ends, tables))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.sampled_from([0, 0, 0, 1, 4]))
+    changed = bytes(raw[: len(raw) - cut])
+    try:
+        expected = plain.rans_decode(changed, ends, tables)
+    except ValueError:
+        with pytest.raises(ValueError, match="coded symbols"):
+            compiled.rans_decode(changed, ends, tables)
+    else:
+        same(compiled.rans_decode(changed, ends, tables), expected)
+        # Two different streams never stand for the same symbols.
+        assert plain.rans_encode(expected, ends, tables) == changed
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
+def test_the_code_is_within_half_a_percent_of_the_entropy(share: float) -> None:
+    rng = np.random.default_rng(0)
+    symbols = (rng.random(400_000) >= share).astype(np.uint8) * rng.integers(1, 4, 400_000).astype(np.uint8)
+    lengths = np.full(4, 100_000)
+    bits = 8 * len(encode_symbols(symbols, lengths, 4))
+    assert bits <= 1.005 * symbol_entropy(symbols, lengths, 4) + 8 * 32
+    same(decode_symbols(memoryview(encode_symbols(symbols, lengths, 4)), lengths, 4), symbols)
+
+
+def test_entropy_worked_by_hand() -> None:
+    symbols = np.array([0, 1, 0, 1, 2, 2], np.uint8)
+    assert symbol_entropy(symbols, np.array([4, 0, 2]), 3) == 4.0
+    assert symbol_entropy(np.array([0, 0, 0, 1], np.uint8), np.array([4]), 2) == pytest.approx(
+        3 * math.log2(4 / 3) + 2, abs=1e-12
+    )
+
+
+def test_a_library_coder_needs_as_many_bits() -> None:
+    constriction = pytest.importorskip("constriction")
+    rng = np.random.default_rng(1)
+    symbols = rng.choice(8, 50_000, p=[0.6, 0.2, 0.1, 0.05, 0.03, 0.01, 0.008, 0.002]).astype(np.uint8)
+    ends = np.array([symbols.size])
+    tables = compiled.frequencies(compiled.rounded_counts(compiled.count_symbols(symbols, ends, 8)))
+    shares = tables[0].astype(np.float64) / (1 << plain.PRECISION)
+    coder = constriction.stream.stack.AnsCoder()
+    model = constriction.stream.model.Categorical(shares.astype(np.float32), perfect=False)
+    coder.encode_reverse(symbols.astype(np.int32), model)
+    theirs = 32 * len(coder.get_compressed())
+    ours = 8 * len(compiled.rans_encode(symbols, ends, tables))
+    assert abs(ours - theirs) < 0.001 * theirs + 128
+
+
+@given(st.binary(max_size=200))
+def test_junk_gives_wire_errors_only(junk: bytes) -> None:
+    lengths = np.array([70, 30])
+    try:
+        symbols = decode_symbols(memoryview(junk), lengths, 5)
+    except WireError:
+        return
+    assert symbols.size == 100
+    assert symbols.max() < 5

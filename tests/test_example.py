@@ -1,0 +1,90 @@
+"""E2FL in 100 lines is E2FL: rankings, votes and masks equal the package's, bit for bit."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from e2fl.data.federated import Examples
+from e2fl.learning import Learner, Settings
+from e2fl.learning.autograd import AutogradEngine
+from e2fl.models import Model, mlp
+from e2fl.ranking import mask_layers, rank_of, vote
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "e2fl_in_100_lines.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    pytest.importorskip("sklearn")
+    spec = importlib.util.spec_from_file_location("e2fl_in_100_lines", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_does_not_import_the_package() -> None:
+    text = EXAMPLE.read_text()
+    assert "import e2fl" not in text
+    assert "from e2fl" not in text
+
+
+def test_it_is_about_100_lines() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) <= 130
+
+
+def test_ranks_and_masks_with_ties_are_the_packages(example: ModuleType) -> None:
+    scores = np.random.default_rng(0).integers(0, 40, 101).astype(np.float32)
+    ranking = {"layer": rank_of(scores)}
+    found = example.rank(torch.from_numpy(scores))
+    assert found.tolist() == ranking["layer"].tolist()
+    assert example.mask(found).tolist() == mask_layers(ranking, 0.5)["layer"].tolist()
+
+
+def test_two_rounds_equal_those_of_the_package(example: ModuleType) -> None:
+    """Training, the vote inside groups, the vote among groups and the masks, with one group absent in the second."""
+    model = Model(mlp((6,), 3, hidden=(16,)))
+    supernet = model.supernet(0)
+    settings = Settings(
+        learning_rate=example.RATE, momentum=example.MOMENTUM, weight_decay=example.DECAY, epochs=2, batch_size=8
+    )
+    learner = Learner(model, AutogradEngine(model), supernet, {}, settings, 0)
+    random = np.random.default_rng(1)
+    data = [
+        (group, Examples(random.standard_normal((20, 6)).astype(np.float32), random.integers(3, size=20)))
+        for group in (0, 0, 0, 1, 1, 2)
+    ]
+    names = list(supernet.weights)
+    weights = list(supernet.weights.values())
+    starts = [torch.from_numpy(supernet.sorted_scores[name]) for name in names]
+
+    ours, our_groups = supernet.ranking, {}
+    theirs, their_groups = [torch.from_numpy(supernet.ranking[name]).long() for name in names], {}
+    for drawn in (data, data[:5]):
+        ballots: dict[int, list[dict[str, np.ndarray]]] = {}
+        for group, examples in drawn:
+            ballots.setdefault(group, []).append(learner.fit_scores(ours, examples))
+        our_groups = our_groups | {group: vote(cast) for group, cast in ballots.items()}
+        ours = vote(our_groups[group] for group in sorted(our_groups))
+
+        batches = [
+            (group, [(batch.x, batch.y) for batch in learner._batches(examples, 2, "batches", 0)])
+            for group, examples in drawn
+        ]
+        theirs, their_groups = example.federated_round(weights, starts, theirs, their_groups, batches)
+
+        assert their_groups.keys() == our_groups.keys()
+        pairs = [(ours, theirs), *((our_groups[group], their_groups[group]) for group in our_groups)]
+        for own, other in pairs:
+            for name, ranking in zip(names, other, strict=True):
+                assert ranking.tolist() == own[name].tolist()
+            for kept, effective in zip(
+                supernet.subnetwork(mask_layers(own, 0.5)).values(), example.subnetwork(weights, other), strict=True
+            ):
+                assert torch.equal(kept, effective)
+    assert any((ours[name] != supernet.ranking[name]).any() for name in names)
