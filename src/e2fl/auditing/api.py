@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from e2fl.auditing.rates import Judging
+from e2fl.auditing.judging import Judging
 from e2fl.auditing.reader import read_table
 from e2fl.auditing.result import Audit, examine
 from e2fl.auditing.table import Options

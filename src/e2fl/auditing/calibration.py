@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from e2fl.auditing.rates import MIN_ROWS, Judging
+from e2fl.auditing.judging import MIN_ROWS, Judging
 from e2fl.auditing.table import Predictions, Table
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from e2fl.auditing.clients import ClientSpread
-from e2fl.auditing.rates import FOUR_FIFTHS, GroupRate, RateTable
+from e2fl.auditing.judging import FOUR_FIFTHS, GroupRate, RateTable
 from e2fl.auditing.wording import plain, ratio, shown, whole
 
 MOST_ROWS = 400

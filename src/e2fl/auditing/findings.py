@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.comparison import Comparison
-from e2fl.auditing.rates import FOUR_FIFTHS, GroupRate, RateTable
+from e2fl.auditing.judging import FOUR_FIFTHS, GroupRate, RateTable
 from e2fl.auditing.table import Measure, Table
 from e2fl.auditing.wording import interval, listed, noun, p_value, percent, plain, points, ratio, shown, whole
 

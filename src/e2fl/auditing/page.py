@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from e2fl.auditing.dotplot import dot_plot, histogram, safe
 from e2fl.auditing.findings import compared
-from e2fl.auditing.rates import RateTable
+from e2fl.auditing.judging import RateTable
 from e2fl.auditing.result import Audit, TableAudit, client_rows, long_rows
 from e2fl.auditing.wording import interval, p_value, percent, plain, ratio, shown, whole
 from e2fl.csv_text import csv_text

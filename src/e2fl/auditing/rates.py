@@ -2,126 +2,45 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from e2fl.auditing.counting import Counts, N, Rate, count, rates_of
-from e2fl.auditing.table import CROSS, Codes, Grouping, Measure, Numbers, Predictions, Table
+from e2fl.auditing.judging import (
+    MIN_CLIENTS,
+    MIN_ROWS,
+    SMALL_SHARE,
+    GroupRate,
+    Judging,
+    RateTable,
+    reference_of,
+    require_references,
+)
+from e2fl.auditing.means import group_means
+from e2fl.auditing.table import Grouping, Numbers, Predictions, Table
 from e2fl.auditing.uncertainty import (
     Z95,
     design_effect,
     holm,
-    mean_interval,
     newcombe,
-    permutation_test,
     pooled_error,
     ratio_interval,
     replicates,
     t_quantile,
     two_sided,
-    welch,
     wilson,
 )
-from e2fl.construct import did_you_mean
-from e2fl.errors import DataError
-
-MIN_ROWS = 30
-MIN_CLIENTS = 5
-FOUR_FIFTHS = 0.8
-SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % of the data may be left out of impact ratios
-
-
-@dataclass(frozen=True)
-class Judging:
-    """What counts as enough, and what groups are compared with."""
-
-    reference: tuple[str, ...] = ()  # names of groups; empty: the best group
-    largest: bool = False  # compare with the largest group
-    min_n: int | None = None
-    suppress_below: int = 0
-    resamples: int = 400
-    seed: int = 0
-    ll144: bool = False
-
-
-@dataclass
-class GroupRate:
-    """One rate of one group. Rates are fractions; a measure is in its own unit."""
-
-    group: str
-    n: float  # rows, or clients in a table of clients
-    clients: int | None
-    base: float  # rows the rate is a share of
-    hits: float
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    client_mean: float = math.nan
-    difference: float = math.nan
-    difference_low: float = math.nan
-    difference_high: float = math.nan
-    ratio: float = math.nan
-    ratio_low: float = math.nan
-    ratio_high: float = math.nan
-    p: float = math.nan
-    p_holm: float = math.nan
-    status: str = ""  # empty: judged; otherwise why not
-
-    @property
-    def judged(self) -> bool:
-        return not self.status
-
-    @property
-    def below_four_fifths(self) -> bool:
-        return self.judged and self.ratio < FOUR_FIFTHS
-
-
-@dataclass
-class RateTable:
-    """One rate of all groups of a grouping."""
-
-    rate: Rate
-    grouping: str
-    rows: list[GroupRate]
-    overall: GroupRate
-    reference: str | None = None
-    p_any: float = math.nan  # the test that all groups are equal, for measures
-    unit: str = "%"
-    pooled: dict[str, float] = field(default_factory=dict)  # of a measure with n: weighted by it
-
-    @property
-    def judged(self) -> list[GroupRate]:
-        return [row for row in self.rows if row.judged]
-
-    def lowest(self) -> GroupRate | None:
-        """Return the least favourable judged group: the lowest rate, or the highest where lower is better."""
-        sign = -1 if self.rate.better < 0 else 1
-        return min(self.judged, key=lambda row: sign * row.value) if len(self.judged) > 1 else None
-
-    def best(self) -> GroupRate | None:
-        sign = -1 if self.rate.better < 0 else 1
-        return max(self.judged, key=lambda row: sign * row.value) if len(self.judged) > 1 else None
-
-    @property
-    def gap(self) -> float:
-        values = [row.value for row in self.judged]
-        return max(values) - min(values) if len(values) > 1 else math.nan
-
-    @property
-    def significant(self) -> bool:
-        return any(row.p_holm < 0.05 for row in self.rows)
 
 
 def evaluate(table: Table, judging: Judging, tell: Callable[[int, int], None] | None = None) -> list[list[RateTable]]:
     """Return for each grouping the table of each rate; p-values are corrected over all of them."""
-    _require_references(table, judging)
+    require_references(table, judging)
     found = []
     for grouping in table.groupings:
         if isinstance(table.data, Predictions):
             found.append(_of_predictions(table, table.data, grouping, judging, tell))
         else:
-            found.append([_of_measure(table.data, grouping, judging)])
+            found.append([group_means(table.data, grouping, judging)])
     tables = [each for grouping in found for each in grouping]
     for each in tables:
         _suppress(each, judging.suppress_below)
@@ -135,7 +54,7 @@ def overall(table: Table, judging: Judging) -> list[RateTable]:
     everything = Grouping("all", ["all rows"], np.zeros(combos, dtype=np.int64), None)
     if isinstance(table.data, Predictions):
         return _of_predictions(table, table.data, everything, Judging(resamples=judging.resamples), None)
-    return [_of_measure(table.data, everything, Judging())]
+    return [group_means(table.data, everything, Judging())]
 
 
 def _of_predictions(
@@ -205,7 +124,7 @@ def _rate_table(
         for place, name in enumerate(grouping.groups)
     ]
     found = RateTable(rate, grouping.name, rows, _whole(rate, counts, table))
-    reference = _reference(found, grouping, judging)
+    reference = reference_of(found, grouping, judging)
     if reference is not None:
         found.reference = rows[reference].group
         _differences(found, reference, sample, quantile, plain_low, plain_high, effective)
@@ -249,41 +168,6 @@ def _statuses(grouping: Grouping, rows: Numbers, base: Numbers, clients: Numbers
         else:
             found.append("")
     return found
-
-
-def _reference(table: RateTable, grouping: Grouping, judging: Judging) -> int | None:
-    places = [place for place, row in enumerate(table.rows) if row.judged]
-    named = named_reference(grouping, judging.reference)
-    if named is not None:
-        return named if table.rows[named].base else None
-    if not places:
-        return None
-    if judging.largest:
-        return max(places, key=lambda place: table.rows[place].n)
-    sign = -1 if table.rate.better < 0 else 1
-    return max(places, key=lambda place: sign * table.rows[place].value)
-
-
-def named_reference(grouping: Grouping, names: Sequence[str]) -> int | None:
-    """Return the named reference in this grouping; for crossed groups, the one made of named parts."""
-    known = {name.casefold(): place for place, name in enumerate(grouping.groups) if place != grouping.unknown}
-    wanted = [name.strip().casefold() for name in names]
-    for name in wanted:
-        if name in known:
-            return known[name]
-    for key, place in known.items():
-        parts = key.split(CROSS)
-        if len(parts) > 1 and all(part in wanted for part in parts):
-            return place
-    return None
-
-
-def _require_references(table: Table, judging: Judging) -> None:
-    names = [name for grouping in table.groupings for name in grouping.groups]
-    known = {name.casefold() for name in names}
-    for name in judging.reference:
-        if name.strip().casefold() not in known:
-            raise DataError(f"--reference: {table.name} has no group '{name}'{did_you_mean(name, names[:100])}")
 
 
 def _differences(
@@ -346,58 +230,6 @@ def _tests(
             freedom = max(1.0, float(clients[place]) - 1)
         difference = row.value - rest_hits / rest_base
         row.p = two_sided(difference / error, freedom) if error else (1.0 if not difference else 0.0)
-
-
-def _of_measure(data: Measure, grouping: Grouping, judging: Judging) -> RateTable:
-    group = grouping.of_combo[data.combo]
-    sign = 1 if data.higher_is_better else -1
-    rate = Rate("accuracy" if data.is_rate else "measure", "Accuracy" if data.is_rate else data.name, 0, 0, sign)
-    few = judging.min_n if judging.min_n is not None else MIN_CLIENTS
-    whole = GroupRate("all", len(group), len(group), len(group), math.nan, float(data.value.mean()))
-    whole.low, whole.high = _bounded(data, mean_interval(data.value))
-    found = RateTable(rate, grouping.name, [], whole, unit="%" if data.is_rate else "")
-    known = np.ones(len(group), bool) if grouping.unknown is None else group != grouping.unknown
-    for place, name in enumerate(grouping.groups):
-        mine = group == place
-        values = data.value[mine]
-        size = len(values)
-        row = GroupRate(name, size, size, size, math.nan, float(values.mean()) if size else math.nan)
-        row.client_mean = row.value
-        row.low, row.high = _bounded(data, mean_interval(values))
-        row.status = "unknown" if place == grouping.unknown else "too few clients" if size < few else ""
-        if row.judged and size >= 2 and (known & ~mine).sum() >= 2:
-            row.p = welch(values, data.value[known & ~mine])
-        if data.weight is not None and size:
-            share = data.weight[mine] / data.weight[mine].max()
-            found.pooled[name] = float(values @ share / share.sum())
-        found.rows.append(row)
-    _compare_means(found, grouping, data, group, judging)
-    if len(grouping.groups) > 1 and known.sum() > 2:
-        found.p_any = permutation_test(data.value[known], group[known], seed=judging.seed)
-    return found
-
-
-def _compare_means(table: RateTable, grouping: Grouping, data: Measure, group: Codes, judging: Judging) -> None:
-    reference = _reference(table, grouping, judging)
-    if reference is None:
-        return
-    base = table.rows[reference]
-    table.reference = base.group
-    for place, row in enumerate(table.rows):
-        row.difference = row.value - base.value
-        row.ratio = row.value / base.value if base.value > 0 and row.value >= 0 else math.nan
-        if place != reference and row.n >= 2 and base.n >= 2:
-            one, other = data.value[group == place], data.value[group == reference]
-            first, second = np.var(one, ddof=1) / len(one), np.var(other, ddof=1) / len(other)
-            spread = float(first + second)
-            if spread > 0:
-                freedom = spread**2 / float(first**2 / (len(one) - 1) + second**2 / (len(other) - 1))
-                half = float(t_quantile(np.array([max(1.0, freedom)]))[0]) * math.sqrt(spread)
-                row.difference_low, row.difference_high = row.difference - half, row.difference + half
-
-
-def _bounded(data: Measure, interval: tuple[float, float]) -> tuple[float, float]:
-    return (max(0.0, interval[0]), min(1.0, interval[1])) if data.is_rate else interval
 
 
 def _suppress(table: RateTable, below: int) -> None:

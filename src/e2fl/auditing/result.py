@@ -12,7 +12,8 @@ from e2fl.auditing.calibration import calibration
 from e2fl.auditing.clients import ClientSpread, client_spread
 from e2fl.auditing.comparison import Comparison, compare
 from e2fl.auditing.findings import Findings, compared, find
-from e2fl.auditing.rates import GroupRate, Judging, RateTable, evaluate, overall
+from e2fl.auditing.judging import MIN_CLIENTS, GroupRate, Judging, RateTable
+from e2fl.auditing.rates import evaluate, overall
 from e2fl.auditing.table import Measure, Predictions, Table
 from e2fl.version import __version__
 
@@ -153,8 +154,6 @@ def _one(table: Table, judging: Judging, profile: str | None, tell: Any) -> Tabl
 
 
 def _clustering_notes(results: list[list[RateTable]]) -> list[str]:
-    from e2fl.auditing.rates import MIN_CLIENTS
-
     return [
         f"By {tables[0].grouping}, no group has {MIN_CLIENTS} clients or more. Rows are taken as independent, so "
         "intervals and tests do not cover differences between clients."
