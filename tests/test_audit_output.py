@@ -160,7 +160,7 @@ def test_500_rows_take_about_a_second_of_processor_time(table):
         f"main(['audit', {str(table)!r}]); u = resource.getrusage(resource.RUSAGE_SELF); print(u.ru_utime + u.ru_stime)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert float(shown.stdout.splitlines()[-1]) < 2.5  # 0.85 s on an idle machine
+    assert float(shown.stdout.splitlines()[-1]) < 2.5  # about 1 s on a busy machine
 
 
 def test_foreign_names_are_harmless_in_the_page_the_notebook_and_the_plots(tmp_path):
