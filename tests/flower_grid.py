@@ -1,4 +1,4 @@
-"""A grid in this process: the very same apps, without processes and sockets; and what tests on it share."""
+"""A grid in this process: the same apps, without processes and sockets; and what tests on it share."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -16,14 +16,16 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from e2fl.config.experiment import Experiment
-from e2fl.flower.run_config import Options
+from e2fl.flower.run_config import RunConfig
 
-Trouble = Callable[[int, Message, Message], list[Message]]  # partition, message, its honest answer: what comes instead
-QUICK = Options(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
+Misbehaviour = Callable[
+    [int, Message, Message], list[Message]
+]  # takes the client, the message and the honest reply; returns the replies that are sent
+QUICK = RunConfig(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
 
 
 class LocalGrid(Grid):
-    """Nodes 1000, 1001, ... in an order that has nothing to do with their partitions."""
+    """Nodes 1000 and above, in an order unrelated to their clients."""
 
     def __init__(
         self,
@@ -32,12 +34,12 @@ class LocalGrid(Grid):
         *,
         run_config: dict[str, Any] | None = None,
         node_config: dict[str, Any] | None = None,
-        trouble: Trouble | None = None,
+        misbehave: Misbehaviour | None = None,
     ):
-        # Outside of a run Flower has no identity for messages; this is private, hence the pin to one minor version.
+        # Outside of a run Flower cannot make messages. These are private, hence the pin to one minor version.
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.app = app
-        self.trouble = trouble
+        self.misbehave = misbehave
         self.ids = itertools.count()
         self.replies: dict[str, list[Message]] = {}
         self.sent: list[Message] = []
@@ -56,10 +58,10 @@ class LocalGrid(Grid):
 
     @property
     def run(self) -> Run:
-        raise AssertionError("nobody here asks for it")
+        raise AssertionError("not used by e2fl")
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise AssertionError("nobody here asks for it")
+        raise AssertionError("not used by e2fl")
 
     def get_node_ids(self) -> list[int]:
         return list(self.contexts)
@@ -79,7 +81,7 @@ class LocalGrid(Grid):
             except Exception as error:
                 reply = Message(Error(2, f"{type(error)}:<{error!r}>"), reply_to=message)
             partition = int(context.node_config["partition-id"])
-            self.replies[name] = self.trouble(partition, message, reply) if self.trouble else [reply]
+            self.replies[name] = self.misbehave(partition, message, reply) if self.misbehave else [reply]
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -89,6 +91,6 @@ class LocalGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
-def everybody(toy: Experiment) -> Experiment:
-    """The same experiment with all clients in every round, and every round evaluated."""
+def with_all_clients(toy: Experiment) -> Experiment:
+    """Return the same experiment with all clients in every round, and every round evaluated."""
     return replace(toy, rounds=3, evaluate_every=1, algorithm=toy.algorithm | {"clients_per_round": 8})

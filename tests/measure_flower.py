@@ -1,9 +1,9 @@
-"""What Flower costs: bytes on the wire and seconds a round, for three nodes on this computer with TLS and node keys.
+"""Measures bytes on the wire and seconds per round, for three nodes on this machine with TLS and node keys.
 
     python -m tests.measure_flower [algorithm ...]
 
-Nodes reach the server through a counter of bytes. A round's cost is the difference between a long and a short run of
-the same experiment, so starting up and the last evaluation do not count.
+Nodes reach the server through a proxy that counts bytes. The cost of a round is the difference between a long and a
+short run of the same experiment, without start-up and the last evaluation.
 """
 
 import json
@@ -19,7 +19,7 @@ from e2fl.config.experiment import load
 from e2fl.flower.certificates import make_keys
 from e2fl.flower.client import client_app
 from e2fl.flower.export import export
-from e2fl.flower.run_config import Options
+from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
 from tests.flower_grid import LocalGrid
@@ -28,26 +28,26 @@ from tests.test_flower_processes import DONE, STARTED, Machines, finished, liste
 SHORT, LONG = 2, 6
 
 
-class Counter(threading.Thread):
-    """Passes connections on to another port of this computer and counts what flows."""
+class CountingProxy(threading.Thread):
+    """Forwards connections to another port of this machine and counts bytes."""
 
     def __init__(self, target: int):
         super().__init__(daemon=True)
         self.target = target
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.door.getsockname()[1])
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
         self.up = self.down = 0
 
     def run(self) -> None:
         events = selectors.DefaultSelector()
-        events.register(self.door, selectors.EVENT_READ, None)
+        events.register(self.listener, selectors.EVENT_READ, None)
         while True:
             for key, _ in events.select():
                 if key.data is None:
-                    near, _ = self.door.accept()
+                    near, _ = self.listener.accept()
                     try:
                         far = socket.create_connection(("127.0.0.1", self.target))
-                    except OSError:  # the server is gone; nodes go on knocking until they are ended
+                    except OSError:  # the server is gone; nodes keep trying until they are ended
                         near.close()
                         continue
                     events.register(near, selectors.EVENT_READ, (far, True))
@@ -73,7 +73,7 @@ class Counter(threading.Thread):
 
 
 def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str, float]]]:
-    """For each algorithm, what the short and the long run took."""
+    """Return, for each algorithm, the cost of the short and of the long run."""
     export(load("three_nodes"), machines.app)
     make_keys(machines.app / "keys", 3, ["127.0.0.1"])
     environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
@@ -81,24 +81,24 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
     machines.start("superlink", script + "superlink", **environment)
     machines.wait("the SuperLink", lambda: listening(int(environment["PORT"])), STARTED)
     machines.call(script + "register", **environment)
-    counter = Counter(int(environment["PORT"]))
-    counter.start()
+    proxy = CountingProxy(int(environment["PORT"]))
+    proxy.start()
     for number in range(3):
-        through = environment | {"PORT": str(counter.port), "NODE_PORT": str(port())}
+        through = environment | {"PORT": str(proxy.port), "NODE_PORT": str(port())}
         machines.start(f"node-{number}", script + "supernode", str(number), **through)
     found: dict[str, list[dict[str, float]]] = {}
     for name in algorithms:
         for rounds in (SHORT, LONG):
             out = machines.folder / f"{name}-{rounds}"
-            up, down, start = counter.up, counter.down, time.monotonic()
-            changes = f"rounds={rounds}; evaluate_every={rounds}; algorithm.name={name}"
-            machines.start("run", script + "run", "-c", f"out='{out}' set='{changes}'", **environment)
+            up, down, start = proxy.up, proxy.down, time.monotonic()
+            overrides = f"rounds={rounds}; evaluate_every={rounds}; algorithm.name={name}"
+            machines.start("run", script + "run", "-c", f"out='{out}' set='{overrides}'", **environment)
             machines.wait("the run", lambda out=out: finished(out), 2 * DONE)
             summary = json.loads((out / "summary.json").read_text())
             found.setdefault(name, []).append(
                 {
-                    "up": counter.up - up,
-                    "down": counter.down - down,
+                    "up": proxy.up - up,
+                    "down": proxy.down - down,
                     "counted_up": summary["bytes"]["up_total"],
                     "counted_down": summary["bytes"]["down_total"],
                     "seconds": summary["seconds"]["total"],
@@ -110,22 +110,22 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
 
 
 def in_one_process(name: str) -> dict[str, float]:
-    """Seconds a round in the simulator with one thread, and on a grid in this process."""
+    """Return seconds per round in the simulator with one thread, and on a grid in this process."""
     experiment = load("three_nodes", [f"algorithm.name={name}", "threads=1", "evaluate_every=10"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "experiment.toml"
         path.write_text(experiment.to_toml())
         grid = LocalGrid(client_app(path), range(3), node_config={"memory": folder})
-        run_experiment(experiment)  # compiles, and reads the data
-        run_on(grid, experiment, Options())
-        simulated, flowered = run_experiment(experiment), run_on(grid, experiment, Options())
-    return {"simulator": simulated.summary["seconds"]["per_round"], "grid": flowered.summary["seconds"]["per_round"]}
+        run_experiment(experiment)  # compiles, and loads the data
+        run_on(grid, experiment, RunConfig())
+        simulated, on_grid = run_experiment(experiment), run_on(grid, experiment, RunConfig())
+    return {"simulator": simulated.summary["seconds"]["per_round"], "grid": on_grid.summary["seconds"]["per_round"]}
 
 
 def main() -> None:
     algorithms = sys.argv[1:] or ["e2fl", "fedavg"]
     for name in algorithms:
-        print(name, "in one process, seconds a round:", in_one_process(name), flush=True)
+        print(name, "in one process, seconds per round:", in_one_process(name), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(Path(folder))
         try:
@@ -134,7 +134,7 @@ def main() -> None:
             machines.end()
     for name, (short, long) in found.items():
         each = {key: (long[key] - short[key]) / (LONG - SHORT) for key in long}
-        print(name, "each round:", {key: round(value, 2) for key, value in each.items()})
+        print(name, "per round:", {key: round(value, 2) for key, value in each.items()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Nodes of a Flower federation that are strange, late, back again, or too few; all in one process."""
+"""Nodes of a Flower federation that are unknown, late, reconnected, or too few; all in one process."""
 
 import time
 from dataclasses import replace
@@ -15,63 +15,65 @@ from e2fl.config.experiment import Experiment
 from e2fl.data import Client
 from e2fl.errors import ConfigError, RunError
 from e2fl.flower.client import client_app
-from e2fl.flower.run_config import Options
+from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import Watcher, run_experiment
-from tests.flower_grid import QUICK, LocalGrid, everybody
+from tests.flower_grid import QUICK, LocalGrid, with_all_clients
 from tests.test_runtimes_agree import plain
 
 
 def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     grid = LocalGrid(client_app(path), [0, 1, 2, 3, 3], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, everybody(toy), QUICK)
+    run = run_on(grid, with_all_clients(toy), QUICK)
     assert run.history[0]["faults"] == {"impostor": 1}
     assert run.history[0]["asked"] == 4
 
 
 def test_a_node_pinned_to_one_client_cannot_be_another(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     grid = LocalGrid(client_app(path), range(4), node_config={"memory": str(tmp_path)})
     numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
     pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
-    run = run_on(grid, everybody(toy), replace(QUICK, pins=pins))
+    run = run_on(grid, with_all_clients(toy), replace(QUICK, pins=pins))
     assert run.history[0]["faults"] == {"impostor": 1}
     assert [row["client"] for row in run.clients] == ["0", "1", "2"]
-    with pytest.raises(ConfigError, match="pins are NODE=CLIENT"):
-        Options(pins="7")
+    with pytest.raises(ConfigError, match="pins must be NODE=CLIENT"):
+        RunConfig(pins="7")
 
 
-def test_nodes_that_are_no_client_of_the_data_are_refused(toy: Experiment, tmp_path: Path) -> None:
+def test_nodes_that_are_not_clients_of_the_data_set_are_rejected(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     data = toy.build_data()
 
     def load_client(context: Any) -> Client:
         partition = int(context.node_config["partition-id"])
         known = data.client(partition % 8)
-        group = 7 if partition == 1 else 1 if partition == 2 else known.group  # 7: none such; client 2 is in group 0
+        group = (
+            7 if partition == 1 else 1 if partition == 2 else known.group
+        )  # there is no group 7; client 2 is in group 0
         return replace(known, id=partition, group=group)
 
     grid = LocalGrid(client_app(path, load_client), [0, 1, 2, 3, 88], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, everybody(toy), QUICK)
+    run = run_on(grid, with_all_clients(toy), QUICK)
     assert run.history[0]["faults"] == {"malformed": 3}
     assert [row["client"] for row in run.clients] == ["0", "3"]
 
 
-def test_too_few_nodes_are_said_at_once(toy: Experiment, tmp_path: Path) -> None:
+def test_too_few_nodes_are_an_error(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(toy.to_toml())
     grid = LocalGrid(client_app(path), [0, 1], node_config={"memory": str(tmp_path)})
-    with pytest.raises(RunError, match=r"2 clients were there after 0\.2 seconds, and least-clients is 3"):
+    with pytest.raises(RunError, match=r"2 clients were connected after 0\.2 seconds, and least-clients is 3"):
         run_on(grid, toy, replace(QUICK, wait_seconds=0.2, least_clients=3))
 
 
-def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, tmp_path: Path) -> None:
+def test_a_node_that_reconnects_with_another_id_is_recognised(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
 
     class Restart(Watcher):
@@ -79,13 +81,13 @@ def test_a_node_that_comes_back_with_another_id_is_found_again(toy: Experiment, 
             if number == 1:
                 grid.contexts[9999] = grid.contexts.pop(1000)
 
-    run = run_on(grid, everybody(toy), QUICK, watcher=Restart())
-    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+    run = run_on(grid, with_all_clients(toy), QUICK, watcher=Restart())
+    assert plain(run.state) == plain(run_experiment(with_all_clients(toy)).state)
     assert [line["faults"] for line in run.history] == [{}, {}, {}]
 
 
-def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_path: Path) -> None:
-    """It is there before time is up, and takes longer to answer than is left."""
+def test_a_node_that_connects_late_is_given_time_to_reply(toy: Experiment, tmp_path: Path) -> None:
+    """It connects before the deadline, and takes longer to reply than is left."""
     start = time.monotonic()
     ready: dict[str, float] = {}
 
@@ -104,37 +106,37 @@ def test_a_node_that_comes_late_is_given_time_to_answer(toy: Experiment, tmp_pat
             return super().pull_messages([name]) if time.monotonic() >= due else []
 
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
-    options = Options(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
-    run = run_on(grid, everybody(toy), options)
+    config = RunConfig(wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0)
+    run = run_on(grid, with_all_clients(toy), config)
     assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [(8, 8, {})] * 3
-    assert plain(run.state) == plain(run_experiment(everybody(toy)).state)
+    assert plain(run.state) == plain(run_experiment(with_all_clients(toy)).state)
 
 
 @pytest.mark.parametrize(
     ("silences", "faults"), [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])]
 )
-def test_a_node_that_is_silent_when_it_comes_back_is_asked_once_more(
+def test_a_node_that_is_silent_when_it_reconnects_is_asked_once_more(
     silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
 ) -> None:
-    questions: list[Message] = []
+    queries: list[Message] = []
 
-    def trouble(partition: int, message: Message, honest: Message) -> list[Message]:
+    def misbehave(partition: int, message: Message, honest: Message) -> list[Message]:
         if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith("query"):
-            questions.append(message)
-            return [] if len(questions) <= silences else [honest]
+            queries.append(message)
+            return [] if len(queries) <= silences else [honest]
         return [honest]
 
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
+    path.write_text(with_all_clients(toy).to_toml())
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, misbehave=misbehave)
 
     class Restart(Watcher):
         def advance(self, number: int, measured: Any) -> None:
             if number == 1:
                 grid.contexts[9999] = grid.contexts.pop(1000)
 
-    # It misses training, and if it is silent again, the evaluation too; then it is refused, and not asked any more.
-    assert [line["faults"] for line in run_on(grid, everybody(toy), QUICK, watcher=Restart()).history] == faults
-    assert len(questions) == 2
+    # It misses training and, if it is silent again, the evaluation; then it is rejected and not asked any more.
+    assert [line["faults"] for line in run_on(grid, with_all_clients(toy), QUICK, watcher=Restart()).history] == faults
+    assert len(queries) == 2

@@ -1,6 +1,6 @@
 """Flower with real processes on loopback: a simulation, a deployment that loses a server and a node, one with keys.
 
-Everything here runs in a Flower home of its own, by which its processes are known and ended, each by its id.
+Each test has its own Flower home, by which its processes are recognised; each is ended by its id.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
-pytest.importorskip("psutil", reason="ending processes by their ids needs psutil")
+pytest.importorskip("psutil", reason="psutil finds the processes to end")
 
 import psutil
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parent.parent / "src"
 BIN = Path(sys.executable).parent
-STARTED = 90.0  # seconds for something to come up, on a busy machine
+STARTED = 90.0  # seconds for a process to start, on a busy machine
 DONE = 150.0  # seconds for a run
 
 
@@ -50,7 +50,7 @@ def experiment(rounds: int, clients: int = 3) -> Experiment:
 
 
 class Machines:
-    """Processes that share a Flower home; all of them are gone when this is."""
+    """Processes that share a Flower home; `end` ends all of them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -67,7 +67,7 @@ class Machines:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        self.begun: list[subprocess.Popen[bytes]] = []
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{name}.log").open("wb")
@@ -81,7 +81,7 @@ class Machines:
             start_new_session=True,
         )
         log.close()
-        self.begun.append(process)
+        self.started.append(process)
         return process
 
     def call(self, *command: str, **environment: str) -> str:
@@ -98,7 +98,7 @@ class Machines:
         return done.stdout
 
     def ours(self) -> list[psutil.Process]:
-        """Every process with this Flower home, wherever it went: some leave their parents and sessions."""
+        """Return all processes with this Flower home: some leave their parents and sessions."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -135,7 +135,7 @@ class Machines:
             while self.ours() and time.monotonic() < deadline:
                 time.sleep(0.1)
         assert not self.ours()
-        for process in self.begun:
+        for process in self.started:
             process.wait(timeout=10)
 
 
@@ -173,7 +173,7 @@ def saved(out: Path, number: int) -> Callable[[], bool]:
 
 
 def assert_same(out: Path, simulated: Experiment, folder: Path) -> None:
-    """What a run left on disk is what the simulator leaves."""
+    """Check that a run wrote the files that the simulator writes."""
     run_experiment(simulated, out=folder)
     assert history(out) == history(folder)
     assert (out / "clients.csv").read_bytes() == (folder / "clients.csv").read_bytes()
@@ -205,7 +205,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
         for number in range(3)
     ]  # fmt: skip
 
-    # The server app is killed after its first round, and the run gone on with.
+    # The server app is killed after its first round, and the run resumed.
     out = tmp_path / "resumed"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}'")
     machines.wait("the first round", saved(out, 1), DONE)
@@ -216,8 +216,8 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
     machines.wait("the resumed run", lambda: finished(out), DONE)
     assert_same(out, experiment(2), tmp_path / "simulated")
 
-    # A node is killed after the first round of another run, which goes on without it.
-    out = tmp_path / "bereft"
+    # A node is killed after the first round of another run, which continues without it.
+    out = tmp_path / "without-node"
     deadlines = "round-seconds=40.0 evaluate-seconds=40.0"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
     machines.wait("the first round", saved(out, 1), DONE)
@@ -231,29 +231,29 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
     assert [line.split(",")[0] for line in (out / "clients.csv").read_text().splitlines()] == ["client", "0", "2"]
 
 
-def test_the_shipped_scripts_let_in_registered_nodes_only(machines: Machines, tmp_path: Path) -> None:
+def test_the_shipped_scripts_accept_registered_nodes_only(machines: Machines, tmp_path: Path) -> None:
     export(experiment(1, clients=2), machines.app)
-    make_keys(machines.app / "keys", 2, ["fl.example.org"])  # it is reached as 127.0.0.1 all the same
-    make_keys(tmp_path / "strange", 3, ["127.0.0.1"])
+    make_keys(machines.app / "keys", 2, ["fl.example.org"])  # loopback addresses are added
+    make_keys(tmp_path / "other", 3, ["127.0.0.1"])
     for name in ("node-2", "node-2.pub"):
-        (tmp_path / "strange" / name).rename(machines.app / "keys" / name.replace("node-2", "stranger"))
+        (tmp_path / "other" / name).rename(machines.app / "keys" / name.replace("node-2", "unregistered"))
     environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
     script = str(machines.app / "scripts") + "/"
     machines.start("superlink", script + "superlink", **environment)
     machines.wait("the SuperLink", lambda: listening(int(environment["PORT"])), STARTED)
-    assert machines.call(script + "register", **environment).count("may join") == 2
+    assert machines.call(script + "register", **environment).count("registered node") == 2
     for number in range(2):
         machines.start(f"node-{number}", script + "supernode", str(number), **environment, NODE_PORT=str(port()))
-    stranger = machines.start(
-        "stranger",
+    unregistered = machines.start(
+        "unregistered",
         "flower-supernode", "--superlink", f"127.0.0.1:{environment['PORT']}", "--host", "127.0.0.1",
         "--port", str(port()), "--root-certificates", str(machines.app / "keys/ca.crt"),
-        "--auth-supernode-private-key", str(machines.app / "keys/stranger"), "--node-config", "partition-id=0",
+        "--auth-supernode-private-key", str(machines.app / "keys/unregistered"), "--node-config", "partition-id=0",
     )  # fmt: skip
     machines.start("run", script + "run", **environment)
     out = machines.app / "runs/tiny"
     machines.wait("the run", lambda: finished(out), DONE)
-    machines.wait("the refusal", lambda: stranger.poll() is not None, STARTED)
-    assert stranger.returncode != 0
+    machines.wait("the rejection", lambda: unregistered.poll() is not None, STARTED)
+    assert unregistered.returncode != 0
     assert_same(out, experiment(1, clients=2), tmp_path / "simulated")
     assert json.loads((out / "checkpoint/population.json").read_text())["clients"].keys() == {"0", "1"}

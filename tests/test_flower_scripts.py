@@ -1,4 +1,4 @@
-"""What `e2fl flower` writes for a federation: the app, its scripts, its keys."""
+"""What `e2fl flower` writes: the app, its scripts and its keys."""
 
 import os
 import socket
@@ -35,32 +35,32 @@ def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
     assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
 
 
-def test_register_gives_up_where_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+def test_register_gives_up_if_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
     done = _script(toy, tmp_path, "register", WAIT="1")
     assert done.returncode == 1
-    assert "after 1 seconds; is it running? What it says is in superlink.log" in done.stderr
+    assert "after 1 seconds; check that it is running, and see superlink.log" in done.stderr
 
 
-def test_simulate_notices_that_its_server_is_gone(toy: Experiment, tmp_path: Path) -> None:
+def test_simulate_notices_that_its_server_stopped(toy: Experiment, tmp_path: Path) -> None:
     done = _script(toy, tmp_path, "simulate", WAIT="30")
     assert done.returncode == 1
-    assert done.stderr == "the server ended as soon as it was started; simulation.log says why\n"
-    assert (tmp_path / "app/simulation.log").read_text() == "no room\n"
+    assert done.stderr == "the server stopped right after it was started; see simulation.log\n"
+    assert (tmp_path / "app/simulation.log").read_text() == "no space\n"
 
 
-def test_simulate_does_not_take_anothers_server_for_its_own(toy: Experiment, tmp_path: Path) -> None:
+def test_simulate_does_not_use_a_server_that_is_already_running(toy: Experiment, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as another:
         done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
     assert done.returncode == 1
-    assert "choose another" in done.stderr
+    assert "is in use; choose another one" in done.stderr
 
 
 def _script(experiment: Experiment, folder: Path, name: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a shipped script where Flower's server ends at once."""
+    """Run a shipped script; Flower's server stops at once."""
     export(experiment, folder / "app")
     commands = folder / "bin"
     commands.mkdir()
-    for command, text in (("flower-superlink", "echo no room; exit 1"), ("flwr", "exit 1")):
+    for command, text in (("flower-superlink", "echo no space; exit 1"), ("flwr", "exit 1")):
         (commands / command).write_text(f"#!/bin/sh\n{text}\n")
         (commands / command).chmod(0o755)
     with socket.socket() as probe:
@@ -93,20 +93,20 @@ def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
-def test_the_servers_certificate_is_good_for_its_hosts_and_on_the_server_itself(host: str, tmp_path: Path) -> None:
-    """With LISTEN=0.0.0.0 Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+def test_the_servers_certificate_is_valid_for_its_hosts_and_for_loopback(host: str, tmp_path: Path) -> None:
+    """With LISTEN=0.0.0.0, Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
     make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
-    _shake_hands(tmp_path / "keys", host)
+    _handshake(tmp_path / "keys", host)
 
 
-def test_the_servers_certificate_is_good_for_no_other_host(tmp_path: Path) -> None:
+def test_the_servers_certificate_is_valid_for_no_other_host(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", 1, ["example.org"])
     with pytest.raises(ssl.SSLCertVerificationError):
-        _shake_hands(tmp_path / "keys", "example.net")
+        _handshake(tmp_path / "keys", "example.net")
 
 
-def _shake_hands(keys: Path, host: str) -> None:
-    """Begin TLS as a node that knows the server as `host`."""
+def _handshake(keys: Path, host: str) -> None:
+    """Do the TLS handshake as a node that knows the server as `host`."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(keys / "server.crt", keys / "server.key")
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""Every algorithm as a strategy for Flower's own server apps; all in one process."""
+"""Every algorithm as a Flower strategy; all in one process."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,10 @@ from e2fl.algorithms import ALGORITHMS
 from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError
 from e2fl.flower.client import client_app
-from e2fl.flower.run_config import from_run_config
+from e2fl.flower.run_config import RunConfig
 from e2fl.flower.strategy import AlgorithmStrategy
 from e2fl.runs.runner import run_experiment
-from tests.flower_grid import QUICK, LocalGrid, everybody
+from tests.flower_grid import QUICK, LocalGrid, with_all_clients
 from tests.test_flower_faults import FAULTS, misbehaving
 from tests.test_runtimes_agree import plain
 
@@ -44,7 +44,7 @@ LONGER = {
 
 
 @pytest.mark.parametrize("name", LONGER)
-def test_the_strategy_has_the_rounds_that_the_algorithm_has_use_for(name: str, toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_has_as_many_rounds_as_the_algorithm_needs(name: str, toy: Experiment, tmp_path: Path) -> None:
     experiment = replace(toy, rounds=2, evaluate_every=2, algorithm=LONGER[name])
     path = tmp_path / "experiment.toml"
     path.write_text(experiment.to_toml())
@@ -59,7 +59,7 @@ def test_the_strategy_has_the_rounds_that_the_algorithm_has_use_for(name: str, t
     assert {name: last[f"user-{name}"] for name in simulated.summary["user"]} == simulated.summary["user"]
 
 
-def test_the_strategy_ends_with_the_round_it_is_told_to_end_with(toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_runs_the_number_of_rounds_passed_to_start(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(toy.to_toml())
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
@@ -69,49 +69,49 @@ def test_the_strategy_ends_with_the_round_it_is_told_to_end_with(toy: Experiment
     assert plain(strategy.state) == plain(run_experiment(replace(toy, rounds=3)).state)
 
 
-def test_the_strategy_fails_where_nothing_was_learnt(toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_fails_if_no_client_ever_replied(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(toy.to_toml())
     grid = LocalGrid(
         client_app(path),
         range(8),
         node_config={"memory": str(tmp_path)},
-        trouble=lambda partition, message, honest: [] if message.metadata.message_type == "train" else [honest],
+        misbehave=lambda partition, message, honest: [] if message.metadata.message_type == "train" else [honest],
     )
     with pytest.raises(RunError, match="nothing was learned"):
         AlgorithmStrategy(toy, QUICK).start(grid, timeout=0.05)
 
 
-def test_the_strategy_counts_faults_and_goes_on(toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_counts_faults_and_continues(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    trouble = misbehaving("train", FAULTS["a flipped bit"][1])
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, trouble=trouble)
-    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid, timeout=0.05)
+    path.write_text(with_all_clients(toy).to_toml())
+    misbehave = misbehaving("train", FAULTS["a flipped bit"][1])
+    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)}, misbehave=misbehave)
+    result = AlgorithmStrategy(with_all_clients(toy), QUICK).start(grid, timeout=0.05)
     assert dict(result.train_metrics_clientapp[1]) == {"asked": 8, "answered": 7, "faults-malformed": 1}
 
 
-def test_the_strategy_counts_what_nobody_asked_for(toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_counts_repeated_replies_and_duplicate_nodes(toy: Experiment, tmp_path: Path) -> None:
     def twice(message: Message, honest: Message) -> list[Message]:
         return [honest, Message(RecordDict(dict(honest.content)), reply_to=message)]
 
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
-    trouble = misbehaving("train", twice)
+    path.write_text(with_all_clients(toy).to_toml())
+    misbehave = misbehaving("train", twice)
     nodes = [0, 1, 2, 3, 4, 5, 6, 7, 7]
-    grid = LocalGrid(client_app(path), nodes, node_config={"memory": str(tmp_path)}, trouble=trouble)
-    result = AlgorithmStrategy(everybody(toy), QUICK).start(grid)
+    grid = LocalGrid(client_app(path), nodes, node_config={"memory": str(tmp_path)}, misbehave=misbehave)
+    result = AlgorithmStrategy(with_all_clients(toy), QUICK).start(grid)
     counts = {"asked": 8, "answered": 8, "faults-repeated": 1}
     assert dict(result.train_metrics_clientapp[1]) == counts | {"faults-impostor": 1}  # the second node for client 7
     assert dict(result.train_metrics_clientapp[2]) == counts
 
 
-def test_the_strategy_refuses_a_node_that_is_pinned_to_another_client(toy: Experiment, tmp_path: Path) -> None:
+def test_the_strategy_rejects_a_node_that_is_pinned_to_another_client(toy: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text(everybody(toy).to_toml())
+    path.write_text(with_all_clients(toy).to_toml())
     grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
     numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
     pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
-    options = from_run_config({"pins": pins, "wait-seconds": 0.2, "poll-seconds": 0.01})
-    result = AlgorithmStrategy(everybody(toy), options).start(grid)
+    config = RunConfig.parse({"pins": pins, "wait-seconds": 0.2, "poll-seconds": 0.01})
+    result = AlgorithmStrategy(with_all_clients(toy), config).start(grid)
     assert dict(result.train_metrics_clientapp[1]) == {"asked": 7, "answered": 7, "faults-impostor": 1}

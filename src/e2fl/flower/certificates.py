@@ -1,6 +1,6 @@
-"""Keys of a federation: a certificate authority, the server's certificate, and a key for each node.
+"""Makes the keys of a federation: a certificate authority, the server's certificate, and a key for each node.
 
-Whoever has a node's private key can be that node, so each belongs on its own machine and nowhere else.
+A node's private key is its identity: keep each one on its own machine and nowhere else.
 """
 
 import datetime
@@ -17,30 +17,30 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
 except ImportError as error:
-    raise ConfigError("making keys needs the Flower extra: pip install 'e2fl[flower]'") from error
+    raise ConfigError("keys need the Flower extra: pip install 'e2fl[flower]'") from error
 
 VALID = datetime.timedelta(days=365)
 PEM = serialization.Encoding.PEM
-OWN = ("127.0.0.1", "::1", "localhost")  # by which Flower's server reaches itself, whatever others call it
+LOOPBACK = ("127.0.0.1", "::1", "localhost")  # how Flower's own processes on the server reach it
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[Path]:
     """Write ca.crt, server.crt, server.key and, for each node, node-N and node-N.pub.
 
-    hosts: the names and addresses nodes reach the server by; the certificate is good on the server itself as well. The
-    authority's own key is not kept: for another host or after a year, make new ones.
+    hosts: the names and addresses by which nodes reach the server; loopback addresses are added. The key of the
+    authority is not stored: for another host or after a year, make new keys.
     """
     if nodes < 1 or not hosts:
-        raise ConfigError("keys are for at least one node and one host")
+        raise ConfigError("keys need at least one node and one host: pass --nodes and --host")
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} holds something already; keys are never overwritten: choose another with --out")
+        raise ConfigError(f"{folder} is not empty, and keys are never overwritten; choose another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     authority = ec.generate_private_key(ec.SECP384R1())
     name = _name("e2fl certificate authority")
     root = _certificate(name, name, authority, authority, None)
     server = ec.generate_private_key(ec.SECP384R1())
-    issued = _certificate(_name(hosts[0]), name, server, authority, list(dict.fromkeys((*hosts, *OWN))))
+    issued = _certificate(_name(hosts[0]), name, server, authority, list(dict.fromkeys((*hosts, *LOOPBACK))))
     made = [
         _write(folder / "ca.crt", root.public_bytes(PEM), secret=False),
         _write(folder / "server.crt", issued.public_bytes(PEM), secret=False),
@@ -61,7 +61,7 @@ def _certificate(
     signer: ec.EllipticCurvePrivateKey,
     hosts: Sequence[str] | None,
 ) -> x509.Certificate:
-    """A certificate for these hosts, or, without any, for an authority."""
+    """Return a certificate for these hosts; for an authority if hosts is None."""
     now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()

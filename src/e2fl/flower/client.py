@@ -1,7 +1,7 @@
-"""The client app: what a node does when it is asked.
+"""The client app: what a node does with a message.
 
-Each message may be handled by a new process, so a node builds what it needs, answers, and keeps on its disk what must
-outlive it. Torch is imported when there is something to compute, not when Flower looks at the app.
+Each message may be handled by a new process, so a node builds what it needs, replies, and stores on disk what the next
+process needs. Torch is imported when there is something to compute, not when Flower loads the app.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,21 @@ LoadClient = Callable[[Context], "Client"]
 
 
 def client_app(experiment: str | Path, load_client: "LoadClient | None" = None) -> ClientApp:
-    """The app for nodes of this experiment, a TOML file or the name of a shipped one.
+    """Return the app for the nodes of this experiment, a TOML file or the name of a shipped one.
 
-    load_client: brings the node's own data. Default: the experiment's data set, its client of the number that the node
-    configuration gives as `partition-id`.
+    load_client: loads the node's own data. Default: the client of the experiment's data set whose id is `partition-id`
+    in the node configuration.
     """
     app = ClientApp()
 
     def node(context: Context) -> "Node":
         from e2fl.flower.node import Node
 
-        return Node.of(experiment, context, load_client)
+        return Node.from_context(experiment, context, load_client)
 
     @app.query("population")
     def population(message: Message, context: Context) -> Message:
-        return Message(node(context).present(message.content), reply_to=message)
+        return Message(node(context).identify(message.content), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

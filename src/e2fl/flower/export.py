@@ -1,4 +1,4 @@
-"""An experiment as a Flower app: a folder for `flwr run`, with scripts that start everything with TLS and node keys."""
+"""Exports an experiment as a Flower app: a folder for `flwr run`, with scripts that use TLS and node keys."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import tomli_w
 
 from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError
-from e2fl.flower.run_config import Options
+from e2fl.flower.run_config import RunConfig
 from e2fl.version import __version__
 
 PACKAGE = "federation"
@@ -17,11 +17,11 @@ SCRIPTS = ("environment", "superlink", "register", "supernode", "run", "simulate
 
 
 def export(experiment: Experiment, out: Path) -> list[Path]:
-    """Write the app into a new folder."""
+    """Write the app to a new folder; return the files."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already; choose another folder with --out")
+        raise ConfigError(f"{out} already exists; choose another folder with --out")
     clients = len(experiment.build_data().population)
-    name = "".join(letter if letter.isalnum() else "-" for letter in experiment.name.lower()).strip("-") or "experiment"
+    name = "".join(char if char.isalnum() else "-" for char in experiment.name.lower()).strip("-") or "experiment"
     values = {"name": name, "clients": str(clients), "version": __version__}
     contents = {
         "pyproject.toml": tomli_w.dumps(_project(name)),
@@ -55,8 +55,8 @@ def _template(name: str, values: Mapping[str, str]) -> str:
 
 
 def _project(name: str) -> dict[str, object]:
-    options = asdict(Options(out=f"runs/{name}"))
-    config = {"set": "", **{key.replace("_", "-"): value for key, value in options.items()}}
+    defaults = asdict(RunConfig(out=f"runs/{name}"))
+    config = {"set": "", **{key.replace("_", "-"): value for key, value in defaults.items()}}
     return {
         "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
         "project": {

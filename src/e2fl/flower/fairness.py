@@ -1,7 +1,7 @@
-"""Fairness of anybody's federation, as an aggregation function for Flower's strategies.
+"""Fairness metrics for any Flower strategy, as an aggregation function.
 
-FedAvg(evaluate_metrics_aggr_fn=fairness("accuracy")) and the like: the strategy stays as it is, and its history says
-how evenly clients are served, not only how well on average.
+FedAvg(evaluate_metrics_aggr_fn=fairness("accuracy")), for example: the strategy stays as it is, and its history shows
+how evenly clients are served, not only the average.
 """
 
 import math
@@ -16,13 +16,13 @@ Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
 
 def fairness(accuracy: str = "accuracy", *, group: str = "group", scale: float = 100.0) -> Aggregation:
-    """An aggregation of the metric `accuracy` that every client reports.
+    """Return a function that aggregates the metric `accuracy` reported by every client.
 
-    group: the metric that holds a client's group, a whole number, where clients report one.
-    scale: what a reported accuracy is multiplied by; 100 turns fractions into percent.
-    The result has `clients`, then mean, worst10, best10 and variance of clients as `user-mean` and so on, then the same
-    of the means of groups as `group-mean` and so on, and each group's mean as `group-NUMBER`. A client that does not
-    report a finite number is counted in `unmeasured`, and nowhere else.
+    group: the metric that holds a client's group, an integer; clients may omit it.
+    scale: factor for reported accuracies; 100 turns fractions into percent.
+    The result has `clients`, then mean, worst10, best10 and variance over clients as `user-mean` and so on, then the
+    same over the means of groups as `group-mean` and so on, and each group's mean as `group-NUMBER`. A client that does
+    not report a finite number is counted in `unmeasured` only.
     """
 
     def aggregate(records: list[RecordDict], weighting: str) -> MetricRecord:
@@ -35,13 +35,13 @@ def fairness(accuracy: str = "accuracy", *, group: str = "group", scale: float =
                 values.append(scale * value)
                 own = reported.get(group)
                 groups.append(own if isinstance(own, int) else None)
-        return summarised(values, groups, unmeasured=len(records) - len(values))
+        return summarise(values, groups, unmeasured=len(records) - len(values))
 
     return aggregate
 
 
-def summarised(values: list[float], groups: Iterable[int | None], *, unmeasured: int = 0) -> MetricRecord:
-    """Every measure of these accuracies, under the names that `fairness` explains."""
+def summarise(values: list[float], groups: Iterable[int | None], *, unmeasured: int = 0) -> MetricRecord:
+    """Return the metrics of these accuracies, under the names that `fairness` documents."""
     found: dict[str, int | float] = {"clients": len(values), "unmeasured": unmeasured}
     if values:
         found |= _named("user", metrics.spread(values))

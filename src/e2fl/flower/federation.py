@@ -1,24 +1,24 @@
-"""FlowerFederation: a federation over a Flower grid. The loop in `rounds` cannot tell it from the simulator."""
+"""FlowerFederation: a federation of Flower nodes. The loop in `rounds` uses it like the simulator."""
 
 import json
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, MessageType
+from flwr.app import MessageType
 from flwr.serverapp import Grid
 
 from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import RunError, WireError
+from e2fl.errors import RunError
 from e2fl.evaluation import Score
-from e2fl.flower.evaluation_message import ScoreSheet, agreeing, offered, read
-from e2fl.flower.records import Answer, Errand, ImpostorError, answered, outward, payload
+from e2fl.files import write_text
+from e2fl.flower.exchange import Received, prepare
+from e2fl.flower.records import RequestMetadata
 from e2fl.flower.roster import Roster
-from e2fl.flower.run_config import Options
-from e2fl.flower.transport import Arrivals, Post
+from e2fl.flower.run_config import RunConfig
+from e2fl.flower.transport import NodeReplies, Transport
 from e2fl.models import ModelSpec
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.simulator import SimulatedFederation
@@ -26,211 +26,127 @@ from e2fl.wire import Message
 
 
 class FlowerFederation:
-    """Clients on Flower's nodes."""
+    """Clients on the nodes of a Flower grid."""
 
     def __init__(
         self,
         grid: Grid,
         algorithm: AnyAlgorithm,
         spec: ModelSpec,
-        options: Options,
+        config: RunConfig,
         *,
         known: Population,
         fingerprint: str = "",
         record: Path | None = None,
-        at_home: Callable[[], SimulatedFederation] | None = None,
+        simulator: Callable[[], SimulatedFederation] | None = None,
     ):
-        """Call the population, or recall it.
+        """Wait for clients to connect.
 
-        known: the clients and groups there may be; record: the file that stores the population of this run; at_home:
-        makes a federation of the clients that only the server has.
+        known: the clients and groups there may be.
+        record: the file that stores the population of this run; if it exists, the run is resumed with the same clients.
+        simulator: makes a federation for unseen clients, whose data only the server has.
         """
-        self.algorithm, self.spec, self.options, self.at_home = algorithm, spec, options, at_home
-        self.post = Post(grid, options.poll_seconds)
-        self.roster = Roster(self.post, options, known=known, fingerprint=fingerprint)
+        self.algorithm, self.spec, self.config, self.simulator = algorithm, spec, config, simulator
+        self.transport = Transport(grid, config.poll_seconds)
+        self.roster = Roster(self.transport, config, known=known, fingerprint=fingerprint)
         self.traffic = Traffic()
-        self.resumed = self.oldest = -1  # before the first round, also where that is a preparation
-        self.life = uuid.uuid4().hex
-        self.spoken: list[str] = []
-        remembered = _recall(record)
-        if remembered is None:
-            self.name, self.population = uuid.uuid4().hex, self.roster.gather(options.clients or len(known))
-            _remember(record, self.name, self.population)
+        self.resumed_from = self.oldest = -1  # before the first round, even if that is a preparation
+        self.server_id = uuid.uuid4().hex
+        self.warnings: list[str] = []  # that `notices` has not returned yet
+        stored = _load_population(record)
+        if stored is None:
+            self.run_id, self.population = uuid.uuid4().hex, self.roster.gather(config.clients or len(known))
+            _store_population(record, self.run_id, self.population)
         else:
-            # A run is gone on with by those who began it; whoever is not back yet is missing from its rounds.
-            self.name, self.population = remembered
+            # Clients that have not reconnected are missing from their rounds.
+            self.run_id, self.population = stored
             self.roster.gather(len(self.population))
 
     def train(self, request: Request) -> Replies:
-        """Let every client in the inbox that can be reached train; a client that does not reply well is a fault."""
+        """Let every client in the inbox that can be reached train; a client without a usable reply is a fault."""
         ask = request.ask
-        sent, came, faults = self._exchange(
-            MessageType.TRAIN, request.round_number, request.inbox, self.options.round_seconds, ask.layers
+        sizes, received = self._exchange(
+            MessageType.TRAIN, request.round_number, request.inbox, self.config.round_seconds, ask.layers
         )
-        self.traffic.down += sum(sent.values())
-        self.traffic.exchanges += len(sent)
-        for answer in came.values():
-            count_work(self.traffic, answer.meter, answer.examples)
-        up = sum(len(answer.raw) for answer in came.values())
+        for reply in received.replies.values():
+            count_work(self.traffic, reply.meter, reply.examples)
+        down, up = sum(sizes.values()), sum(len(reply.raw) for reply in received.replies.values())
+        self.traffic.down += down
         self.traffic.up += up
+        self.traffic.exchanges += len(sizes)
         if ask.kind == "prepare":
-            self.traffic.finding += up + sum(sent.values())
+            self.traffic.finding += up + down
         else:
-            self.traffic.finding += sum(request.inbox[client].grouping_bytes(self.spec) for client in sent)
-        answers, malformed = decoded(came, types_of(self.algorithm).up, self.spec.only(ask.layers))
-        counted, few = enough(answers, self.population, self.options)
-        return Replies(counted, dict(sorted((few | faults | malformed).items())))
+            self.traffic.finding += sum(request.inbox[client].grouping_bytes(self.spec) for client in sizes)
+        return received.decode(types_of(self.algorithm).up, self.spec.only(ask.layers), self.population, self.config)
 
-    def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
-        """Every client in `inbox` that can be reached tries what it is given."""
-        sent, came, faults = self._exchange(MessageType.EVALUATE, number, inbox, self.options.evaluate_seconds)
-        self.traffic.served += sum(sent.values())
-        kept, odd = scores_in(came, inbox, self.spec, self.population)
-        faults |= odd
-        self.spoken += [f"{fault} (client {client}, evaluation)" for client, fault in sorted(faults.items())]
-        return kept
+    def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+        """Let every client in the inbox that can be reached evaluate what it is sent."""
+        sizes, received = self._exchange(MessageType.EVALUATE, round_number, inbox, self.config.evaluate_seconds)
+        self.traffic.served += sum(sizes.values())
+        scores, faults = received.decode_scores(inbox, self.spec, self.population)
+        self.warnings += [f"{fault} (client {client}, evaluation)" for client, fault in faults.items()]
+        return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Clients that never took part have no nodes: the server, which has their data, tries for them."""
-        if self.at_home is None:
-            raise RunError("there is nobody to try the models for clients without nodes")
-        return self.at_home().evaluate_unseen(state, clients)
+        """Evaluate clients that never took part. They have no nodes; the server, which has their data, does it."""
+        if self.simulator is None:
+            raise RunError("unseen clients cannot be evaluated: this federation was made without a simulator")
+        return self.simulator().evaluate_unseen(state, clients)
 
-    def rewind(self, number: int) -> None:
-        """Clients go on as they were after this round; each is told so with its next message."""
-        self.resumed = number  # not `oldest`: the checkpoint before this one stays usable until the next is saved
+    def rewind(self, round_number: int) -> None:
+        """Make clients continue as they were after this round; each learns of it with its next message."""
+        # `oldest` stays: the checkpoint before this one must be usable until the next one is saved.
+        self.resumed_from = round_number
 
     def forget(self, before: int) -> None:
-        """What clients kept before this round is not needed any more; each is told so with its next message."""
+        """Let clients discard what they stored before this round; each learns of it with its next message."""
         self.oldest = before
 
     def notices(self) -> list[str]:
-        """What went wrong beside training since this was last asked."""
-        found = self.roster.notices + self.spoken
-        self.roster.notices, self.spoken = [], []
+        """Return the warnings since the last call: what went wrong besides training."""
+        found = self.roster.take_warnings() + self.warnings
+        self.warnings = []
         return found
 
     def _exchange(
         self,
-        kind: str,
-        number: int,
+        message_type: str,
+        round_number: int,
         inbox: Mapping[ClientId, Message],
         seconds: float,
         layers: tuple[str, ...] | None = None,
-    ) -> tuple[dict[ClientId, int], dict[ClientId, Answer], dict[ClientId, str]]:
-        """Who was sent how many bytes, what came back in rising order of client, and what went wrong."""
+    ) -> tuple[Mapping[ClientId, int], Received]:
+        """Return how many bytes were sent to each client, and what was received."""
         self.roster.update()
-        errand = Errand(number, self.name, self.life, self.resumed, self.oldest, ",".join(layers or ()))
-        reached = {client: node for client, node in sorted(self.roster.nodes.items()) if client in inbox}
-        encoded = encode_once({client: inbox[client] for client in reached}, self.spec)
-        letters = {node: outward(encoded[client][0], errand) for client, node in reached.items()}
-        arrivals = self.post.exchange(kind, letters, seconds=seconds, about=str(number))
-        came, faults = opened(arrivals, reached, number)
-        self._overhear(arrivals)
-        absent = sorted(inbox.keys() - reached.keys())
-        faults |= dict.fromkeys(absent, "missing: no node is there for this client")
-        return {client: size for client, (_, size) in encoded.items()}, came, faults
+        metadata = RequestMetadata(
+            round_number, self.run_id, self.server_id, self.resumed_from, self.oldest, ",".join(layers or ())
+        )
+        exchange = prepare(inbox, self.roster.nodes, self.spec, metadata)
+        received = self.transport.exchange(message_type, exchange.contents, seconds=seconds, group_id=str(round_number))
+        self._warn_of_unexpected(received)
+        return exchange.sizes, exchange.read(received)
 
-    def _overhear(self, arrivals: Arrivals) -> None:
+    def _warn_of_unexpected(self, received: NodeReplies) -> None:
         clients = {node: client for client, node in self.roster.nodes.items()}
-        for node, notice in arrivals.others:
-            whose = clients.get(node) if node is not None else None
-            self.spoken.append(notice if whose is None else f"{notice} (client {whose})")
+        for node, warning in received.unexpected:
+            client = clients.get(node) if node is not None else None
+            self.warnings.append(warning if client is None else f"{warning} (client {client})")
 
 
-def encode_once(inbox: Mapping[ClientId, Message], spec: ModelSpec) -> dict[ClientId, tuple[ArrayRecord, int]]:
-    """Each client's message as a record, and its length in bytes; a message for many is encoded once."""
-    made: dict[int, tuple[ArrayRecord, int]] = {}
-    for message in inbox.values():
-        if id(message) not in made:
-            raw = message.to_bytes(spec)
-            made[id(message)] = (payload(raw), len(raw))
-    return {client: made[id(message)] for client, message in inbox.items()}
-
-
-def opened(
-    arrivals: Arrivals, reached: Mapping[ClientId, int], number: int
-) -> tuple[dict[ClientId, Answer], dict[ClientId, str]]:
-    """Every answer, by the client whose node was asked, and what is wrong with the others."""
-    came: dict[ClientId, Answer] = {}
-    faults: dict[ClientId, str] = {}
-    for client, node in sorted(reached.items()):
-        if node in arrivals.faults:
-            faults[client] = arrivals.faults[node]
-        elif node in arrivals.answers:
-            try:
-                came[client] = answered(arrivals.answers[node], client, number)
-            except ImpostorError as error:
-                faults[client] = f"impostor: {error}"
-            except WireError as error:
-                faults[client] = f"malformed: {error}"
-    return came, faults
-
-
-def decoded(
-    came: Mapping[ClientId, Answer], kind: type[Message], spec: ModelSpec
-) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
-    """Every answer as a message, and what is wrong with the others."""
-    answers: dict[ClientId, Message] = {}
-    faults: dict[ClientId, str] = {}
-    for client, answer in came.items():
-        try:
-            answers[client] = kind.from_bytes(answer.raw, spec)
-        except WireError as error:
-            faults[client] = f"malformed: {error}"
-    return answers, faults
-
-
-def scores_in(
-    came: Mapping[ClientId, Answer], inbox: Mapping[ClientId, Message], spec: ModelSpec, population: Population
-) -> tuple[dict[ClientId, Score], dict[ClientId, str]]:
-    """The scores of clients that were given what is in `inbox`, and what is wrong with the others."""
-    offers = {client: offered(inbox[client]) for client in came}
-    scores: dict[ClientId, Score] = {}
-    faults: dict[ClientId, str] = {}
-    for client, answer in came.items():
-        try:
-            scores[client] = read(ScoreSheet.from_bytes(answer.raw, spec), client, population, offers[client])
-        except WireError as error:
-            faults[client] = f"malformed: {error}"
-    kept, odd = agreeing(scores, offers)
-    return kept, faults | odd
-
-
-def enough(
-    answers: Mapping[ClientId, Message], population: Population, options: Options
-) -> tuple[dict[ClientId, Message], dict[ClientId, str]]:
-    """The answers that count, where rounds and groups need a least number of them, and why others do not."""
-    if len(answers) < options.least_answers:
-        return {}, dict.fromkeys(answers, f"few: {len(answers)} answers, and least-answers is {options.least_answers}")
-    group = population.declared
-    present = Counter(group[client] for client in answers)
-    least = options.least_answers_per_group
-    few = {
-        client: f"few: group {group[client]} has {present[group[client]]} answers, and {least} are needed"
-        for client in answers
-        if group[client] is not None and present[group[client]] < least
-    }
-    return {client: answer for client, answer in answers.items() if client not in few}, few
-
-
-def _remember(record: Path | None, name: str, population: Population) -> None:
+def _store_population(record: Path | None, run_id: str, population: Population) -> None:
     if record is None:
         return
-    record.parent.mkdir(parents=True, exist_ok=True)
-    partial = record.with_suffix(".partial")
     clients = {str(client): population.declared[client] for client in population.ids}
-    partial.write_text(json.dumps({"run": name, "groups": population.groups, "clients": clients}) + "\n")
-    partial.replace(record)
+    write_text(record, json.dumps({"run": run_id, "groups": population.groups, "clients": clients}) + "\n")
 
 
-def _recall(record: Path | None) -> tuple[str, Population] | None:
+def _load_population(record: Path | None) -> tuple[str, Population] | None:
     if record is None or not record.is_file():
         return None
     try:
-        kept = json.loads(record.read_text())
-        return str(kept["run"]), Population(
-            {int(client): group for client, group in kept["clients"].items()}, kept["groups"]
-        )
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise RunError(f"{record} is damaged ({error}); start the run afresh in another folder") from error
+        stored = json.loads(record.read_text())
+        clients = {int(client): group for client, group in stored["clients"].items()}
+        return str(stored["run"]), Population(clients, stored["groups"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{record} is damaged ({error}); start the run again in another folder") from error

@@ -1,4 +1,4 @@
-"""What a node computes: the client half of any algorithm, on the node's own data and with its own memory."""
+"""What a node computes: the client side of any algorithm, on the node's own data and with its own stored models."""
 
 import os
 import re
@@ -10,24 +10,27 @@ from pathlib import Path
 import torch
 from flwr.app import Context, RecordDict
 
-from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
+from e2fl.algorithms.validate import expect
 from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, FederatedData
 from e2fl.errors import ConfigError, RunError
-from e2fl.flower.evaluation_message import fill
-from e2fl.flower.records import FACTS, Claim, Errand, homeward, presenting, received
-from e2fl.flower.run_config import changes
+from e2fl.files import write_text
+from e2fl.flower.evaluation_message import EvaluationMessage
+from e2fl.flower.records import METADATA, Identity, RequestMetadata, identity_content, read_request, reply_content
+from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import score_alone
+from e2fl.wire import Message
 
-_RUN = re.compile("[0-9a-f]{32}")  # it names a folder here, and comes from outside
+_RUN_ID = re.compile("[0-9a-f]{32}")  # comes from the server and names a folder here
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """What an experiment is made of; a process that answers many messages builds it once."""
+class _Setup:
+    """What an experiment consists of; a process that handles many messages builds it once."""
 
     experiment: Experiment
     data: FederatedData
@@ -37,72 +40,80 @@ class _Parts:
 
 @dataclass(frozen=True)
 class Node:
-    """One node, answering one message."""
+    """One node, handling one message."""
 
-    parts: _Parts
+    setup: _Setup
     client: Client
     memory: Path
 
     @classmethod
-    def of(
+    def from_context(
         cls, experiment: str | Path, context: Context, load_client: Callable[[Context], Client] | None = None
     ) -> "Node":
-        """The node of this context; its own data, or its share of the experiment's."""
+        """Return the node of this context, with its own data or its part of the experiment's."""
         torch.set_num_threads(1)  # as in the simulator: sums must not depend on how many cores a node has
-        parts = _parts(str(experiment), tuple(changes(context.run_config)))
-        client = load_client(context) if load_client else parts.data.client(_partition(context))
+        setup = _setup(str(experiment), tuple(overrides(context.run_config)))
+        client = load_client(context) if load_client else setup.data.client(_partition(context))
         if "group" in context.node_config:
-            client = replace(client, group=_whole(context, "group"))
-        return cls(parts, client, memory_folder(context))
+            client = replace(client, group=_integer(context, "group"))
+        return cls(setup, client, memory_folder(context))
 
-    def present(self, content: RecordDict) -> RecordDict:
-        """Say who this is."""
-        asked = content.config_records[FACTS].get("fingerprint")
-        if asked and asked != self.parts.experiment.fingerprint():
-            raise ConfigError("this node has another experiment than the server; install the same version of e2fl")
-        return presenting(Claim(self.client.id, self.client.group))
+    def identify(self, content: RecordDict) -> RecordDict:
+        """Return which client this is; raise `ConfigError` if the server runs another experiment."""
+        expected = content.config_records[METADATA].get("fingerprint")
+        if expected and expected != self.setup.experiment.fingerprint():
+            raise ConfigError(
+                "the experiment of this node differs from the server's; install the same version of e2fl on both"
+            )
+        return identity_content(Identity(self.client.id, self.client.group))
 
     def train(self, content: RecordDict) -> RecordDict:
-        """Learn from what came, keep what is to be kept, answer."""
-        errand, raw = received(content)
-        algorithm, spec = self.parts.algorithm, self.parts.learner.model.spec
-        memories = self._memories(errand)
-        client = replace(self.client, memory=memories.load(self.client.id, errand.number))
-        learner = replace(self.parts.learner, number=errand.number, client=client.id, meter=Meter())
-        answer = algorithm.train(types_of(algorithm).down.from_bytes(raw, spec), client, learner)
-        memories.store(client.id, errand.number, client.memory)
-        memories.forget(errand.oldest)
-        raw = answer.to_bytes(spec.only(errand.layers.split(",") if errand.layers else None))
-        return homeward(raw, client.id, errand.number, learner.meter, len(client.train))
+        """Train on the message, store what the client keeps, and return the reply."""
+        metadata, raw = read_request(content)
+        algorithm, spec = self.setup.algorithm, self.setup.learner.model.spec
+        types = types_of(algorithm)
+        memories = self._memories(metadata)
+        client = replace(self.client, memory=memories.load(self.client.id, metadata.round_number))
+        learner = self._learner(metadata)
+        trained = algorithm.train(types.down.from_bytes(raw, spec), client, learner)
+        reply: Message = expect(trained, types.up, algorithm, "train")
+        memories.store(client.id, metadata.round_number, client.memory)
+        memories.forget(metadata.oldest)
+        layers = metadata.layers.split(",") if metadata.layers else None
+        return reply_content(
+            reply.to_bytes(spec.only(layers)), client.id, metadata.round_number, learner.meter, len(client.train)
+        )
 
     def evaluate(self, content: RecordDict) -> RecordDict:
-        """Try what came, and say how it went."""
-        errand, raw = received(content)
-        algorithm, spec = self.parts.algorithm, self.parts.learner.model.spec
-        client = replace(self.client, memory=self._memories(errand).load(self.client.id, errand.number + 1))
-        learner = replace(self.parts.learner, number=errand.number, client=client.id, meter=Meter())
-        uses = algorithm.model_for(types_of(algorithm).served.from_bytes(raw, spec), client, learner)
-        score = score_alone(uses, client, learner)
-        return homeward(fill(score).to_bytes(spec), client.id, errand.number)
+        """Evaluate the message on the client's test examples, and return the score."""
+        metadata, raw = read_request(content)
+        algorithm, spec = self.setup.algorithm, self.setup.learner.model.spec
+        memory = self._memories(metadata).load(self.client.id, metadata.round_number + 1)
+        client = replace(self.client, memory=memory)
+        learner = self._learner(metadata)
+        found = algorithm.model_for(types_of(algorithm).served.from_bytes(raw, spec), client, learner)
+        models = expect(found, ClientModels, algorithm, "model_for")
+        message = EvaluationMessage.from_score(score_alone(models, client, learner))
+        return reply_content(message.to_bytes(spec), client.id, metadata.round_number)
 
-    def _memories(self, errand: Errand) -> Memories:
-        """What this client kept in this run, without what a server that was killed since had it do."""
-        if not _RUN.fullmatch(errand.run):
-            raise RunError("the server names no run that could be a folder here")
-        folder = self.memory / errand.run / f"client-{self.client.id}"
+    def _learner(self, metadata: RequestMetadata) -> Learner:
+        return replace(self.setup.learner, number=metadata.round_number, client=self.client.id, meter=Meter())
+
+    def _memories(self, metadata: RequestMetadata) -> Memories:
+        """Return what this client stored in this run, without what it stored for a server that was killed since."""
+        if not _RUN_ID.fullmatch(metadata.run_id):
+            raise RunError("the run id sent by the server is malformed; install the same version of e2fl on both")
+        folder = self.memory / metadata.run_id / f"client-{self.client.id}"
         memories = Memories(folder)
-        life = folder / "life"
-        if not life.is_file() or life.read_text(encoding="utf-8") != errand.life:
-            memories.rewind(errand.resumed)
-            folder.mkdir(parents=True, exist_ok=True)
-            partial = folder / "life.partial"
-            partial.write_text(errand.life, encoding="utf-8")
-            partial.replace(life)
+        stored = folder / "server-id"
+        if not stored.is_file() or stored.read_text(encoding="utf-8") != metadata.server_id:
+            memories.rewind(metadata.resumed_from)
+            write_text(stored, metadata.server_id)
         return memories
 
 
 def memory_folder(context: Context) -> Path:
-    """Where a node keeps what clients remember: node configuration `memory`, else in Flower's own folder."""
+    """Return where a node stores what clients keep: node configuration `memory`, or a folder in Flower's home."""
     named = context.node_config.get("memory")
     if named:
         return Path(str(named)).expanduser()
@@ -112,23 +123,23 @@ def memory_folder(context: Context) -> Path:
 def _partition(context: Context) -> int:
     if "partition-id" not in context.node_config:
         raise ConfigError(
-            'this node does not know which client it is: start it with --node-config "partition-id=0", '
-            "or give client_app a load_client of your own"
+            'this node does not know which client it is; start it with --node-config "partition-id=0", '
+            "or pass your own load_client to client_app"
         )
-    return _whole(context, "partition-id")
+    return _integer(context, "partition-id")
 
 
-def _whole(context: Context, name: str) -> int:
+def _integer(context: Context, name: str) -> int:
     value = context.node_config[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"the node configuration {name} must be a whole number, not {value!r}")
+        raise ConfigError(f"{name} in the node configuration must be an integer, not {value!r}")
     return value
 
 
 @lru_cache(maxsize=4)
-def _parts(path: str, changed: tuple[str, ...]) -> _Parts:
-    experiment = load(path, changed)
+def _setup(path: str, overridden: tuple[str, ...]) -> _Setup:
+    experiment = load(path, overridden)
     data = experiment.build_data()
-    return _Parts(
+    return _Setup(
         experiment, data, experiment.build_algorithm(), experiment.build_learner(experiment.build_model(data))
     )

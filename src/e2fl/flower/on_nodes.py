@@ -1,4 +1,4 @@
-"""OnNodes: data that nobody but the nodes has. The server knows its shape, and who may come."""
+"""OnNodes: data that only the nodes have. The server knows its shape and the clients there may be."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,31 +9,31 @@ from e2fl.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class OnNodes(FederatedData):
-    """Each node brings its own examples, with a `load_client` of its own.
+    """Each node loads its own examples, with the `load_client` passed to `client_app`.
 
     In a configuration: data = { name = "e2fl.flower.on_nodes:OnNodes", clients = 3, classes = 10, shape = [1, 28, 28] }
     """
 
-    clients: int  # their numbers are 0 to clients - 1
+    clients: int  # their ids are 0 to clients - 1
     classes: int
     shape: tuple[int, ...]  # of one input
-    groups: int = 0  # how many groups nodes may declare, or have inside; 0: none are known
+    groups: int = 0  # how many groups nodes may declare or have among their examples; 0: unknown
     group_names: tuple[str, ...] = ()
 
     name = "on_nodes"
 
     def __post_init__(self) -> None:
         if self.clients < 1 or self.classes < 2 or not self.shape or min(self.shape) < 1 or self.groups < 0:
-            raise ConfigError("data: clients must be at least 1, classes 2, sizes in shape 1, groups 0")
+            raise ConfigError("data: clients must be at least 1, classes 2, each size in shape 1, and groups 0")
         if len(self.group_names) not in (0, self.groups):
             raise ConfigError(f"data.group_names has {len(self.group_names)} names for {self.groups} groups")
 
     @cached_property
-    def population(self) -> Population:  # type: ignore[override]  # known only when the settings are
+    def population(self) -> Population:  # type: ignore[override]  # depends on the settings
         return Population(dict.fromkeys(range(self.clients)), self.groups)
 
     def client(self, number: ClientId) -> Client:
         raise DataError(
-            "this data is on the nodes: run the experiment with Flower, and give client_app a load_client "
-            "that brings a node's own examples (docs/flower.md)"
+            "this data is on the nodes; run the experiment with Flower, and pass a load_client that loads "
+            "a node's own examples to client_app (docs/flower.md)"
         )

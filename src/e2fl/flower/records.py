@@ -1,6 +1,6 @@
-"""How e2fl's bytes travel in Flower's records: one array of bytes, and a few facts about it.
+"""How e2fl's messages travel in Flower's records: one array of bytes, and a few values about it.
 
-The bytes are the same as in the simulator. What comes back is hostile until it is checked here.
+The bytes are the same as in the simulator. Replies come from clients, so everything in them is checked here.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,120 +14,127 @@ from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning.learner import Meter
 
-ROLL = "query.population"
-FACTS, PAYLOAD, BYTES = "e2fl", "payload", "bytes"
-MOST_PASSES = 1e9
-MOST_EXAMPLES = 2**53
+POPULATION = "query.population"  # the message type that asks a node which client it is
+METADATA, PAYLOAD, BYTES = "e2fl", "payload", "bytes"  # names of records, and of the array in the payload
+MAX_PASSES = 1e9
+MAX_EXAMPLES = 2**53
 
 
 class ImpostorError(WireError):
-    """An answer in another client's name."""
+    """A reply in the name of another client."""
 
 
 @dataclass(frozen=True)
-class Errand:
-    """What a client must know beside the message: the round, and which of its memories are still true."""
+class RequestMetadata:
+    """What a client needs to know besides the message: the round, and which of its stored models are valid."""
 
-    number: int  # the round
-    run: str  # names the run: a client's memories are kept under this name
-    life: str  # of the server; one that was restarted has another
-    resumed: int  # the round this life went on from: what was kept after it never happened
-    oldest: int  # no earlier round will be gone back to
+    round_number: int
+    run_id: str  # a client stores its models under this name
+    server_id: str  # a restarted server has another one
+    resumed_from: int  # the round this server resumed from: a client discards what it stored after it
+    oldest: int  # no round before this one will be resumed from
     layers: str = ""  # of the reply, separated by commas; empty: the whole model
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a node says of itself when the population is called."""
+class Identity:
+    """Which client a node says it is, and the group it declares."""
 
-    client: ClientId
+    client_id: ClientId
     group: GroupId | None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a client sent home."""
+class Reply:
+    """A client's reply, checked but not decoded."""
 
     raw: bytes
-    meter: Meter  # the work it says it did
-    examples: int = 1  # its training examples, as it says
+    meter: Meter  # the work the client reports
+    examples: int = 1  # the number of training examples the client reports
 
 
 def payload(raw: bytes) -> ArrayRecord:
-    """Bytes as a record; one record may be sent to many, and is then uploaded once."""
+    """Return bytes as a record. A record that is sent to many nodes is uploaded once."""
     return ArrayRecord({BYTES: Array(np.frombuffer(raw, dtype=np.uint8))})
 
 
-def outward(record: ArrayRecord, errand: Errand) -> RecordDict:
-    return RecordDict({PAYLOAD: record, FACTS: ConfigRecord(asdict(errand))})
+def request_content(record: ArrayRecord, metadata: RequestMetadata) -> RecordDict:
+    """Return the content of a message to a client."""
+    return RecordDict({PAYLOAD: record, METADATA: ConfigRecord(asdict(metadata))})
 
 
-def received(content: RecordDict) -> tuple[Errand, bytes]:
-    """What the server sent, on a client."""
-    facts: dict[str, Any] = dict(content.config_records[FACTS])
-    return Errand(**facts), _bytes(content)
+def read_request(content: RecordDict) -> tuple[RequestMetadata, bytes]:
+    """Return what the server sent; for use on a client."""
+    values: dict[str, Any] = dict(content.config_records[METADATA])
+    return RequestMetadata(**values), _bytes(content)
 
 
-def homeward(raw: bytes, client: ClientId, number: int, meter: Meter | None = None, examples: int = 1) -> RecordDict:
+def reply_content(
+    raw: bytes, client_id: ClientId, round_number: int, meter: Meter | None = None, examples: int = 1
+) -> RecordDict:
+    """Return the content of a client's reply."""
     meter = meter or Meter()
-    facts = ConfigRecord(
+    values = ConfigRecord(
         {
-            "client": int(client),
-            "number": int(number),
-            "passes": float(meter.grouping_passes),
-            "trained": int(meter.examples),
+            "client_id": int(client_id),
+            "round_number": int(round_number),
+            "grouping_passes": float(meter.grouping_passes),
+            "trained_examples": int(meter.examples),
             "examples": int(examples),
         }
     )
-    return RecordDict({PAYLOAD: payload(raw), FACTS: facts})
+    return RecordDict({PAYLOAD: payload(raw), METADATA: values})
 
 
-def answered(content: RecordDict, client: ClientId, number: int) -> Answer:
-    """An answer to what this client was sent in this round, or `WireError`."""
-    said = _whole(content, "client")
-    if said != client:
-        raise ImpostorError(f"client {client} answers as client {said}")
-    if _whole(content, "number") != number:
-        raise WireError(f"an answer is for round {_whole(content, 'number')}, not for round {number}")
-    passes = content.config_records[FACTS].get("passes")
+def read_reply(content: RecordDict, client_id: ClientId, round_number: int) -> Reply:
+    """Return the reply of this client to the request of this round, or raise `WireError`."""
+    sender = _integer(content, "client_id")
+    if sender != client_id:
+        raise ImpostorError(f"client {client_id} replies as client {sender}")
+    replied_to = _integer(content, "round_number")
+    if replied_to != round_number:
+        raise WireError(f"the reply is for round {replied_to}, not for round {round_number}")
+    passes = content.config_records[METADATA].get("grouping_passes")
     if not isinstance(passes, float):
-        raise WireError("an answer does not say its passes")
-    refuse_passes(passes)
-    trained, examples = _whole(content, "trained"), _whole(content, "examples")
-    if not (0 <= trained <= MOST_EXAMPLES and 1 <= examples <= MOST_EXAMPLES):
-        raise WireError(f"an answer claims to have trained on {trained} of {examples} examples")
-    return Answer(_bytes(content), Meter(trained, passes), examples)
+        raise WireError("the reply has no grouping_passes, or not as a float")
+    require_passes(passes)
+    trained, examples = _integer(content, "trained_examples"), _integer(content, "examples")
+    if not (0 <= trained <= MAX_EXAMPLES and 1 <= examples <= MAX_EXAMPLES):
+        raise WireError(f"the reply claims {trained} trained examples and {examples} examples")
+    return Reply(_bytes(content), Meter(trained, passes), examples)
 
 
-def refuse_passes(passes: float) -> None:
-    """Raise `WireError` unless the number of passes a client claims is plausible, so that sums stay finite."""
-    if not 0 <= passes <= MOST_PASSES:
-        raise WireError(f"an answer claims {passes} passes over its data")
+def require_passes(passes: float) -> None:
+    """Raise `WireError` unless the number of passes a client reports is plausible, so that sums stay finite."""
+    if not 0 <= passes <= MAX_PASSES:
+        raise WireError(f"the reply claims {passes} passes over the client's data")
 
 
-def presenting(claim: Claim) -> RecordDict:
-    group = NO_GROUP if claim.group is None else claim.group
-    return RecordDict({FACTS: ConfigRecord({"client": int(claim.client), "group": int(group)})})
+def identity_content(identity: Identity) -> RecordDict:
+    """Return the content of a node's reply to `POPULATION`."""
+    group = NO_GROUP if identity.group is None else identity.group
+    return RecordDict({METADATA: ConfigRecord({"client_id": int(identity.client_id), "group": int(group)})})
 
 
-def presented(content: RecordDict, known: Population) -> Claim:
-    """Who a node says it is, or `WireError`. known: the clients and groups there may be."""
-    client, group = _whole(content, "client"), _whole(content, "group")
-    if client not in known.declared:
-        raise WireError(f"a node says it is client {client}; there is none of that number")
+def read_identity(content: RecordDict, known: Population) -> Identity:
+    """Return which client a node says it is, or raise `WireError`. known: the clients and groups there may be."""
+    client_id, group = _integer(content, "client_id"), _integer(content, "group")
+    if client_id not in known.declared:
+        raise WireError(f"a node says it is client {client_id}, which the data set does not have")
     if group != NO_GROUP and not 0 <= group < known.groups:
-        raise WireError(f"client {client} declares group {group}; there are {known.groups} groups")
-    claim = Claim(client, None if group == NO_GROUP else group)
-    if known.declared[client] not in (None, claim.group):
-        raise WireError(f"client {client} declares group {claim.group}; it is in group {known.declared[client]}")
-    return claim
+        raise WireError(f"client {client_id} declares group {group}; there are {known.groups} groups")
+    identity = Identity(client_id, None if group == NO_GROUP else group)
+    expected = known.declared[client_id]
+    if expected not in (None, identity.group):
+        raise WireError(f"client {client_id} declares group {identity.group}; it is in group {expected}")
+    return identity
 
 
-def _whole(content: RecordDict, name: str) -> int:
-    facts = content.config_records.get(FACTS)
-    value = None if facts is None else facts.get(name)
+def _integer(content: RecordDict, name: str) -> int:
+    values = content.config_records.get(METADATA)
+    value = None if values is None else values.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(f"an answer does not say its {name}")
+        raise WireError(f"the reply has no {name}, or not as an integer")
     return value
 
 
@@ -135,11 +142,11 @@ def _bytes(content: RecordDict) -> bytes:
     record = content.array_records.get(PAYLOAD)
     array = None if record is None else record.get(BYTES)
     if array is None:
-        raise WireError("a message without bytes")
+        raise WireError("the message has no payload")
     try:
         values = array.numpy()
-    except Exception as error:  # whatever a stranger put there
-        raise WireError(f"a message whose bytes cannot be read: {error}") from None
+    except Exception as error:  # numpy raises many kinds of errors on bytes that are not an array
+        raise WireError(f"the payload cannot be read: {error}") from None
     if values.dtype != np.uint8 or values.ndim != 1:
-        raise WireError(f"a message whose bytes are {values.dtype} of shape {values.shape}")
+        raise WireError(f"the payload is {values.dtype} of shape {values.shape}; it must be one row of bytes")
     return values.tobytes()

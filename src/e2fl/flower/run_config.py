@@ -1,4 +1,4 @@
-"""What a Flower run adds to an experiment: who is waited for, how long, and how few are enough."""
+"""The settings a Flower run adds to an experiment: which clients to wait for, how long, and how many are enough."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,25 +11,25 @@ from e2fl.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Options:
+class RunConfig:
     """The run configuration of the server app; Flower spells these names with hyphens."""
 
-    out: str = ""  # the folder of the run, on the server's machine; empty: nothing is kept
-    resume: bool = False  # go on with the run in `out`
-    clients: int = 0  # a run begins when so many are there; 0: all that the data set has
-    least_clients: int = 1  # with fewer than these, it neither begins nor goes on
-    wait_seconds: float = 120.0  # for clients to be there
-    round_seconds: float = 600.0  # for answers of a round's training; later ones are left out
-    evaluate_seconds: float = 600.0  # for answers of an evaluation
-    poll_seconds: float = 0.2  # between looks for answers
-    least_answers: int = 1  # a round with fewer changes nothing
+    out: str = ""  # the run's folder, on the server; empty: nothing is stored
+    resume: bool = False  # resume the run in `out`
+    clients: int = 0  # start when this many are connected; 0: all clients of the data set
+    least_clients: int = 1  # with fewer, the run neither starts nor continues
+    wait_seconds: float = 120.0  # for clients to connect
+    round_seconds: float = 600.0  # for the replies of a round; later ones are not used
+    evaluate_seconds: float = 600.0  # for the replies of an evaluation
+    poll_seconds: float = 0.2  # between polls for replies
+    least_answers: int = 1  # a round with fewer replies changes nothing
     least_answers_per_group: int = 1  # a declared group with fewer is left out of the round
-    pins: str = ""  # "NODE=CLIENT NODE=CLIENT": which registered node may be which client; empty: any may be any
+    pins: str = ""  # "NODE=CLIENT NODE=CLIENT": which node may be which client; empty: no restriction
 
     def __post_init__(self) -> None:
         for name in ("wait_seconds", "round_seconds", "evaluate_seconds", "poll_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{_spelt(name)} must be above 0, not {getattr(self, name)}")
+                raise ConfigError(f"{_key(name)} must be above 0 and finite, not {getattr(self, name)}")
         for name, least in (
             ("clients", 0),
             ("least_clients", 1),
@@ -37,37 +37,38 @@ class Options:
             ("least_answers_per_group", 1),
         ):
             if getattr(self, name) < least:
-                raise ConfigError(f"{_spelt(name)} must be at least {least}, not {getattr(self, name)}")
+                raise ConfigError(f"{_key(name)} must be at least {least}, not {getattr(self, name)}")
         if self.resume and not self.out:
-            raise ConfigError("resume needs out: the folder of the run to go on with")
-        _ = self.pinned  # says what is wrong with it, if something is
+            raise ConfigError("resume needs out: the folder of the run to resume")
+        _ = self.pinned  # raises ConfigError if pins are malformed
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> "RunConfig":
+        """Return the settings in a Flower run configuration; keys of the user's own app are ignored."""
+        known = {_key(field.name): field.name for field in fields(cls)}
+        named = {known[key]: value for key, value in values.items() if key in known}
+        config: RunConfig = construct(cls, named, "the run configuration")
+        return config
 
     @property
     def folder(self) -> Path | None:
+        """The run's folder, or None if nothing is stored."""
         return Path(self.out).expanduser() if self.out else None
 
     @property
     def pinned(self) -> dict[int, ClientId]:
-        """The client of each node that is pinned to one."""
+        """The client each pinned node may be."""
         try:
             pairs = [pair.split("=") for pair in self.pins.split()]
             return {int(node): int(client) for node, client in pairs}
         except ValueError:
-            raise ConfigError(f"pins are NODE=CLIENT with spaces between, whole numbers, not '{self.pins}'") from None
+            raise ConfigError(f"pins must be NODE=CLIENT pairs separated by spaces, not '{self.pins}'") from None
 
 
-def from_run_config(values: Mapping[str, Any]) -> Options:
-    """The options among the keys of a run configuration; the others belong to somebody else."""
-    known = {_spelt(field.name): field.name for field in fields(Options)}
-    named = {known[key]: value for key, value in values.items() if key in known}
-    options: Options = construct(Options, named, "the run configuration")
-    return options
+def overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return the overrides of the experiment, as --set takes them, from the key `set`: "rounds=20; seed=1"."""
+    return [override.strip() for override in str(values.get("set", "")).split(";") if override.strip()]
 
 
-def changes(values: Mapping[str, Any]) -> list[str]:
-    """Changes to the experiment, as --set takes them, from the key `set`: "rounds=20; seed=1"."""
-    return [change.strip() for change in str(values.get("set", "")).split(";") if change.strip()]
-
-
-def _spelt(name: str) -> str:
+def _key(name: str) -> str:
     return name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""The server app: an experiment, run on whatever nodes are there. It leaves the same folder of files as `e2fl run`."""
+"""The server app: runs an experiment on the connected nodes. It writes the same folder as `e2fl run`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Experiment, load
 from e2fl.errors import RunError
 from e2fl.flower.federation import FlowerFederation
-from e2fl.flower.run_config import Options, changes, from_run_config
+from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.models import Model
 from e2fl.runs.folder import Folder
 from e2fl.runs.progress import Progress
@@ -20,27 +20,28 @@ from e2fl.watching import finish
 
 
 def server_app(experiment: str | Path) -> ServerApp:
-    """The app that runs this experiment, a TOML file or the name of a shipped one."""
+    """Return the app that runs this experiment, a TOML file or the name of a shipped one."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        options = from_run_config(context.run_config)
-        done = run_on(grid, load(str(experiment), changes(context.run_config)), options, watcher=Progress())
-        if options.folder is None:
+        config = RunConfig.parse(context.run_config)
+        done = run_on(grid, load(str(experiment), overrides(context.run_config)), config, watcher=Progress())
+        if config.folder is None:
             print(comparison([done.summary]))
         else:
-            finish([done], options.folder.resolve(), "flwr run")
+            finish([done], config.folder.resolve(), "flwr run")
 
     return app
 
 
-def run_on(grid: Grid, experiment: Experiment, options: Options, *, watcher: Watcher | None = None) -> Run:
-    """Run an experiment to its end on the nodes of a grid."""
-    out = options.folder
-    if out is not None and not options.resume and Folder(out).exists():
+def run_on(grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None) -> Run:
+    """Run an experiment on the nodes of a grid, to its end."""
+    out = config.folder
+    if out is not None and not config.resume and Folder(out).exists():
         raise RunError(
-            f'{out} is there already; choose another with -c "out=\'...\'", or go on with it with -c "resume=true"'
+            f'{out} already exists; pass -c "resume=true" to continue it, '
+            "or choose another folder with -c \"out='...'\""
         )
     data = experiment.build_data()
 
@@ -49,13 +50,13 @@ def run_on(grid: Grid, experiment: Experiment, options: Options, *, watcher: Wat
             grid,
             algorithm,
             model.spec,
-            options,
+            config,
             known=data.population,
             fingerprint=experiment.fingerprint(),
             record=folder.checkpoints / "population.json" if folder is not None else None,
-            at_home=lambda: SimulatedFederation(
+            simulator=lambda: SimulatedFederation(
                 data, algorithm, experiment.build_learner(model), threads=experiment.threads
             ),
         )
 
-    return run_experiment(experiment, out=out, resume=options.resume, data=data, watcher=watcher, federate=federate)
+    return run_experiment(experiment, out=out, resume=config.resume, data=data, watcher=watcher, federate=federate)

@@ -1,13 +1,13 @@
-"""Sending to nodes and collecting what comes back in time.
+"""Sends messages to nodes and polls for their replies.
 
-An answer belongs to the message it was pulled for: Flower lets nobody answer but the node it was sent to, and answers
-itself for a node that is gone. What an answer says of itself is only its sender's word. Flower's own waiting looks
-every three seconds; this looks as often as it is told to.
+A reply belongs to the message it was pulled for: only the node that a message was sent to can reply to it, and Flower
+itself replies for a node that is gone. What a reply says about itself is not trusted. Flower polls every three
+seconds; this module polls as often as the run configuration says.
 """
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,201 +15,237 @@ import httpx
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-LOST = (3, 4, 5, 8)  # Flower's codes for a message, an answer, a node or a process that is gone
+LOST_CODES = (3, 4, 5, 8)  # Flower's error codes for a message, a reply, a node or a process that is gone
 EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
-TURN = 0.2  # seconds for one pull before others get their turn beside it
-GRACE = 1.0  # seconds after a deadline, for pulls that have begun
+PULL_SECONDS = 0.2  # for one pull, before others start besides it
+GRACE_SECONDS = 1.0  # after a deadline, for pulls that have started
 
-IMPOSTOR = "impostor: an answer that says it answers another message"
+IMPOSTOR = "impostor: the reply claims to answer another message"
 
 NodeId = int
 
 
 @dataclass
-class Arrivals:
-    """What came of a sending, by node; nodes are in one of the two."""
+class NodeReplies:
+    """The outcome of an exchange; every node is in `replies` or in `faults`."""
 
-    answers: dict[NodeId, RecordDict] = field(default_factory=dict)
-    faults: dict[NodeId, str] = field(default_factory=dict)
-    others: list[tuple[NodeId | None, str]] = field(default_factory=list)  # what nobody asked for, or not any more
+    replies: dict[NodeId, RecordDict] = field(default_factory=dict)
+    faults: dict[NodeId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    unexpected: list[tuple[NodeId | None, str]] = field(default_factory=list)  # replies that are not used, and why
 
 
 class Puller:
-    """Pulls answers in threads. Flower's pull waits until an answer is uploaded, which its sender may draw out."""
+    """Pulls replies in threads: Flower's pull blocks until a reply is uploaded, which a slow client can prolong."""
 
     def __init__(self, grid: Grid):
         self.grid = grid
-        self.begun: dict[str, _Pull] = {}  # not known yet what comes of it
+        self.running: dict[str, _Pull] = {}
 
-    def pull(self, name: str, until: float) -> list[Message]:
-        """What has come by now in answer to one message; a pull that takes longer is looked at again next time."""
-        pull = self.begun.get(name)
+    def poll(
+        self,
+        waiting: Collection[str],
+        deadline: float,
+        poll_seconds: float,
+        overdue: Callable[[], Iterable[str]] = tuple,
+    ) -> Iterator[tuple[str, list[Message] | Exception]]:
+        """Yield the id of a message and its replies, or the error of reading them, as they arrive.
+
+        waiting: the ids to wait for; the caller removes those that are done. Ends when it is empty or at the deadline.
+        overdue: returns further ids to look for, without waiting for them.
+        """
+        while waiting:
+            # Each message is pulled by itself, so that one unreadable reply affects no other.
+            for message_id in [*waiting, *overdue()]:
+                try:
+                    found = self._pull(message_id, deadline + GRACE_SECONDS)
+                except httpx.TransportError:
+                    raise  # the network is down: not the fault of a client
+                except Exception as error:
+                    yield message_id, error
+                else:
+                    if found:
+                        yield message_id, found
+            if waiting and not self._wait(waiting, deadline, poll_seconds):
+                return
+
+    def _pull(self, message_id: str, until: float) -> list[Message]:
+        """Return the replies that are there by now; a pull that takes longer is checked again in the next poll."""
+        pull = self.running.get(message_id)
         if pull is None:
             left = until - time.monotonic()
             if left <= 0:
                 return []
-            pull = self.begun[name] = _Pull(self.grid, name)
+            pull = self.running[message_id] = _Pull(self.grid, message_id)
             pull.start()
-            pull.join(min(TURN, left))
+            pull.join(min(PULL_SECONDS, left))
         if pull.is_alive():
             return []
-        del self.begun[name]
+        del self.running[message_id]
         if pull.error is not None:
             raise pull.error
         return pull.found
 
-    def rest(self, waiting: Iterable[str], deadline: float, seconds: float) -> bool:
-        """Sleep before the next look for what is waited for; False when it is too late for one."""
-        end = deadline + GRACE if any(name in self.begun for name in waiting) else deadline
+    def _wait(self, waiting: Iterable[str], deadline: float, seconds: float) -> bool:
+        """Sleep until the next poll; return False if there is no time left for one."""
+        end = deadline + GRACE_SECONDS if any(message_id in self.running for message_id in waiting) else deadline
         left = end - time.monotonic()
         time.sleep(max(0.0, min(seconds, left)))
         return left > 0
 
 
 class _Pull(threading.Thread):
-    """One pull, of answers to one message; a run that ends does not wait for it."""
+    """Pulls the replies to one message; a daemon, so that a run can end without it."""
 
-    def __init__(self, grid: Grid, name: str):
+    def __init__(self, grid: Grid, message_id: str):
         super().__init__(daemon=True)
-        self.grid, self.message = grid, name
+        self.grid, self.message_id = grid, message_id
         self.found: list[Message] = []
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
-            self.found = list(self.grid.pull_messages([self.message]))
+            self.found = list(self.grid.pull_messages([self.message_id]))
         except Exception as error:
             self.error = error
 
 
-class Post:
-    """The post office of a server app."""
+class Transport:
+    """Exchanges messages with nodes, and recognises replies that are late, repeated or forged."""
 
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
         self.puller = Puller(grid)
         self.poll_seconds = poll_seconds
-        self.overdue: dict[str, tuple[NodeId, float]] = {}  # not answered in time: the node, and when Flower drops it
-        self.settled: dict[str, NodeId] = {}  # of the sending at hand
+        self.overdue: dict[str, tuple[NodeId, float]] = {}  # not replied to in time: the node, and when Flower drops it
+        self.replied: dict[str, NodeId] = {}  # messages of the current exchange that have been replied to
 
-    def exchange(self, kind: str, letters: Mapping[NodeId, RecordDict], *, seconds: float, about: str = "") -> Arrivals:
-        """Send a letter to each of these nodes; come back when all have answered or time is up."""
-        arrivals = Arrivals()
-        if not letters:
-            return arrivals
-        keep = 3 * seconds + 2 * EXPIRY_MARGIN  # a late answer can still be told from none at all
-        deadline, expiry = time.monotonic() + seconds, time.monotonic() + keep - EXPIRY_MARGIN
-        waiting = self._send(kind, letters, keep, about, arrivals)
-        self.settled = {}
+    def exchange(
+        self, message_type: str, contents: Mapping[NodeId, RecordDict], *, seconds: float, group_id: str = ""
+    ) -> NodeReplies:
+        """Send its content to each node; return when all have replied or time is up."""
+        received = NodeReplies()
+        if not contents:
+            return received
+        ttl = 3 * seconds + 2 * EXPIRY_MARGIN  # long enough to tell a late reply from none
+        deadline, expiry = time.monotonic() + seconds, time.monotonic() + ttl - EXPIRY_MARGIN
+        waiting = self._send(message_type, contents, ttl, group_id, received)
+        self.replied = {}
         deadline = max(deadline, time.monotonic())
-        while waiting:
-            for name in [*waiting, *self._still_overdue()]:
-                for reply in self._pull(name, deadline + GRACE, waiting, arrivals):
-                    self.take(name, reply, waiting, arrivals)
-            if not waiting or not self.puller.rest(waiting, deadline, self.poll_seconds):
-                break
-        for name, node in waiting.items():
-            arrivals.faults[node] = f"missing: no answer within {seconds:g} seconds"
-            self.overdue[name] = (node, expiry)
-        return arrivals
+        for message_id, found in self.puller.poll(waiting, deadline, self.poll_seconds, self._still_overdue):
+            if isinstance(found, Exception):
+                self._record_unreadable(message_id, unreadable(found), waiting, received)
+                continue
+            for reply in found:
+                self._record(message_id, reply, waiting, received)
+        for message_id, node in waiting.items():
+            received.faults[node] = f"missing: no reply within {seconds:g} seconds"
+            self.overdue[message_id] = (node, expiry)
+        return received
+
+    def sort(self, sent: Mapping[str, NodeId], replies: Iterable[Message], rejected: Mapping[str, str]) -> NodeReplies:
+        """Sort replies that another grid pulled.
+
+        sent: the node of each message, by its id; rejected: why the replies to some messages were not handed on.
+        """
+        received, waiting = NodeReplies(), dict(sent)
+        self.replied = {}
+        for message_id, reason in rejected.items():
+            self._record_unreadable(message_id, reason, waiting, received)
+        for reply in replies:
+            self._record(reply.metadata.reply_to_message_id, reply, waiting, received)
+        received.faults |= dict.fromkeys(waiting.values(), "missing: no reply in time")
+        return received
 
     def _send(
-        self, kind: str, letters: Mapping[NodeId, RecordDict], keep: float, about: str, arrivals: Arrivals
+        self,
+        message_type: str,
+        contents: Mapping[NodeId, RecordDict],
+        ttl: float,
+        group_id: str,
+        received: NodeReplies,
     ) -> dict[str, NodeId]:
+        """Send the messages; return the node of each that Flower accepted, by message id."""
         messages = [
-            Message(content, dst_node_id=node, message_type=kind, ttl=keep, group_id=about)
-            for node, content in letters.items()
+            Message(content, dst_node_id=node, message_type=message_type, ttl=ttl, group_id=group_id)
+            for node, content in contents.items()
         ]
-        names = list(self.grid.push_messages(messages))
-        names += [""] * (len(messages) - len(names))
-        for name, node in zip(names, letters, strict=True):
-            if not name:
-                arrivals.faults[node] = "missing: Flower did not take the message"
-        return {name: node for name, node in zip(names, letters, strict=True) if name}
+        message_ids = list(self.grid.push_messages(messages))
+        message_ids += [""] * (len(messages) - len(message_ids))
+        for message_id, node in zip(message_ids, contents, strict=True):
+            if not message_id:
+                received.faults[node] = "missing: Flower did not accept the message"
+        return {message_id: node for message_id, node in zip(message_ids, contents, strict=True) if message_id}
 
     def _still_overdue(self) -> list[str]:
         now = time.monotonic()
-        for name in [name for name, (_, expiry) in self.overdue.items() if expiry <= now]:
-            del self.overdue[name]
-            self.puller.begun.pop(name, None)
+        for message_id in [message_id for message_id, (_, expiry) in self.overdue.items() if expiry <= now]:
+            del self.overdue[message_id]
+            self.puller.running.pop(message_id, None)
         return list(self.overdue)
 
-    def _pull(self, name: str, until: float, waiting: dict[str, NodeId], arrivals: Arrivals) -> list[Message]:
-        """Answers to one message. Each is pulled by itself: one that cannot be read takes no other with it."""
-        try:
-            return self.puller.pull(name, until)
-        except httpx.TransportError:
-            raise  # the network is gone, and with it everybody: no client is to blame
-        except Exception as error:
-            reason = unreadable(error)
-            if name in waiting:
-                node = self.settled[name] = waiting.pop(name)
-                arrivals.faults[node] = reason
-            elif name in self.overdue:
-                arrivals.others.append((self.overdue.pop(name)[0], reason))
-            return []
+    def _record_unreadable(
+        self, message_id: str, reason: str, waiting: MutableMapping[str, NodeId], received: NodeReplies
+    ) -> None:
+        if message_id in waiting:
+            node = self.replied[message_id] = waiting.pop(message_id)
+            received.faults[node] = reason
+        elif message_id in self.overdue:
+            received.unexpected.append((self.overdue.pop(message_id)[0], reason))
 
-    def take(self, name: str, reply: Message, waiting: dict[str, NodeId], arrivals: Arrivals) -> None:
-        """Put the answer to this message where it belongs; `waiting` has those without any yet, and their nodes."""
-        honest = reply.metadata.reply_to_message_id == name
-        if name in waiting:
-            node = self.settled[name] = waiting.pop(name)
-            if not honest:
-                arrivals.faults[node] = IMPOSTOR
+    def _record(
+        self, message_id: str, reply: Message, waiting: MutableMapping[str, NodeId], received: NodeReplies
+    ) -> None:
+        """Record a reply to this message; `waiting` holds the messages without a reply, and their nodes."""
+        genuine = reply.metadata.reply_to_message_id == message_id
+        if message_id in waiting:
+            node = self.replied[message_id] = waiting.pop(message_id)
+            if not genuine:
+                received.faults[node] = IMPOSTOR
             elif reply.has_error():
-                kind = "lost" if reply.error.code in LOST else "failed"
-                arrivals.faults[node] = f"{kind}: {reply.error.reason or f'code {reply.error.code}'}"
+                kind = "lost" if reply.error.code in LOST_CODES else "failed"
+                received.faults[node] = f"{kind}: {reply.error.reason or f'code {reply.error.code}'}"
             else:
-                arrivals.answers[node] = reply.content
-        elif name in self.settled:
-            repeated = "repeated: a second answer to one message; the first counts"
-            arrivals.others.append((self.settled[name], repeated if honest else IMPOSTOR))
-        elif name in self.overdue:
-            node, _ = self.overdue.pop(name)
-            self.settled[name] = node
-            if not reply.has_error():  # an error would only say once more what is known
-                late = "late: an answer came after its round was over"
-                arrivals.others.append((node, late if honest else IMPOSTOR))
+                received.replies[node] = reply.content
+        elif message_id in self.replied:
+            repeated = "repeated: a second reply to one message; the first one counts"
+            received.unexpected.append((self.replied[message_id], repeated if genuine else IMPOSTOR))
+        elif message_id in self.overdue:
+            node, _ = self.overdue.pop(message_id)
+            self.replied[message_id] = node
+            if not reply.has_error():  # the message is already counted as missing
+                late = "late: a reply arrived after its round had ended"
+                received.unexpected.append((node, late if genuine else IMPOSTOR))
         else:
-            arrivals.others.append((None, "unasked: an answer to no message of this run"))
+            received.unexpected.append((None, "unasked: a reply to no message of this run"))
 
 
 def unreadable(error: Exception) -> str:
-    return f"malformed: the answer cannot be read: {type(error).__name__}: {error}"
+    """Return the fault of a reply that Flower cannot decode."""
+    return f"malformed: the reply cannot be read: {type(error).__name__}: {error}"
 
 
-class Prompt(Grid):
-    """The same grid, looked at more often than every three seconds while answers are awaited."""
+class PollingGrid(Grid):
+    """A grid that polls for replies more often than every three seconds, for Flower's own strategies."""
 
     def __init__(self, grid: Grid, poll_seconds: float):
         self.grid = grid
         self.poll_seconds = poll_seconds
-        self.refused: dict[str, str] = {}  # of the last sending: messages whose answer is not handed on, and why
+        self.rejected: dict[str, str] = {}  # why replies to messages of the last call are not returned
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send, then wait until everybody has answered or time is up. Whatever comes back answers what it says."""
-        self.refused = {}
-        waiting = dict.fromkeys(name for name in self.grid.push_messages(messages) if name)
+        """Send, then wait until all nodes have replied or time is up. Every reply returned names its own message."""
+        self.rejected = {}
+        waiting = dict.fromkeys(message_id for message_id in self.grid.push_messages(messages) if message_id)
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        puller, replies = Puller(self.grid), list[Message]()
-        while waiting:
-            for name in list(waiting):
-                try:
-                    found = puller.pull(name, deadline + GRACE)
-                except httpx.TransportError:
-                    raise
-                except Exception as error:
-                    self.refused[name] = unreadable(error)
-                    waiting.pop(name)
-                    continue
-                if any(reply.metadata.reply_to_message_id != name for reply in found):
-                    self.refused[name] = IMPOSTOR
-                else:
-                    replies += found
-                if found:
-                    waiting.pop(name)
-            if not waiting or not puller.rest(waiting, deadline, self.poll_seconds):
-                break
+        replies: list[Message] = []
+        for message_id, found in Puller(self.grid).poll(waiting, deadline, self.poll_seconds):
+            waiting.pop(message_id)
+            if isinstance(found, Exception):
+                self.rejected[message_id] = unreadable(found)
+            elif any(reply.metadata.reply_to_message_id != message_id for reply in found):
+                self.rejected[message_id] = IMPOSTOR
+            else:
+                replies += found
         return replies
 
     @property
