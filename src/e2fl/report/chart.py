@@ -145,9 +145,9 @@ def scatter(
     rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip], *, filled: bool = True
 ) -> alt.Chart:
     """A large mark for each method."""
-    chart: alt.Chart = marks(rows, study, theme).encode(x=x, y=y, shape=shape(study, theme), opacity=bright())
-    chart = chart.mark_point(size=150, filled=filled, strokeWidth=2.5).encode(tooltip=tips)
-    return chart
+    chart = marks(rows, study, theme).mark_point(size=150, filled=filled, strokeWidth=2.5)
+    placed: alt.Chart = chart.encode(x=x, y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips)
+    return placed
 
 
 def tip(field: str, title: str, form: str = ".2f") -> alt.Tooltip:
