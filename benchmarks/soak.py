@@ -99,7 +99,7 @@ class Campaign:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["benchmarks.soak", "e2fl.cli", "e2fl.api", "e2fl.testing.toy"])
+        self.context.set_forkserver_preload(["benchmarks.mutations", "e2fl.cli", "e2fl.api", "e2fl.testing.toy"])
         self.references: dict[int, tuple[dict[str, bytes], float]] = {}
 
     def start(self, config: Path, out: Path, *, resume: bool, crash_at: int = 0) -> Any:
@@ -182,8 +182,9 @@ def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
     home, rng, deadline = Path(folder), random.Random(seed), time.monotonic() + seconds
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    for name, (raw, read) in itertools.cycle(readers(home).items()):
-        for _ in range(20):
+    formats = readers(home)
+    for _ in itertools.takewhile(lambda turn: turn == 0 or time.monotonic() < deadline, itertools.count()):
+        for name, (raw, read) in (pair for pair in formats.items() for _ in range(20)):
             bad = mutated(raw, rng)
             if bad == raw:
                 continue
@@ -198,8 +199,6 @@ def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
                 path = home / f"failure-{number + len(failures)}.{name.replace(' ', '-')}"
                 path.write_bytes(bad)
                 failures.append(f"{name}: {path}\n{traceback.format_exc(limit=-3)}")
-        if time.monotonic() > deadline:
-            break
     (home / "mutations.json").write_text(json.dumps({"counts": counts, "failures": failures}))
 
 
@@ -228,7 +227,9 @@ def soak(seconds: float, seed: int, folder: Path) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
-    parser.add_argument("--seed", type=int, default=None, help="of the random moments and mutations (default: the time)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the random moments and mutations (default: the time)"
+    )
     parser.add_argument("--folder", help="keep the files here (default: a temporary folder)")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else int(time.time())

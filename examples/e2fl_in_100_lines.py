@@ -75,7 +75,7 @@ def vote(ballots):
 
 
 def federated_round(weights, scores, global_ranking, group_rankings, clients):
-    """One round; clients: (group, batches) of those drawn. Returns the global ranking and that of every group so far."""
+    """One round; clients: (group, batches) of each one drawn. Returns the global ranking and the group rankings."""
     ballots = {}
     for group, batches in clients:
         ballots.setdefault(group, []).append(train(weights, scores, global_ranking, batches))

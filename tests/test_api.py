@@ -1,10 +1,17 @@
-"""The public API: five lines of Python."""
+"""The public API: five lines of Python, and what a notebook shows."""
 
-from dataclasses import replace
+import sys
+import warnings
+from dataclasses import dataclass, replace
 
 import pytest
+from torch import nn
 
 import e2fl
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.errors import ConfigError
+from e2fl.grouping import LowestLoss
 from e2fl.testing.toy import Toy
 
 
@@ -25,7 +32,7 @@ def test_run_takes_changes_another_algorithm_and_own_data(toy):
 
 def test_compare_gives_every_algorithm_the_same_clients(toy):
     one, other = e2fl.compare(toy, ["fedavg", "e2fl"], rounds=2)
-    assert [row["client"] for row in one.clients] == [row["client"] for row in other.clients]
+    assert list(one.clients["client"]) == list(other.clients["client"])
     assert (one.summary["label"], other.summary["label"]) == ("fedavg", "e2fl")
 
 
@@ -45,5 +52,116 @@ def test_a_finished_run_can_be_read_again(toy, tmp_path):
     run = e2fl.run(toy, out=tmp_path / "run", rounds=2)
     again = e2fl.read_run(tmp_path / "run")
     assert again.summary == run.summary
-    assert again.history == run.history
+    assert again.record.history == run.record.history
     assert again.experiment == run.experiment
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """An algorithm of one's own, made at the top level of a module."""
+
+    extra: float = 1.0
+
+
+def own_model(inputs, classes, *, units: int = 8):
+    return nn.Sequential(nn.Linear(inputs[0], units, bias=False), nn.ReLU(), nn.Linear(units, classes, bias=False))
+
+
+def test_settings_of_the_data_may_be_given(toy):
+    run = e2fl.run(toy, data={"clients": 5}, algorithm={"clients_per_round": 3}, rounds=1)
+    assert len(run.clients) == 5
+    (one,) = e2fl.compare(toy, ["fedavg"], data={"clients": 4}, rounds=1)
+    assert len(one.clients) == 4
+
+
+def test_classes_and_objects_are_algorithms(toy):
+    by_name = e2fl.run(toy, algorithm={"name": "tests.test_api:Mine", "extra": 2.0}, rounds=1)
+    by_class = e2fl.run(toy, algorithm=Mine, rounds=1)
+    by_object = e2fl.run(toy, algorithm=Mine(extra=2.0, clients_per_round=4), rounds=1)
+    assert by_class.experiment.algorithm["name"] == "tests.test_api:Mine"
+    assert by_object.experiment.algorithm["extra"] == 2.0
+    assert by_name.record.clients == by_object.record.clients
+    found = e2fl.run(toy, algorithm=E2FL(clients_per_round=4, grouping=LowestLoss(groups=3)), rounds=1)
+    assert found.experiment.algorithm["name"] == "e2fl"
+    assert found.experiment.algorithm["grouping"]["groups"] == 3
+    compared = e2fl.compare(toy, ["fedavg", Mine, E2FL(clients_per_round=2)], rounds=1)
+    assert [run.label for run in compared] == ["fedavg", "Mine", "E2FL"]
+
+    class Local(FedAvg):
+        pass
+
+    with pytest.raises(ConfigError, match="must be defined at the top level"):
+        e2fl.run(toy, algorithm=Local)
+    with pytest.raises(ConfigError, match="a class or an object, not int"):
+        e2fl.run(toy, algorithm=3)
+
+
+def test_functions_and_networks_are_models(toy):
+    by_settings = e2fl.run(toy, model={"name": "tests.test_api:own_model", "units": 8}, rounds=1)
+    by_function = e2fl.run(toy, model=own_model, rounds=1)
+    by_network = e2fl.run(toy, model=own_model((16,), 3), rounds=1)
+    assert by_settings.record.clients == by_function.record.clients == by_network.record.clients
+    with pytest.raises(ConfigError, match="has 2 outputs, but the data has 3 classes"):
+        e2fl.run(toy, model=own_model((16,), 2))
+
+
+def test_what_is_not_stored_is_told_loudly(toy, tmp_path):
+    with pytest.warns(e2fl.E2flWarning, match="nothing is stored"):
+        e2fl.run(toy, rounds=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        e2fl.run(toy, rounds=1, out=tmp_path / "run")
+
+
+def test_warnings_of_a_run_come_through_warnings(toy, tmp_path):
+    with pytest.warns(e2fl.E2flWarning, match="give outputs that are not finite"):
+        e2fl.run(toy, algorithm="tests.test_runner:Huge", rounds=2, out=tmp_path / "run")
+    path = tmp_path / "toy.toml"
+    path.write_text(replace(toy, rounds=1, algorithm={"name": "tests.test_api:Mine"}).to_toml())
+    with pytest.warns(e2fl.E2flWarning, match="names code that is imported and run: tests.test_api:Mine"):
+        e2fl.run(path, out=tmp_path / "own")
+
+
+def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
+    pytest.importorskip("pandas")
+    run = e2fl.run(toy, out=tmp_path / "run")
+    assert repr(run).startswith("<e2fl.Run e2fl, seed 0, 6 rounds: clients ")
+    assert len(repr(run)) < 120
+    assert "<pre>" in run._repr_html_()
+    assert list(run.history.index) == [2, 4, 6]
+    assert run.history.loc[6, "user/mean"] == run.summary["user"]["mean"]
+    assert run.clients["accuracy"].mean() == pytest.approx(run.summary["user"]["mean"])
+    both = e2fl.compare(toy, ["fedavg", "e2fl"], seeds=[0, 1], rounds=2, out=tmp_path / "both")
+    assert repr(both) == "<e2fl.Comparison of fedavg, e2fl; seeds 0, 1>"
+    assert len(both.history) == len(both) == len(both.table) == 4
+    assert set(both.clients["algorithm"]) == {"fedavg", "e2fl"}
+    assert "e2fl (GM)" in str(both)
+    assert "Comparison" in both._repr_html_()
+    pytest.importorskip("altair")
+    assert run.plot().to_dict()["mark"]["type"] == "line"
+    assert both.plot("user/mean").to_dict()["encoding"]["color"]["field"] == "algorithm"
+    with pytest.raises(e2fl.E2flError, match="there is no figure 'nonsense'"):
+        both.plot("nonsense")
+
+
+def test_a_run_and_a_comparison_write_their_page(toy, tmp_path):
+    pytest.importorskip("vl_convert")
+    run = e2fl.run(toy, out=tmp_path / "run", rounds=2)
+    assert run.report() == tmp_path / "run" / "report.html"
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()
+    assert run.report(tmp_path / "other.html").exists()
+
+
+def test_progress_is_drawn_in_notebooks_and_can_be_turned_off(toy, monkeypatch, capsys, tmp_path):
+    e2fl.run(toy, rounds=2, out=tmp_path / "quiet")
+    assert capsys.readouterr().err == ""
+    e2fl.run(toy, rounds=2, out=tmp_path / "lines", progress=True)
+    assert "e2fl, seed 0: round 2 of 2" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    e2fl.run(toy, rounds=2, out=tmp_path / "bar")
+    assert "2/2" in capsys.readouterr().err
+
+
+def test_the_commit_of_a_checkout_is_recorded(toy):
+    recorded = e2fl.run(toy, rounds=1).summary["environment"].get("commit", "")
+    assert not recorded or len(recorded.removesuffix("-dirty")) == 40

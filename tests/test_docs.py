@@ -43,6 +43,21 @@ def test_the_grouping_of_the_documentation_finds_groups(toy, monkeypatch):
 
 
 def test_pages_link_to_pages_that_are_there():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_version_is_written_in_one_place():
+    """Other files must read it, or they would be forgotten at a release."""
+    for name in ("pyproject.toml", "CITATION.cff", "README.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert not re.search(rf"version\s*[:=]\s*\"?{re.escape(e2fl.__version__)}", text), name
+
+
+def test_every_make_target_of_the_contributors_page_is_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    assert {"test", "test-fast", "soak", "coverage"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.M), target

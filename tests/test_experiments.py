@@ -40,6 +40,40 @@ def test_dense_algorithms_get_a_rate_on_adult_that_they_survive(name):
     assert section["learning_rate"] == (0.5 if name == "afl" else 0.01)
 
 
+@pytest.mark.parametrize("experiment", ["table1", "mnist_writers", "inference"])
+@pytest.mark.parametrize("name", ["local", "fedavg", "qffl", "ifca", "ditto", "term", "fairfed"])
+def test_dense_algorithms_on_mnist_train_at_fedavgs_rate_not_at_that_of_scores(experiment, name):
+    assert load(experiment).variant(name).learner["learning_rate"] == 0.01
+    assert load(experiment).learner["learning_rate"] == 0.1
+
+
+@pytest.mark.parametrize("experiment", ["table1", "femnist"])
+def test_qffl_has_twice_the_rounds_of_the_others_as_in_the_paper(experiment):
+    assert load(experiment).rounds == 3000
+    assert load(experiment).variant("qffl").rounds == 6000
+
+
+def test_table_6_clusters_femnist_into_two_to_five_groups_with_the_settings_of_table_2():
+    table2 = load("femnist").variant("rank_clustering")
+    for groups in (2, 3, 4, 5):
+        found = load("table6").variant(f"q{groups}")
+        assert found.algorithm["grouping"] == {"name": "rank_clustering", "groups": groups}
+        assert (found.data, found.model, found.learner, found.rounds) == (
+            table2.data,
+            table2.model,
+            table2.learner,
+            table2.rounds,
+        )
+
+
+@pytest.mark.parametrize("layer", ["conv1", "conv2", "fc1", "fc2", "all"])
+def test_table_5_has_the_papers_form_beside_the_tree(layer):
+    papers = load("table5").variant(f"{layer}_random").build_algorithm().grouping
+    assert (papers.start, papers.restarts, papers.sample_edges, papers.layers) == ("random", 1, 0, (layer,))
+    tree = load("table5").variant(layer).build_algorithm().grouping
+    assert (tree.start, tree.layers) == ("tree", (layer,))
+
+
 def test_all_algorithms_compare_on_the_bundled_data_the_same_for_any_number_of_threads(tmp_path, capsys):
     small = ["rounds=2", "evaluate_every=2", "data.clients=20", "model={name='mlp', hidden=[8]}", "learner.epochs=1"]
     names = ",".join(ALGORITHMS)

@@ -1,19 +1,25 @@
-"""The fast engine: the same results as plain automatic differentiation, for every network it takes."""
+"""The compiled engine: the same results as autograd, for every network it accepts."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from e2fl.compiled import machine_code
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError
 from e2fl.learning import Learner, Settings
 from e2fl.learning import score_step as kernels
 from e2fl.learning.autograd import AutogradEngine, Batch
 from e2fl.learning.fast.engine import CompiledEngine, blocks_of, engine_for
+from e2fl.learning.fast.vectors import WIDE
 from e2fl.models import Model, lenet, mlp
 from e2fl.ranking import dropped, mask_layers
 from e2fl.testing import reference
@@ -27,7 +33,7 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=False)
 
 
-# Every pattern, with sizes that fill whole vectors and sizes that do not: (network, inputs, classes, batch).
+# Every kind of block, with sizes that fill whole vectors and sizes that do not: (network, inputs, classes, batch).
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
     "lenet": (lambda: lenet((1, 12, 12), 10, channels=(32, 64), hidden=24), (1, 12, 12), 10, 8),
     "narrow lenet": (lambda: lenet((1, 10, 10), 4, channels=(5, 9), hidden=7), (1, 10, 10), 4, 3),
@@ -143,7 +149,7 @@ def test_weights_are_trained_as_by_automatic_differentiation(name: str, lam: flo
 
 
 def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
-    """Of the loss and of the entropy, over more examples than go together at once, and of the plain formula."""
+    """Gradients of the loss and of the entropy, over more examples than are processed together."""
     network, shape, classes, _ = NETWORKS[name]
     model = Model(network())
     random = np.random.default_rng(3)
@@ -196,7 +202,7 @@ def test_outputs_are_those_of_the_network_however_many_at_once(name: str) -> Non
 
 
 def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every step, bit for bit: the mask the next forward pass uses is the top of the scores."""
+    """After every step, bit for bit: the mask of the next forward pass keeps the highest scores."""
     model = Model(nn.Sequential(nn.Flatten(), linear(103, 97)))
     supernet = model.supernet(0)
     engine = engine_for(model)
@@ -279,3 +285,79 @@ def test_a_batch_larger_than_the_first_is_refused() -> None:
     work = [Batch(torch.ones(n, 16), torch.zeros(n, dtype=torch.int64), 0.1) for n in (1, 2)]
     with pytest.raises(ValueError, match="first must be the largest"):
         engine_for(model).fit(model.initial_weights(0), work, momentum=0.9, weight_decay=0.0)
+
+
+@pytest.mark.parametrize("batch", [15, 16, 40])  # the single pass, and tiles
+def test_wide_layers_and_larger_batches_are_trained_as_by_autograd(batch: int) -> None:
+    model = Model(mlp((150,), 11, hidden=(103, 70)))  # sizes that leave rests of every tile
+    random = torch.Generator().manual_seed(batch)
+    work = [
+        Batch(torch.randn(n, 150, generator=random), torch.randint(11, (n,), generator=random), 0.05)
+        for n in (batch, batch, 7)
+    ]
+    start, supernet = model.initial_weights(0), model.supernet(0)
+    engines = (engine_for(model), AutogradEngine(model))
+    close(*(engine.fit(start, work, momentum=0.9, weight_decay=1e-3) for engine in engines))
+    scores = [
+        engine.fit_scores(supernet, supernet.scores(supernet.ranking), work, momentum=0.9, weight_decay=1e-3)
+        for engine in engines
+    ]
+    close(*({name: torch.from_numpy(score) for name, score in found.items()} for found in scores))
+
+
+def test_the_cache_of_machine_code_depends_on_every_file_with_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop is compiled into the loops that call it, so a change in one file must invalidate them all."""
+    read: set[str] = set()
+    before = Path.read_bytes
+
+    def spy(self: Path) -> bytes:
+        read.add(self.name)
+        return before(self)
+
+    monkeypatch.setattr(Path, "read_bytes", spy)
+    machine_code._cache_directory()
+    source = Path(machine_code.__file__).parent.parent
+    with_loops = {path.name for path in source.rglob("*.py") if "@compiled" in path.read_text()}
+    assert {"linear.py", "convolution.py", "pooling.py"} <= with_loops <= read
+
+
+BITS = """
+import hashlib, sys
+import torch
+from e2fl.learning.autograd import Batch
+from e2fl.learning.fast.engine import engine_for
+from e2fl.models import Model, lenet, mlp
+
+digest = hashlib.blake2b()
+for network, shape in ((mlp((150,), 11, hidden=(103, 70)), (150,)), (lenet((1, 12, 12), 11), (1, 12, 12))):
+    model = Model(network)
+    for n in (8, 33):
+        random = torch.Generator().manual_seed(n)
+        batch = Batch(torch.randn(n, *shape, generator=random), torch.randint(11, (n,), generator=random), 0.05)
+        supernet = model.supernet(0)
+        scores = supernet.scores(supernet.ranking)
+        scores = engine_for(model).fit_scores(supernet, scores, [batch] * 3, momentum=0.9, weight_decay=1e-3)
+        weights = engine_for(model).fit(model.initial_weights(0), [batch] * 3, momentum=0.9, weight_decay=1e-3)
+        for value in (*scores.values(), *(weight.numpy() for weight in weights.values())):
+            digest.update(value.tobytes())
+print(digest.hexdigest())
+"""
+AVX2 = "+avx,+avx2,+bmi,+bmi2,+fma,+f16c,+lzcnt,+popcnt,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3,+cx16,+movbe"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not WIDE, reason="this processor has no AVX-512 to compare with")
+def test_machines_without_avx512_get_the_same_bits(tmp_path: Path) -> None:
+    narrow = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2, "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", BITS],
+            env=os.environ | extra,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=900,
+        ).stdout
+        for extra in ({}, narrow)
+    ]
+    assert found[0] == found[1]

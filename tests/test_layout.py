@@ -14,8 +14,8 @@ FLOORS = [
     {"construct", "ranking", "files"},
     {"models", "audit", "ballots"},
     {"data", "wire"},
-    {"evaluation", "participation"},
-    {"learning"},
+    {"evaluation"},
+    {"learning", "participation"},
     {"grouping"},
     {"algorithms"},
     {"rounds"},
@@ -24,7 +24,7 @@ FLOORS = [
     {"runs"},
     {"testing", "report"},
     {"watching", "results"},
-    {"api", "flower"},
+    {"api", "flower", "reproduce"},
     {"cli"},
 ]
 

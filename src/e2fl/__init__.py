@@ -23,19 +23,20 @@ if TYPE_CHECKING:
         from_partitioner,
         from_table,
     )
-    from e2fl.errors import ConfigError, DataError, E2flError, RunError, WireError
+    from e2fl.errors import ConfigError, DataError, E2flError, E2flWarning, RunError, StorageError, WireError
     from e2fl.grouping import GROUPINGS, Grouping
     from e2fl.learning import Learner, Settings
     from e2fl.models import MODELS, Model
-    from e2fl.runs.runner import Run, read_run
+    from e2fl.results import Comparison, Run, read_run
     from e2fl.runs.unseen import Assigned, assign
     from e2fl.wire import Message
 
 _HOMES = {
     "run": "e2fl.api",
     "compare": "e2fl.api",
-    "read_run": "e2fl.runs.runner",
-    "Run": "e2fl.runs.runner",
+    "read_run": "e2fl.results",
+    "Run": "e2fl.results",
+    "Comparison": "e2fl.results",
     "assign": "e2fl.runs.unseen",
     "Assigned": "e2fl.runs.unseen",
     "Experiment": "e2fl.config.experiment",
@@ -60,6 +61,8 @@ _HOMES = {
     "DATASETS": "e2fl.data",
     "MODELS": "e2fl.models",
     "E2flError": "e2fl.errors",
+    "E2flWarning": "e2fl.errors",
+    "StorageError": "e2fl.errors",
     "ConfigError": "e2fl.errors",
     "DataError": "e2fl.errors",
     "RunError": "e2fl.errors",
@@ -76,9 +79,11 @@ __all__ = [
     "Client",
     "ClientModel",
     "ClientModels",
+    "Comparison",
     "ConfigError",
     "DataError",
     "E2flError",
+    "E2flWarning",
     "Examples",
     "Experiment",
     "FederatedData",
@@ -90,6 +95,7 @@ __all__ = [
     "Run",
     "RunError",
     "Settings",
+    "StorageError",
     "WireError",
     "__version__",
     "assign",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2fl.errors import E2flError, is_out_of_memory
+from e2fl.reproduce import arguments as reproduce_arguments
 from e2fl.version import __version__
 
 if TYPE_CHECKING:
@@ -160,6 +161,12 @@ def _parser() -> argparse.ArgumentParser:
     groups.add_argument("--from", type=int, default=2, metavar="N", dest="first", help="fewest groups; default: 2")
     groups.add_argument("--to", type=int, default=12, metavar="N", dest="last", help="most groups; default: 12")
     groups.set_defaults(act=_groups)
+
+    reproduce = commands.add_parser(
+        "reproduce", help="the paper's tables beside ours", description=reproduce_arguments.DESCRIPTION
+    )
+    reproduce_arguments.add_arguments(reproduce)
+    reproduce.set_defaults(act=_reproduce)
 
     listing = commands.add_parser(
         "list",
@@ -375,6 +382,12 @@ def _groups(options: argparse.Namespace) -> int:
     print(found.table())
     print(f"\n{found.advice()}")
     return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from e2fl.reproduce.command import reproduce
+
+    return reproduce(options)
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -29,6 +29,10 @@ class ReportError(E2flError):
     """A report that cannot be made: an optional package is missing, or there is nothing to show."""
 
 
+class E2flWarning(UserWarning):
+    """Something that a user should know and that does not stop a run."""
+
+
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
 
 

@@ -1,4 +1,4 @@
-"""Networks, and how any network of convolution and linear layers becomes a supernetwork.
+"""Networks, and the supernetwork of any network of convolution and linear layers.
 
 To add a network: write a function `(inputs, classes, **settings) -> nn.Module` and one line in `MODELS`.
 """
@@ -27,7 +27,7 @@ Params = dict[str, Tensor]  # named tensors of a model
 
 
 def storable(tensor: Tensor) -> Tensor:
-    """The same tensor with memory of its own: what views another's cannot be written to a file."""
+    """The tensor, copied if it is a view, because views cannot be written to a file."""
     own = tensor.detach().cpu().contiguous()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 
@@ -50,7 +50,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Names and shapes of a model's layers: all that the wire needs to know of it."""
+    """Names and shapes of a model's layers: all that encoding and decoding messages needs."""
 
     layers: tuple[Layer, ...]
 
@@ -64,21 +64,21 @@ class ModelSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Eight bytes that tell this model from others."""
+        """Eight bytes that identify the names and shapes of the layers."""
         text = ";".join(f"{layer.name}:{layer.shape}" for layer in self.layers)
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 @dataclass(frozen=True)
 class Supernet:
-    """What a seed fixes for a whole run: the frozen weights, the scores to deal out, and who starts where."""
+    """What the seed fixes for a whole run: frozen weights, start scores, and the initial ranking."""
 
     weights: Params
-    sorted_scores: dict[str, Floats]  # rising and distinct
+    sorted_scores: dict[str, Floats]  # ascending and distinct
     ranking: Ranking
 
     def scores(self, ranking: Ranking) -> dict[str, Floats]:
-        """Scores that stand in this ranking."""
+        """The start scores, assigned to edges in the order of this ranking."""
         return {layer: scores_from(rank, self.sorted_scores[layer]) for layer, rank in ranking.items()}
 
     def subnetwork(self, mask: Mask) -> Params:
@@ -87,15 +87,18 @@ class Supernet:
 
 
 class Model:
-    """A network seen as named weight tensors; the weights themselves live elsewhere."""
+    """A network as a function of named weight tensors, which it does not own."""
 
-    def __init__(self, network: nn.Module, *, keep: float = 0.5):
+    def __init__(self, network: nn.Module, *, keep: float = 0.5, weight_scale: float = 1.0):
         if not 0 < keep <= 1:
             raise ConfigError(f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}")
-        _refuse_what_cannot_be_masked(network)
+        _require_maskable(network)
         self.network = network.requires_grad_(False)
         self._own = threading.local()
+        if not 0 < weight_scale < math.inf:
+            raise ConfigError(f"model.weight_scale must be above 0, not {weight_scale}")
         self.keep = keep
+        self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
         self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
         for layer in self.spec.layers:
             if not layer.edges:
@@ -103,7 +106,7 @@ class Model:
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Logits [examples, classes]."""
-        # While it runs, functional_call puts the weights into the module: each thread needs a module of its own.
+        # functional_call puts the weights into the module while it runs, so each thread needs its own module.
         if not hasattr(self._own, "network"):
             self._own.network = copy.deepcopy(self.network)
         result: Tensor = functional_call(self._own.network, params, (x,))
@@ -127,7 +130,7 @@ class Model:
             raise ConfigError(f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes")
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
-        """Weights to start dense training from: Kaiming uniform with a = sqrt(5), torch's own default."""
+        """Initial weights of dense training: Kaiming uniform with a = sqrt(5), torch's default."""
         params = {}
         for number, layer in enumerate(self.spec.layers):
             bound = 1 / math.sqrt(layer.fan_in)
@@ -136,13 +139,13 @@ class Model:
         return params
 
     def supernet(self, seed: int) -> Supernet:
-        """Signed Kaiming constants for weights, non-negative Kaiming-uniform scores."""
+        """The supernetwork of this seed: signed Kaiming constants as weights, non-negative Kaiming-uniform scores."""
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
         ranking: Ranking = {}
         for number, layer in enumerate(self.spec.layers):
             signs = stream(seed, "supernet weights", number).integers(0, 2, layer.edges, dtype=np.int8)
-            magnitude = np.float32(math.sqrt(2 / layer.fan_in))
+            magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
             weights[layer.name] = torch.from_numpy(np.where(signs == 1, magnitude, -magnitude)).view(layer.shape)
             draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
             ranking[layer.name] = rank_of(draw)
@@ -150,7 +153,7 @@ class Model:
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
-        """A ranking drawn uniformly, such as the one a group starts from before anybody voted in it."""
+        """A ranking drawn uniformly, such as the one a group starts from before its first vote."""
         return {
             layer.name: rank_of(stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32))
             for number, layer in enumerate(self.spec.layers)
@@ -158,9 +161,9 @@ class Model:
 
 
 def _distinct(rising: Floats) -> Floats:
-    """The same non-negative scores, repeats moved up by the least that makes them differ.
+    """Sorted non-negative scores with repeats increased by as few ulps as makes them distinct.
 
-    Only distinct scores bring a ranking back unchanged: equal ones would fall into edge order.
+    Equal scores would be ranked by edge number, so assigning them by a ranking would not give that ranking back.
     """
     steps = np.arange(len(rising), dtype=np.int64)
     bits = np.maximum.accumulate(rising.view(np.int32).astype(np.int64) - steps) + steps
@@ -170,7 +173,7 @@ def _distinct(rising: Floats) -> Floats:
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
 
 
-def _refuse_what_cannot_be_masked(network: nn.Module) -> None:
+def _require_maskable(network: nn.Module) -> None:
     for name, module in network.named_modules():
         own = dict(module.named_parameters(recurse=False))
         kind = type(module).__name__
@@ -196,7 +199,7 @@ def _refuse_what_cannot_be_masked(network: nn.Module) -> None:
         raise ConfigError("the network has no convolution or linear layer to rank")
 
 
-def _refuse_no_size(name: str, sizes: tuple[int, ...]) -> None:
+def _require_sizes(name: str, sizes: tuple[int, ...]) -> None:
     if min(sizes, default=1) < 1:
         raise ConfigError(f"model.{name} must be at least 1, not {list(sizes)}")
 
@@ -211,8 +214,8 @@ def lenet(
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
     if len(inputs) != 3:
         raise ConfigError(f"model 'lenet' needs images (channels, height, width), not inputs of shape {inputs}")
-    _refuse_no_size("channels", channels)
-    _refuse_no_size("hidden", (hidden,))
+    _require_sizes("channels", channels)
+    _require_sizes("hidden", (hidden,))
     depth, height, width = inputs
     if depth < 1 or min(height, width) < 2:
         raise ConfigError(f"model 'lenet' needs images of at least 2 x 2 points, not inputs of shape {inputs}")
@@ -239,7 +242,7 @@ def mlp(
     hidden: tuple[int, ...] = (1024, 1024),  # units of each hidden layer
 ) -> nn.Module:
     """Linear layers with ReLU between; no biases."""
-    _refuse_no_size("hidden", hidden)
+    _require_sizes("hidden", hidden)
     if math.prod(inputs) < 1:
         raise ConfigError(f"model 'mlp' needs at least one input, not inputs of shape {inputs}")
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}

@@ -1,4 +1,4 @@
-"""All randomness of a run: independent streams, each named by what it is for."""
+"""All randomness of a run: independent streams, each named after its purpose."""
 
 import hashlib
 

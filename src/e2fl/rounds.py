@@ -32,6 +32,7 @@ class Traffic:
     trainings: int = 0  # how often a client trained and replied
     trained_examples: int = 0  # examples that training steps went over, each time counted
     client_epochs: float = 0.0  # the same as passes over the training data of a client
+    ballot_bits: float = 0.0  # entropy of all ballots, the least that their coder could reach
 
 
 def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
@@ -40,6 +41,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
     traffic.trained_examples += meter.examples
     traffic.client_epochs += meter.examples / max(1, examples)
     traffic.passes += meter.grouping_passes
+    traffic.ballot_bits += meter.ballot_bits
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """The version, in one place, and what else a result depends on."""
 
 import platform
+import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -14,4 +17,20 @@ def environment() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found | {"system": f"{platform.system()} {platform.machine()}"}
+    found["system"] = f"{platform.system()} {platform.machine()}"
+    return found | ({"commit": commit()} if commit() else {})
+
+
+@cache
+def commit() -> str:
+    """The git commit of the checkout that this package runs from, "-dirty" if files differ; empty elsewhere."""
+    package = Path(__file__).resolve().parent
+    root = package.parent.parent
+    if package.parent.name != "src" or not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

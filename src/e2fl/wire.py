@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ def bits_per_edge(edges: int) -> int:
 class Message:
     """A frozen dataclass that is its own wire format."""
 
+    forms: ClassVar[tuple[type["Message"], ...]] = ()  # set by a base class whose messages have several forms
+
     def to_bytes(self, model: ModelSpec) -> bytes:
         """Return this message as bytes: header and payload."""
         form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
@@ -47,6 +49,9 @@ class Message:
             value = getattr(self, field.name)
             if field.item is None:
                 numbers.append(value)
+            elif field.item is _BYTES:
+                numbers.append(len(value))
+                payload.append(value)
             elif field.many:
                 numbers.append(len(value))
                 payload += [field.item.write(item, model) for item in value]
@@ -80,13 +85,12 @@ class Message:
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
         """Return the message in these bytes, or raise `WireError`."""
+        if vars(cls).get("forms"):
+            return cast(Self, _one_of(cls.forms, raw).from_bytes(raw, model))
         form = _form(cls)  # type: ignore[arg-type]  # as above
         numbers, body = _open(form, memoryview(raw), model)
         # Every length is checked before decoding, so that a short message cannot cause a large allocation.
-        sizes = [
-            0 if field.item is None else field.item.size(model) * (numbers[field.number] if field.many else 1)
-            for field in form.fields
-        ]
+        sizes = [_size(field, numbers, model) for field in form.fields]
         if sum(sizes) != len(body):
             raise WireError(f"{cls.__name__} has {len(body)} bytes of payload; {sum(sizes)} are expected")
         values: dict[str, Any] = {}
@@ -94,6 +98,8 @@ class Message:
             part, body = body[:size], body[size:]
             if field.item is None:
                 values[field.name] = numbers[field.number]
+            elif field.item is _BYTES:
+                values[field.name] = bytes(part)
             elif field.many:
                 one = field.item.size(model)
                 values[field.name] = tuple(
@@ -204,6 +210,10 @@ _LAYERED: dict[Any, _Item] = {
 }
 
 
+# Bytes of any length, which stands in the header.
+_BYTES = _Item("bytes", lambda _: 1, lambda value, _: bytes(value), lambda raw, _: bytes(raw))
+
+
 @dataclass(frozen=True)
 class _Field:
     name: str
@@ -234,6 +244,9 @@ def _form(message: type[Message]) -> _Form:
             codes += _NUMBERS[kind]
         elif kind in _LAYERED:
             found.append(_Field(field.name, _LAYERED[kind], False, -1))
+        elif kind is bytes:
+            found.append(_Field(field.name, _BYTES, False, len(codes)))
+            codes += "I"
         elif inner in _LAYERED:
             found.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
             codes += "H"
@@ -249,6 +262,25 @@ def _form(message: type[Message]) -> _Form:
     if size > HEADER_LIMIT:
         raise TypeError(f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit")
     return _Form(zlib.crc32(schema.encode()), numbers, tuple(found), size)
+
+
+def _size(field: _Field, numbers: tuple[Any, ...], model: ModelSpec) -> int:
+    """Return the bytes that a field takes in the payload."""
+    if field.item is None:
+        return 0
+    counted = field.many or field.item is _BYTES
+    return int(field.item.size(model) * (numbers[field.number] if counted else 1))
+
+
+def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
+    """Return the form whose kind stands in the header."""
+    if len(raw) < _HEADER.size:
+        raise WireError(f"{len(raw)} bytes are too short for a message")
+    kind = _HEADER.unpack(raw[: _HEADER.size])[4]
+    for form in forms:
+        if _form(form).kind == kind:  # type: ignore[arg-type]  # as above
+            return form
+    raise WireError("the message is not of the expected kind")
 
 
 def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ...], memoryview]:

@@ -3,6 +3,7 @@
 To add one: write a subclass of `Algorithm` in a file of its own and one line in `ALGORITHMS`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from e2fl.algorithms.afl import AFL
@@ -15,6 +16,8 @@ from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL
 from e2fl.algorithms.term import TERM
+from e2fl.ballots import BALLOTS
+from e2fl.grouping import GROUPINGS
 
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # what the runtimes accept
 
@@ -32,8 +35,12 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "e2fl_steady": SteadyE2FL,
 }
 
+# Settings of algorithms that are sections of their own, such as grouping = { name = "known" }.
+PARTS: dict[str, Mapping[str, type[Any]]] = {"grouping": GROUPINGS, "ballot": BALLOTS, "downlink": BALLOTS}
+
 __all__ = [
     "ALGORITHMS",
+    "PARTS",
     "Algorithm",
     "AnyAlgorithm",
     "ClientModel",

@@ -12,15 +12,25 @@ client that missed the clustering sends its ballot for it at its next turn, and 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
+from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, WireError
 from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
-from e2fl.grouping.messages import Ballots, Invitation, Masks
+from e2fl.grouping.messages import (
+    AnyBallots,
+    AnyInvitation,
+    Ballots,
+    CodedBallots,
+    CodedInvitation,
+    Invitation,
+    Masks,
+    UncodedBallots,
+)
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, ByGroup, Draw, Participation
@@ -38,16 +48,20 @@ class Rankings:
     groups: dict[GroupId, Ranking]  # of every group that has voted, as elected last
     membership: Membership
     keep: float
-    initial: Ranking = field(default_factory=dict)  # what the run started from, where absent groups vote with it
+    initial: Ranking = field(default_factory=dict)  # where the run started, if absent groups vote or codes need it
+    fan_in: dict[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; codes use it
+    seed: int = 0
 
 
 @dataclass(frozen=True)
-class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
+class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     grouping: Grouping = field(default_factory=KnownGroups)
     absent: str = "carry_forward"  # or present_only, init_vote: how a group votes in a round without its ballots
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
     final_full_vote: bool = False  # one more round, in which all clients of every small group vote
     incumbents: float = 0.0  # ballots that a group's previous ranking counts for in its next vote; 0: the paper
+    ballot: Ballot = field(default_factory=Exact)  # how clients send rankings: exact as in the paper, or coarse
+    downlink: Ballot = field(default_factory=Exact)  # how the server sends the global ranking
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +78,13 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def start(self, model: Model, population: Population, seed: int) -> Rankings:
         ranking = model.supernet(seed).ranking
         membership = self.grouping.begin(model, population, seed)
-        return Rankings(ranking, {}, membership, model.keep, ranking if self.absent == "init_vote" else {})
+        initial = ranking if self.coded or self.absent == "init_vote" else {}
+        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model), seed)
+
+    @property
+    def coded(self) -> bool:
+        """Whether messages are coded; otherwise they are those of the paper, to the byte."""
+        return self.ballot != Exact() or self.downlink != Exact()
 
     def rounds(self, asked: int, population: Population) -> int:
         return asked + 1 if self.final_full_vote else asked
@@ -82,21 +102,39 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
         own = sorted(membership.assignments.items())
         return [client for client, group in own if sizes[group] <= self.clients_per_round]
 
-    def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Invitation]:
-        return self.grouping.invite(state.membership, clients, state.global_ranking, lambda q: self._mask(state, q))
+    def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyInvitation]:
+        plain = self.grouping.invite(state.membership, clients, state.global_ranking, lambda q: self._mask(state, q))
+        if not self.coded:
+            return plain
+        origin = Reference(state.initial, state.fan_in, state.keep)
+        distinct = {id(invitation): invitation for invitation in plain.values()}
+        coded = {key: CodedInvitation.of(invitation, self.downlink, origin) for key, invitation in distinct.items()}
+        return {client: coded[id(invitation)] for client, invitation in plain.items()}
 
-    def check(self, state: Rankings, client: ClientId, reply: Ballots) -> None:
-        self.grouping.check(state.membership, client, reply)
+    def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> None:
+        self.grouping.check(state.membership, client, self._opened(state, client, reply))
 
-    def aggregate(self, state: Rankings, replies: Mapping[ClientId, Ballots]) -> Rankings:
-        membership, cast = self.grouping.sort(state.membership, replies)
+    def _opened(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
+        """Return the ballots of a reply, decoded against the ranking that its client was sent."""
+        expected = CodedBallots if self.coded else Ballots
+        if not isinstance(reply, expected):
+            raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} are asked for")
+        if isinstance(reply, Ballots):
+            return reply
+        start = self.grouping.start_for(state.membership, client, state.global_ranking)
+        reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client))
+        layers = self.grouping.ask_layers(state.membership)
+        return reply.opened(self.ballot, reference if layers is None else reference.only(layers))
+
+    def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
+        membership, cast = self.grouping.sort(state.membership, Opened(replies, lambda *of: self._opened(state, *of)))
         # One vote inside each group, in which its previous ranking may take part.
         elected = {q: vote(ballots, state.groups.get(q), self.incumbents) for q, ballots in cast.items()}
         if not elected:
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
-        global_ranking = vote(self._voters(state, groups, elected))
+        global_ranking = self._rounded(state, vote(self._voters(state, groups, elected)))
         return replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
 
     def _voters(
@@ -109,9 +147,14 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
             return [groups.get(group, state.initial) for group in range(state.membership.groups)]
         return groups.values()
 
+    def _rounded(self, state: Rankings, ranking: Ranking) -> Ranking:
+        """Return the ranking that clients decode: what they train from is the reference of their ballots."""
+        origin = Reference(state.initial, state.fan_in, state.keep)
+        return self.downlink.rounded(ranking, origin) if self.coded else ranking
+
     def _mask(self, state: Rankings, group: GroupId) -> Mask:
         """Return the mask of a group; one that has not voted shows its start, the initial or the global ranking."""
-        unseen = state.initial or state.global_ranking
+        unseen = state.initial if self.absent == "init_vote" else state.global_ranking
         ranking = state.groups.get(group, state.membership.starts.get(group, unseen))
         return mask_layers(ranking, state.keep)
 
@@ -141,13 +184,22 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
 
     # On a client.
 
-    def train(self, message: Invitation, client: Client, learner: Learner) -> Ballots:
+    def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
+        fan_in, keep = fan_in_of(learner.model), learner.model.keep
+        if isinstance(message, CodedInvitation):
+            message = message.opened(self.downlink, Reference(learner.supernet.ranking, fan_in, keep))
+        assert isinstance(message, Invitation)
         parts = self.grouping.parts(message.masks, client, learner)
         if self.inside == "majority" and len(parts) > 1:
             largest = max(parts, key=lambda part: len(part[1]))  # the first among equals
             parts = [(largest[0], client.train)]
         rankings = [learner.fit_scores(message.ranking, rows, part=place) for place, (_, rows) in enumerate(parts)]
-        return Ballots(tuple(group for group, _ in parts), tuple(rankings))
+        groups = tuple(group for group, _ in parts)
+        if not self.coded:
+            return Ballots(groups, tuple(rankings))
+        reference = Reference(message.ranking, fan_in, keep, offset_of(learner.seed, client.id))
+        learner.meter.ballot_bits += sum(self.ballot.entropy_bits(ranking, reference) for ranking in rankings)
+        return UncodedBallots(groups, tuple(rankings), self.ballot, reference)
 
     def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.global_mask)
@@ -166,6 +218,28 @@ class E2FL(Algorithm[Rankings, Invitation, Ballots, Masks]):
     def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
         membership = self.grouping.place_unseen(state.membership, client, learner)
         return super().for_unseen(replace(state, membership=membership), client, learner)
+
+
+def fan_in_of(model: Model) -> dict[str, int]:
+    """Return the inputs of a unit of every layer."""
+    return {layer.name: layer.fan_in for layer in model.spec.layers}
+
+
+@dataclass(frozen=True)
+class Opened(Mapping[ClientId, Ballots]):
+    """Replies decoded on access: all of them may not fit into memory."""
+
+    replies: Mapping[ClientId, AnyBallots]
+    open: Callable[[ClientId, AnyBallots], Ballots]
+
+    def __getitem__(self, client: ClientId) -> Ballots:
+        return self.open(client, self.replies[client])
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.replies)
+
+    def __len__(self) -> int:
+        return len(self.replies)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What a ballot is: a ranking as bytes, written against a reference ranking that both ends know."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -19,6 +19,10 @@ class Reference:
     fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; left out: not made use of
     keep: float = 0.5  # the fraction of edges a mask keeps
     offset: int = CENTRED  # of dithered borders, 0 to OFFSETS - 1
+
+    def only(self, layers: Iterable[str]) -> "Reference":
+        """Return the reference of these layers."""
+        return replace(self, ranking={layer: self.ranking[layer] for layer in layers})
 
 
 def offset_of(seed: int, *place: int) -> int:
@@ -39,6 +43,10 @@ class Ballot(ABC):
 
         Raises `WireError` unless they are exactly what `encode` writes for some ranking.
         """
+
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        """Return the ranking that `decode` makes of `encode`'s bytes."""
+        return self.decode(self.encode(ranking, reference), reference)
 
     @abstractmethod
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:

@@ -131,6 +131,9 @@ class Coarse(Ballot):
             raise WireError("the ballot is not in canonical form: encoding it again gives other bytes")
         return ranking
 
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        return {plan.layer: plan.rank(plan.symbols(ranking[plan.layer])) for plan in self._plans(reference)}
+
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
         """Return the empirical entropy of the moves given cell and kind, and of the levels of units."""
         plans = list(self._plans(reference))

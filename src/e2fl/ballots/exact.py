@@ -41,6 +41,9 @@ class Exact(Ballot):
                 raise WireError(f"the ranking of layer '{layer}' is invalid: {error}") from None
         return ranking
 
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        return ranking
+
     def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
         """Return log2(n!) for each layer: every ranking is equally likely."""
         return sum(math.lgamma(rank.size + 1) / math.log(2) for rank in reference.ranking.values())

@@ -9,12 +9,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from e2fl.algorithms import ALGORITHMS
-from e2fl.config.experiment import KEEP, Experiment, Section
+from e2fl.algorithms import ALGORITHMS, PARTS
+from e2fl.config.experiment import COMMON, Experiment, Section
 from e2fl.construct import fields_of, look_up
 from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
-from e2fl.grouping import GROUPINGS
 from e2fl.learning import Settings
 from e2fl.models import MODELS
 from e2fl.participation import PARTICIPATION
@@ -25,7 +24,7 @@ def completed(experiment: Experiment) -> Experiment:
     return dataclasses.replace(
         experiment,
         data=_completed("data", experiment.data, DATASETS),
-        model=_completed("model", {"keep": KEEP} | experiment.model, MODELS),
+        model=_completed("model", COMMON | experiment.model, MODELS),
         algorithm=_completed("algorithm", experiment.algorithm, ALGORITHMS),
         learner=defaults_of(Settings) | experiment.learner,
         participation=_completed("participation", experiment.participation, PARTICIPATION),
@@ -37,7 +36,7 @@ def trimmed(experiment: Experiment) -> Experiment:
     return dataclasses.replace(
         experiment,
         data=_trimmed(experiment.data, DATASETS),
-        model=_trimmed(experiment.model, MODELS, {"keep": KEEP}),
+        model=_trimmed(experiment.model, MODELS, dict(COMMON)),
         algorithm=_trimmed(experiment.algorithm, ALGORITHMS),
         learner=_without(experiment.learner, defaults_of(Settings)),
         participation=_trimmed(experiment.participation, PARTICIPATION),
@@ -70,20 +69,23 @@ def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Sect
     except ConfigError:  # data made in Python has no name that can be looked up
         return section
     full = {"name": section["name"]} | defaults_of(make) | section
-    grouping = full.get("grouping")
-    if isinstance(grouping, dict) and isinstance(grouping.get("name"), str):
-        full["grouping"] = _completed("grouping", grouping, GROUPINGS)
+    for part, choices in PARTS.items():
+        inner = full.get(part)
+        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+            full[part] = _completed(part, inner, choices)
     return full
 
 
 def _trimmed(section: Section, registry: Mapping[str, Any], extra: Section | None = None) -> Section:
     known = registry.get(str(section.get("name")))  # nothing is imported for the name of anything else
     defaults = {} if known is None else defaults_of(known)
-    if isinstance(defaults.get("grouping"), dict):
-        defaults["grouping"] = _completed("grouping", defaults["grouping"], GROUPINGS)
+    for part, choices in PARTS.items():
+        if isinstance(defaults.get(part), dict):
+            defaults[part] = _completed(part, defaults[part], choices)
     kept = _without(section, (extra or {}) | defaults)
-    if isinstance(kept.get("grouping"), dict):
-        kept["grouping"] = _trimmed(kept["grouping"], GROUPINGS)
+    for part, choices in PARTS.items():
+        if isinstance(kept.get(part), dict):
+            kept[part] = _trimmed(kept[part], choices)
     return kept
 
 
@@ -98,7 +100,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         parts = [_plain(part) for part in value]
         return None if None in parts else parts
-    for name, kind in GROUPINGS.items():
+    for name, kind in [entry for choices in PARTS.values() for entry in choices.items()]:
         if type(value) is kind:
             own = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
             return {"name": name} | {key: part for key, part in own.items() if part is not None}

@@ -20,12 +20,11 @@ import tomli_w
 import torch
 from torch import nn
 
-from e2fl.algorithms import ALGORITHMS, Algorithm, AnyAlgorithm
+from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population
 from e2fl.errors import ConfigError, is_out_of_memory
-from e2fl.grouping import GROUPINGS
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import MODELS, Model
@@ -34,7 +33,7 @@ from e2fl.rounds import Round, Server
 
 Section = dict[str, Any]
 
-KEEP = 0.5  # the default of model.keep, which every model has
+COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
 
 UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # these never change a result
 NAMING = (("algorithm",), ("algorithm", "name"))  # these choose the algorithm
@@ -46,7 +45,7 @@ class Experiment:
 
     data: Section  # the data set and its settings: `e2fl list datasets`
     algorithm: Section  # the algorithm and its settings, and `label`, its display name: `e2fl list algorithms`
-    model: Section  # the network and its settings, and `keep`, the fraction of edges kept: `e2fl list models`
+    model: Section  # the network and its settings: `e2fl list models`
     name: str = "experiment"  # names the folder of a run and the title of its report
     seed: int = 0  # all randomness of a run follows from it
     rounds: int = 100  # rounds of training
@@ -87,35 +86,40 @@ class Experiment:
             raise ConfigError(f"'{self.data['name']}' is not a data set")
         return data
 
-    def build_model(self, data: FederatedData) -> Model:
-        return self.build_model_for(data.shape, data.classes)
+    def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
+        """The model for this data; network: one made in Python, in place of the configured one."""
+        return self.build_model_for(data.shape, data.classes, network)
 
-    def build_model_for(self, shape: tuple[int, ...], classes: int) -> Model:
+    def build_model_for(self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None) -> Model:
         """The model for inputs of this shape."""
         name = self.model["name"]
-        make = look_up(name, MODELS, "model")
-        values = {key: value for key, value in self.model.items() if key not in ("name", "keep")}
-        keep = fit(self.model.get("keep", KEEP), float, "model.keep")
+        values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
+        common = {key: fit(self.model.get(key, value), float, f"model.{key}") for key, value in COMMON.items()}
         with _in_memory(f"model '{name}'"):
-            network = construct(make, values, "model", shape, classes)
+            if network is None:
+                network = construct(look_up(name, MODELS, "model"), values, "model", shape, classes)
             if not isinstance(network, nn.Module):
                 raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}")
-            model = Model(network, keep=keep)
+            model = Model(network, **common)
             model.require_fit(shape, classes, name)
         return model
 
     def build_algorithm(self) -> AnyAlgorithm:
         kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")
         values = {key: value for key, value in self.algorithm.items() if key not in ("name", "label")}
-        section = values.get("grouping")
-        if isinstance(section, str) and "grouping" in fields_of(kind):
-            raise ConfigError(f"algorithm.grouping is a section; set algorithm.grouping.name='{section}'")
-        if isinstance(section, dict) and "grouping" in fields_of(kind):
-            if "name" not in section:
-                raise ConfigError("algorithm.grouping needs a name, such as grouping = { name = 'known' }")
-            make = look_up(str(section["name"]), GROUPINGS, "grouping")
-            rest = {key: value for key, value in section.items() if key != "name"}
-            values["grouping"] = construct(make, rest, "algorithm.grouping")
+        for part, registry in PARTS.items():
+            section = values.get(part)
+            if section is None or part not in fields_of(kind):
+                continue
+            if isinstance(section, str):
+                raise ConfigError(f"algorithm.{part} is a section; set algorithm.{part}.name='{section}'")
+            if isinstance(section, dict):
+                if "name" not in section:
+                    example = next(iter(registry))
+                    raise ConfigError(f"algorithm.{part} needs a name, such as {part} = {{ name = '{example}' }}")
+                make = look_up(str(section["name"]), registry, part)
+                rest = {key: value for key, value in section.items() if key != "name"}
+                values[part] = construct(make, rest, f"algorithm.{part}")
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
@@ -201,19 +205,20 @@ class Experiment:
 
     def imports(self) -> list[str]:
         """The names in this experiment that import code from outside this package."""
-        grouping = self.algorithm.get("grouping")
-        sections = [self.data, self.model, self.algorithm, grouping if isinstance(grouping, dict) else {}]
+        inner = [self.algorithm.get(part) for part in PARTS]
+        sections = [self.data, self.model, self.algorithm, *(part for part in inner if isinstance(part, dict))]
         names = [str(section.get("name", "")) for section in sections]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
-        """The settings of the algorithm and of its grouping: clients_per_round, grouping.name, grouping.groups."""
+        """The settings of the algorithm and of its parts: clients_per_round, grouping.name, ballot.buckets."""
         found = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
-        if "grouping" in found:
-            section = self.algorithm.get("grouping")
-            name = section.get("name") if isinstance(section, dict) else None
-            inner = fields_of(look_up(str(name), GROUPINGS, "grouping")) if name else ()
-            found += [f"grouping.{setting}" for setting in ("name", *inner)]
+        for part, registry in PARTS.items():
+            if part in found:
+                section = self.algorithm.get(part)
+                name = section.get("name") if isinstance(section, dict) else None
+                inner = fields_of(look_up(str(name), registry, part)) if name else ()
+                found += [f"{part}.{setting}" for setting in ("name", *inner)]
         return found
 
     def to_dict(self) -> Section:
@@ -275,7 +280,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
 def _inner(values: Mapping[str, Any]) -> set[str]:
     """The settings inside sections, as --set names them; nothing is imported for it."""
     registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
-    found = {f"learner.{name}" for name in fields_of(Settings)} | {"model.keep"}
+    found = {f"learner.{name}" for name in fields_of(Settings)} | {f"model.{name}" for name in COMMON}
     for section, registry in registries.items():
         named = values[section].get("name") if isinstance(values[section], dict) else None
         if isinstance(named, str) and named in registry:

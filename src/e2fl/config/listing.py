@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.ballots import BALLOTS
 from e2fl.config.experiment import Experiment, shipped
 from e2fl.construct import did_you_mean, fields_of
 from e2fl.data import DATASETS
@@ -57,6 +58,7 @@ def kinds() -> dict[str, Mapping[str, Any]]:
         "datasets": DATASETS,
         "models": MODELS,
         "participation": PARTICIPATION,
+        "ballots": BALLOTS,
         "experiments": shipped(),
     }
 
@@ -101,8 +103,12 @@ def settings_of(make: Any) -> tuple[Setting, ...]:
 def _entry(kind: str, name: str, thing: Any) -> Entry:
     settings = settings_of(thing)
     if kind == "models":
-        meaning = "fraction of edges kept in a subnetwork: above 0, at most 1"
-        settings += (Setting("keep", "float", "0.5", (), meaning),)
+        settings += (
+            Setting("keep", "float", "0.5", (), "fraction of edges kept in a subnetwork: above 0, at most 1"),
+            Setting(
+                "weight_scale", "float", "1.0", (), "frozen weights, times the Kaiming constant"
+            ),
+        )
     return Entry(kind, name, _first_line(thing), settings)
 
 

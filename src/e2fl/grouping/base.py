@@ -60,6 +60,14 @@ class Grouping(ABC):
         """Return what each client trains from: the global ranking, and masks where it looks for its group."""
         return dict.fromkeys(clients, Invitation(ranking, ()))
 
+    def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
+        """Return the layers that replies to the coming request carry; None: all."""
+        return None
+
+    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
+        """Return the ranking that `invite` sends this client, where `ranking` is the global one."""
+        return ranking
+
     def check(self, membership: Membership, client: ClientId, ballots: Ballots) -> None:
         """Raise `WireError` if the client may not vote in the groups it names."""
         if len(ballots.groups) != len(ballots.rankings) or not ballots.groups:

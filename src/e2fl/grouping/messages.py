@@ -1,15 +1,28 @@
-"""What E2FL's server and clients send each other."""
+"""What E2FL's server and clients send each other.
 
+Rankings travel exactly, as in the paper, or coded (`e2fl.ballots`). Both forms of a message have one base class, which
+tells them apart by the kind in the header.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Self
 
+from e2fl.ballots import Ballot, Reference, decode_mask, encode_mask
+from e2fl.errors import WireError
 from e2fl.models import ModelSpec
 from e2fl.ranking import Mask, Ranking
 from e2fl.wire import Message, mask_size
 
 
-@dataclass(frozen=True)
-class Invitation(Message):
+class AnyInvitation(Message):
     """The ranking to start from, and the mask of every group where the client finds its group by itself."""
+
+
+@dataclass(frozen=True)
+class Invitation(AnyInvitation):
+    """An invitation as in the paper: the exact ranking, and one bit per edge of a mask."""
 
     ranking: Ranking
     masks: tuple[Mask, ...]
@@ -19,11 +32,72 @@ class Invitation(Message):
 
 
 @dataclass(frozen=True)
-class Ballots(Message):
+class CodedInvitation(AnyInvitation):
+    """An invitation with a coded ranking, and masks as differences to the mask of that ranking."""
+
+    lengths: tuple[int, ...]  # of the codes, that of the ranking first
+    codes: bytes
+
+    @classmethod
+    def of(cls, invitation: Invitation, downlink: Ballot, origin: Reference) -> Self:
+        """Code an invitation. origin: the initial ranking, which every client can compute from the seed."""
+        known = Reference(invitation.ranking, keep=origin.keep)
+        masks = [encode_mask(mask, known) for mask in invitation.masks]
+        codes = [downlink.encode(invitation.ranking, origin), *masks]
+        return cls(tuple(map(len, codes)), b"".join(codes))
+
+    def opened(self, downlink: Ballot, origin: Reference) -> Invitation:
+        """Return the invitation these codes stand for, or raise `WireError`."""
+        ranking, *masks = parts_of(self.codes, self.lengths)
+        start = downlink.decode(ranking, origin)
+        known = Reference(start, keep=origin.keep)
+        return Invitation(start, tuple(decode_mask(mask, known) for mask in masks))
+
+    def grouping_bytes(self, model: ModelSpec) -> int:
+        return sum(self.lengths[1:])
+
+
+class AnyBallots(Message):
     """One ranking for each group the client votes in; `NO_GROUP` where the server knows the group."""
 
     groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ballots(AnyBallots):
+    """Ballots as in the paper: exact rankings."""
+
+    groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
+
+
+@dataclass(frozen=True)
+class CodedBallots(AnyBallots):
+    """Ballots coded against the ranking that the client was sent."""
+
+    groups: tuple[int, ...]
+    lengths: tuple[int, ...]  # of the codes
+    codes: bytes
+
+    def opened(self, ballot: Ballot, reference: Reference) -> Ballots:
+        """Return the ballots these codes stand for, or raise `WireError`."""
+        codes = parts_of(self.codes, self.lengths)
+        return Ballots(self.groups, tuple(ballot.decode(code, reference) for code in codes))
+
+
+@dataclass(frozen=True)
+class UncodedBallots(AnyBallots):
+    """Ballots that are coded when they are sent, since only then it is known which layers are asked for."""
+
+    groups: tuple[int, ...]
+    rankings: tuple[Ranking, ...]
+    ballot: Ballot
+    reference: Reference
+
+    def to_bytes(self, model: ModelSpec) -> bytes:
+        reference = self.reference.only(layer.name for layer in model.layers)
+        codes = [self.ballot.encode(ranking, reference) for ranking in self.rankings]
+        return CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes)).to_bytes(model)
 
 
 @dataclass(frozen=True)
@@ -37,3 +111,14 @@ class Masks(Message):
     voted: tuple[int, ...]  # those of these groups that have voted
     masks: tuple[Mask, ...]
     global_mask: Mask
+
+
+def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
+    """Cut codes into parts of these lengths, or raise `WireError`."""
+    if not lengths or any(length < 0 for length in lengths) or sum(lengths) != len(codes):
+        raise WireError(f"codes of {len(codes)} bytes cannot be cut into parts of {list(lengths)[:4]} bytes")
+    return [codes[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
+
+
+AnyInvitation.forms = (Invitation, CodedInvitation)
+AnyBallots.forms = (Ballots, CodedBallots)

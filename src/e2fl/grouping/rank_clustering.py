@@ -118,11 +118,15 @@ class RankClustering(Grouping):
         return Membership(self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking)
 
     def ask(self, membership: Membership, population: Population) -> Ask | None:
+        layers = self.ask_layers(membership)
+        return None if layers is None else Ask(population.ids, layers=layers, kind="prepare")
+
+    def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
             return None
         # Ballots that are only clustered carry only the layers that clustering reads: far fewer bytes.
         whole = ModelSpec(tuple(Layer(name, rank.shape) for name, rank in membership.origin.items()))
-        return Ask(population.ids, layers=tuple(layer.name for layer in self.reads(whole).layers), kind="prepare")
+        return tuple(layer.name for layer in self.reads(whole).layers)
 
     def invite(
         self,
@@ -131,10 +135,15 @@ class RankClustering(Grouping):
         ranking: Ranking,
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
-        # A client that missed the clustering starts where all others did, or its ballot would not compare.
         start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
-        clustered = bool(membership.centroids)
-        return {client: start if clustered and client not in membership.assignments else common for client in clients}
+        return {client: start if self._is_late(membership, client) else common for client in clients}
+
+    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
+        return membership.origin if self._is_late(membership, client) else ranking
+
+    def _is_late(self, membership: Membership, client: ClientId) -> bool:
+        """Return whether a client missed the clustering: it starts where all others did, so that ballots compare."""
+        return bool(membership.centroids) and client not in membership.assignments
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         if group != NO_GROUP:

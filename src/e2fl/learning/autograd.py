@@ -1,4 +1,4 @@
-"""Local steps for any network, by plain automatic differentiation."""
+"""Local training of any network with torch's autograd."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -13,27 +13,27 @@ from e2fl.ranking import Floats, dropped
 
 
 class Batch(NamedTuple):
-    """What one step sees."""
+    """The examples and the learning rate of one step."""
 
     x: Tensor
     y: Tensor
     learning_rate: float
-    weight: Tensor | None = None  # of each example, where they do not count alike
+    weight: Tensor | None = None  # of each example; None: all the same
 
 
-# The slope of something at the outputs: from the outputs of some of the examples, and which of them these are.
+# The derivative of a function of the outputs: takes the outputs of some examples, and which examples they are.
 Slope = Callable[[Tensor, slice], Tensor]
 
 
 class AutogradEngine:
-    """The engine that takes any network; others may be faster, none may differ by more than rounding."""
+    """Training and evaluation of any network; `CompiledEngine` is faster and differs only by rounding."""
 
     def __init__(self, model: Model, device: str = "cpu"):
         self.model = model
         self.device = torch.device(device)
 
     def warm(self, tell: Callable[[str], None]) -> None:
-        """Compile what is compiled, or load it from the cache; `tell` hears the name of each part before its turn."""
+        """Compile all loops, or load them from the cache; `tell` is called with the name of each part first."""
         kernels.warm(tell)
 
     def fit_scores(
@@ -45,7 +45,7 @@ class AutogradEngine:
         momentum: float,
         weight_decay: float,
     ) -> dict[str, Floats]:
-        """Edge-popup: train the scores, in place, and hand them back; the weights stay as they are."""
+        """Edge-popup: train the scores in place and return them; the weights do not change."""
         drops = {name: dropped(len(score), self.model.keep) for name, score in scores.items()}
         steps = {
             name: kernels.ScoreStep(scores[name], supernet.weights[name].numpy().reshape(-1), drops[name])
@@ -101,7 +101,7 @@ class AutogradEngine:
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """The gradient of whatever has this slope at the outputs, summed over the examples."""
+        """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
         outputs = self.model.outputs(leaves, x.to(self.device))
         back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)

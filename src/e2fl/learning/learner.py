@@ -1,4 +1,4 @@
-"""Learner: everything a client can do with a model and its own data."""
+"""The learner: training and evaluation of a model on the data of one client."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,20 +19,20 @@ from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import stream
 from e2fl.ranking import Mask, Ranking, rank_of
 
-SCORING_BATCH = 500  # fixed: sums must not depend on the machine's size
+SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the machine
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a client trains."""
+    """Settings of local training."""
 
     learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights mostly need a tenth of it
     momentum: float = 0.9  # of SGD; at least 0, below 1
     weight_decay: float = 1e-4  # added to the gradient as a multiple of the weights or scores
     epochs: int = 2  # passes over its own data that a client makes in a round
     batch_size: int = 8  # examples in a training step
-    round_decay: float = 1.0  # the rate is multiplied by this to the power of rounds gone by
-    local_cosine: bool = False  # the rate falls along a cosine over the local epochs
+    round_decay: float = 1.0  # the learning rate is multiplied by this after every round
+    local_cosine: bool = False  # the learning rate follows a cosine over the local epochs
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0 or not math.isfinite(self.learning_rate):
@@ -60,16 +60,17 @@ class Meter:
 
     examples: int = 0  # that training steps went over, each time counted
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
+    ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A model, how to train it, and the randomness of one client in one round."""
+    """A model, the settings of training, and the random streams of one client in one round."""
 
     model: Model
     engine: AutogradEngine
     supernet: Supernet
-    initial: Params  # dense weights to start from
+    initial: Params  # dense weights before the first round
     settings: Settings
     seed: int
     number: int = 0  # the round
@@ -78,13 +79,13 @@ class Learner:
 
     @property
     def rate(self) -> float:
-        """The learning rate of this round, before any schedule within it."""
+        """The learning rate of the first local epoch of this round."""
         return self.settings.rate(self.number, 0, self.settings.epochs)
 
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
-        """Edge-popup from this ranking: train scores dealt out in its order, rank them again.
+        """Edge-popup: start from scores in the order of this ranking, train them, and return their ranking.
 
-        part: tells apart several fits of one client in one round, so that each has its own batch order.
+        part: numbers several fits of one client in one round; each has its own order of batches.
         """
         scores = self.engine.fit_scores(
             self.supernet,
@@ -110,7 +111,12 @@ class Learner:
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
     ) -> Params:
-        """Dense SGD from these weights; `weight` says how much each example counts."""
+        """Dense SGD, starting from these weights, which are not changed.
+
+        toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as in Ditto.
+        purpose: names the random stream of the batches; fits with different purposes see different orders.
+        weight: of each example in the mean loss.
+        """
         return self.engine.fit(
             params,
             self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight),
@@ -134,7 +140,7 @@ class Learner:
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
-        """The gradient of what has this slope at the outputs, given them and the rows they are of."""
+        """The gradient of a function of the outputs, given its derivative with respect to them."""
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(len(examples)):
 
@@ -150,7 +156,7 @@ class Learner:
         return self.tally(params, examples).mean_loss
 
     def tally(self, params: Params, examples: Examples, rows: slice | None = None) -> Tally:
-        """What this model gets right and wrong."""
+        """Count correct predictions and errors, and sum the loss."""
         n = correct = true_positive = false_positive = false_negative = 0
         loss = 0.0
         start, stop = (0, len(examples)) if rows is None else (rows.start, rows.stop)
@@ -168,16 +174,16 @@ class Learner:
         return Tally(n, correct, loss, true_positive, false_positive, false_negative)
 
     def weights_of(self, model: Params | Mask) -> Params:
-        """Weights as they are, or those that a mask keeps."""
+        """The weights themselves, or the subnetwork that a mask selects."""
         first = next(iter(model.values()))
         if isinstance(first, torch.Tensor):
             return cast(Params, model)  # a model is all tensors or all masks
         return self.supernet.subnetwork(cast(Mask, model))
 
     def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
-        """How the mean entropy of the outputs of an even mixture of masks changes with each mask's share.
+        """The gradient of the mean output entropy with respect to the share of each mask in a uniform mixture of masks.
 
-        One pass forward and back over the examples, however many masks there are; labels are not looked at.
+        One forward and backward pass over the examples, for any number of masks; labels are not used.
         """
         frozen = self.supernet.weights
         mixed = {name: weight * _shares(masks, name).view(weight.shape) for name, weight in frozen.items()}
@@ -190,7 +196,7 @@ class Learner:
         found = self._gradient(mixed, examples, slope)
         gradient = np.zeros(len(masks))
         for name, weight in frozen.items():
-            # Summed in double precision: the masks differ little, and so do their slopes.
+            # Summed in double precision, because the masks, and so their gradients, differ little.
             edges = (found[name] * weight).view(-1).double().numpy()
             gradient += [float(np.dot(edges, mask[name].astype(np.float64))) for mask in masks]
         return gradient
@@ -210,13 +216,13 @@ class Learner:
 
 
 def _chunks(count: int, start: int = 0) -> Iterator[slice]:
-    """Runs of at most SCORING_BATCH examples, from `start` on."""
+    """Slices of at most SCORING_BATCH examples, beginning at `start`."""
     for first in range(start, start + count, SCORING_BATCH):
         yield slice(first, min(first + SCORING_BATCH, start + count))
 
 
 def _shares(masks: Sequence[Mask], layer: str) -> torch.Tensor:
-    """The fraction of these masks that keep each edge of a layer."""
+    """For each edge of a layer, the fraction of masks that keep it."""
     counts = np.zeros(len(masks[0][layer]), dtype=np.float32)
     for mask in masks:
         counts += mask[layer]

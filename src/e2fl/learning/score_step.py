@@ -1,8 +1,8 @@
-"""Compiled loops of local training: one SGD step on the scores of a layer, and the exact choice of the edges it keeps.
+"""Compiled loops of local training: one SGD step on the scores of a layer, and the selection of the edges to keep.
 
-The choice needs no sort.  While a step updates the scores, it counts those below a narrow window around the last
-threshold and notes those inside; the new threshold is then found among the few noted.  If it left the window, a full
-selection by counting takes over: the result is the same to the bit, only later.
+The selection does not sort.  While a step updates the scores, it counts those below a narrow window around the last
+threshold and lists the edges inside; the new threshold is then selected among these few.  If the threshold has left the
+window, a full radix selection finds it: slower, with the same result.
 
 A step is, in float32 and in this order of operations (never contracted into fused multiply-adds):
 
@@ -20,10 +20,10 @@ import numpy as np
 from e2fl import compiled as ranked
 from e2fl.compiled import Float32, Int32, UInt16, UInt32, compiled, first_kept, float_key, threshold_of
 
-_STRETCH = 4096  # edges updated before they are counted: all their numbers stay in the nearest cache
-_PIECE = 32  # edges looked at one by one when any of them is in the window
-_SMALL = 4096  # edges of a layer so small that all of them may be noted
-_SAMPLE = 16384  # scores from which the first window is guessed
+_STRETCH = 4096  # edges updated before they are counted, so that their values are still in the L1 cache
+_PIECE = 32  # edges examined one by one if any of them is in the window
+_SMALL = 4096  # edges of a layer small enough to list all of them
+_SAMPLE = 16384  # scores from which the first window is estimated
 
 
 @compiled
@@ -36,7 +36,7 @@ def update(
     momentum: np.float32,
     weight_decay: np.float32,
 ) -> None:
-    """Take one step of SGD with momentum; `gradient` is that of the masked weights."""
+    """Take one step of SGD with momentum; gradient: with respect to the masked weights."""
     for e in range(scores.size):
         change = momentum * velocity[e] + (gradient[e] * weights[e] + weight_decay * scores[e])
         velocity[e] = change
@@ -55,9 +55,9 @@ def _count(scores: Float32, low: np.float32, high: np.float32) -> tuple[np.int32
 
 @compiled
 def look(scores: Float32, first: int, low: np.float32, high: np.float32, window: Int32, found: int) -> tuple[int, int]:
-    """Count the scores below a window and note the edges inside it; returns (below, found so far).
+    """Count the scores below a window and list the edges inside it; returns (below, found so far).
 
-    first: the number of the first edge.  A full window notes no more, and says so by being full.
+    first: the number of the first edge.  If the list is full, returns its length as `found`.
     """
     below = 0
     room = window.size - _PIECE
@@ -69,7 +69,7 @@ def look(scores: Float32, first: int, low: np.float32, high: np.float32, window:
             if found > room:
                 return below, window.size
             for i in range(piece.size):
-                # Written in any case and kept only if inside: a branch here would be guessed wrong half the time.
+                # Written always, counted only if inside: a branch here would be mispredicted half the time.
                 window[found] = first + start + i
                 found += (piece[i] >= low) & (piece[i] <= high)
     return below, found
@@ -107,7 +107,7 @@ def _update_and_look(
 
 @compiled
 def _choose(bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32) -> tuple[np.uint32, int]:
-    """The key at a place among the edges of a window, and how many edges with this very key come before that place."""
+    """The key at a place among the edges of a window, and how many edges with the same key come before that place."""
     for i in range(window.size):
         keys[i] = float_key(bits[window[i]])
     key, below = threshold_of(keys, place, spare)
@@ -124,16 +124,18 @@ def write_masked(bits: UInt32, weights: Float32, key: np.uint32, first_tied: int
 
 
 class Threshold:
-    """Where the kept edges of a layer begin: at this key of a score, from this edge on among those that tie.
+    """The threshold of a layer: the key of the lowest kept score and, among edges tied with it, the first kept edge.
 
-    scores: may have NaN between those of its `edges` edges; they are never chosen and never counted.
+    scores: padding between the `edges` scores is NaN, which is never selected or counted.
     """
 
     def __init__(self, scores: Float32, edges: int, dropped: int):
         self.bits: UInt32 = scores.view(np.uint32)
         self.edges, self.dropped = edges, dropped
         self.key, self.first_tied = np.uint32(0xFFFFFFFF), scores.size
-        self.wanted = max(256, edges // 1024)  # edges in a window: few, yet seldom too few to hold the threshold
+        self.wanted = max(
+            256, edges // 1024
+        )  # edges in a window: few, but enough to contain the threshold most of the time
         self.window: Int32 = np.empty(min(edges, 32 * self.wanted) + _PIECE, np.int32)
         self._keys: UInt32 = np.empty((2, self.window.size), np.uint32)
         self.low, self.high = np.float32(-np.inf), np.float32(np.inf)
@@ -148,9 +150,9 @@ class Threshold:
         self.settle(*look(scores, 0, self.low, self.high, self.window, 0))
 
     def settle(self, below: int, found: int) -> bool:
-        """Find the threshold, given how many scores lie below the window and how many edges were noted in it.
+        """Find the threshold, given the number of scores below the window and of edges listed in it.
 
-        Returns whether it was found in the window; if not, nothing noted in the window is of use.
+        Returns whether the threshold is in the window; if not, the list is of no use.
         """
         if self.dropped >= self.edges:
             return True
@@ -165,7 +167,7 @@ class Threshold:
         else:
             window, keys, spare = self.window[:found], self._keys[0, :found], self._keys[1, :found]
             key, tied = _choose(self.bits, window, place, keys, spare)
-            # The edges of a window come in the order the loops take, which need not be that of their numbers.
+            # The edges of a window are listed in the order of the loops, not by number.
             first_tied = np.sort(window[keys == key])[tied - 1] + 1 if tied else 0
         self.key, self.first_tied = np.uint32(key), int(first_tied)
         if self.edges > _SMALL:
@@ -173,7 +175,7 @@ class Threshold:
         return not missed
 
     def _aim(self, factor: float) -> None:
-        """Set the next window around the threshold, this much wider than the last."""
+        """Center the next window on the threshold, wider than the last by this factor."""
         middle = _score_of(self.key)
         reach = max(factor * (float(self.high) - float(self.low)) / 2, abs(middle) * 1e-6)
         if reach < 1e30:
@@ -182,7 +184,7 @@ class Threshold:
 
 @compiled
 def clear_dropped(bits: UInt32, window: Int32, key: np.uint32, first_tied: int, kept: UInt16) -> None:
-    """Take the edges of a window that fall below the threshold out of the kept ones."""
+    """Clear the bits of the edges in a window that are below the threshold."""
     for i in range(window.size):
         edge = window[i]
         own = float_key(bits[edge])
@@ -191,14 +193,14 @@ def clear_dropped(bits: UInt32, window: Int32, key: np.uint32, first_tied: int, 
 
 
 def pack_kept(threshold: Threshold, kept: UInt16) -> None:
-    """Write a bit for each edge, true if it is kept."""
+    """Write one bit per edge: true if it is kept."""
     mask = np.empty(threshold.bits.size, np.bool_)
     ranked.write_mask(threshold.bits, threshold.key, threshold.first_tied, mask)
     kept[:] = np.packbits(mask, bitorder="little").view(np.uint16)
 
 
 def _score_of(key: np.uint32) -> float:
-    """The score a key was made of."""
+    """The score that a key encodes."""
     bits = int(key) & 0x7FFFFFFF if int(key) >> 31 else ~int(key) & 0xFFFFFFFF
     return float(np.array(bits, np.uint32).view(np.float32))
 
@@ -208,14 +210,14 @@ class ScoreStep:
 
     def __init__(self, scores: Float32, weights: Float32, dropped: int):
         self.scores, self.weights = scores, weights
-        # Times any momentum, minus zero leaves what is added to it as it is, even another minus zero.
+        # Not +0.0: momentum * -0.0 + g equals g also for g = -0.0.
         self.velocity: Float32 = np.full_like(scores, -0.0)
         self.effective: Float32 = np.empty_like(weights)
         self.threshold = Threshold(scores, scores.size, dropped)
         self._write()
 
     def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
-        """One step in place; `gradient` is that of the masked weights."""
+        """Take one step in place; gradient: with respect to the masked weights."""
         threshold = self.threshold
         below, found = _update_and_look(
             self.scores,
@@ -246,24 +248,24 @@ def _update_weights(
     learning_rate: np.float32,
     momentum: np.float32,
     weight_decay: np.float32,
-    pull: np.float32,
+    proximal: np.float32,
 ) -> None:
     for e in range(weights.size):
-        pulled = gradient[e] + weight_decay * weights[e] + pull * (weights[e] - anchor[e])
+        pulled = gradient[e] + weight_decay * weights[e] + proximal * (weights[e] - anchor[e])
         change = momentum * velocity[e] + pulled
         velocity[e] = change
         weights[e] = weights[e] - learning_rate * change
 
 
 class WeightStep:
-    """The weights of one layer under SGD with momentum, held near an anchor."""
+    """The weights of one layer under SGD with momentum and a proximal term toward an anchor."""
 
-    def __init__(self, weights: Float32, anchor: Float32, pull: float):
-        self.effective, self.anchor, self.pull = weights, anchor, np.float32(pull)
+    def __init__(self, weights: Float32, anchor: Float32, proximal: float):
+        self.effective, self.anchor, self.proximal = weights, anchor, np.float32(proximal)
         self.velocity: Float32 = np.full_like(weights, -0.0)
 
     def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
-        """One step in place."""
+        """Take one step in place."""
         _update_weights(
             self.effective,
             self.velocity,
@@ -272,12 +274,12 @@ class WeightStep:
             np.float32(learning_rate),
             np.float32(momentum),
             np.float32(weight_decay),
-            self.pull,
+            self.proximal,
         )
 
 
 def warm(tell: Callable[[str], None]) -> None:
-    """Compile every loop, or load it from the cache; `tell` hears the name of each before it is."""
+    """Compile every loop, or load it from the cache; `tell` is called with the name of each first."""
     ranked.warm(tell)
     tell("ScoreStep")
     ones = np.ones(3, np.float32)

@@ -23,7 +23,7 @@ def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None])
     """Write both files; a data set that cannot be counted or drawn never ends a run."""
     try:
         described = describe(data)
-    except Exception as error:  # data sets are anybody's code
+    except Exception as error:  # a data set is arbitrary code
         warn(f"data.json is not written: {type(error).__name__}: {error}")
     else:
         folder.write_json("data.json", described)

@@ -2,12 +2,14 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
 
 from e2fl.config.experiment import Experiment
+from e2fl.errors import E2flWarning
 from e2fl.runs.records import Json
 from e2fl.runs.watcher import Watcher
 
@@ -94,6 +96,39 @@ class Progress(Watcher):
             self.bar.write(text, file=self.stream)
         else:
             print(text, file=self.stream, flush=True)
+
+
+class NotebookProgress(Progress):
+    """For Python and notebooks: a bar where one can be drawn, and warnings through `warnings`."""
+
+    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
+        """shown: whether to show progress; default: in notebooks and on terminals."""
+        super().__init__(stream)
+        self.shown = _can_draw(self.stream) if shown is None else shown
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        if self.shown:
+            super().advance(number, measured)
+
+    def warn(self, message: str) -> None:
+        warnings.warn(f"{self.label}: {message}" if self.label else message, E2flWarning, stacklevel=2)
+
+    def _draws(self) -> bool:
+        return self.shown and _can_draw(self.stream)
+
+    def _bar(self, first: int, last: int) -> "Bar":
+        from tqdm.auto import tqdm as automatic
+
+        return automatic(total=last, initial=max(0, first - 1), desc=self.label, unit="round")
+
+    def _say(self, text: str) -> None:
+        if self.shown:
+            super()._say(text)
+
+
+def _can_draw(stream: TextIO) -> bool:
+    """Whether a bar can be drawn: on a terminal, or in a notebook."""
+    return stream.isatty() or "ipykernel" in sys.modules
 
 
 def timed_steps() -> Callable[[str], None]:

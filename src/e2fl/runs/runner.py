@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.defaults import completed
 from e2fl.config.experiment import Experiment
@@ -81,13 +83,14 @@ def run_experiment(
     out: Path | None = None,
     resume: bool = False,
     data: FederatedData | None = None,
+    network: nn.Module | None = None,
     watcher: Watcher | None = None,
     federate: Federate | None = None,
 ) -> Run:
     """Run to the end. With `out`, everything is stored there, and the run can be resumed from there.
 
-    A finished run is read, or continued if the experiment has more rounds. federate: makes the federation to run on;
-    default: one simulated in this process.
+    A finished run is read, or continued if the experiment has more rounds. data, network: made in Python, in place of
+    the configured ones. federate: makes the federation to run on; default: one simulated in this process.
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
@@ -103,7 +106,8 @@ def run_experiment(
             if experiment.rounds == stored.rounds:
                 return run
     data = data or experiment.build_data()
-    runner = _Runner(experiment, folder, data, watcher, federate or _simulate(experiment, data, watcher))
+    model = experiment.build_model(data, network)
+    runner = _Runner(experiment, folder, data, model, watcher, federate or _simulate(experiment, data, watcher))
     return runner.run(stored)
 
 
@@ -163,12 +167,12 @@ class _Runner:
         experiment: Experiment,
         folder: Folder | None,
         data: FederatedData,
+        model: Model,
         watcher: Watcher,
         federate: Federate,
     ):
         self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
         algorithm = experiment.build_algorithm()
-        model = experiment.build_model(data)
         self.federation = federate(algorithm, model, folder)
         # A mistake in the configuration is found here, before anything is written.
         self.loop = Loop(experiment, algorithm, self.federation, model)
@@ -240,12 +244,12 @@ class _Runner:
         """Write down what came of a round. before: the round before it, if this process knows it."""
         measured = None
         kept = self._keep(done, before)
-        notices = self.federation.notices()
+        troubles = self.federation.notices()
         for client, fault in done.faults.items():
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
-        for notice in notices:
-            self.watcher.warn(f"round {done.number}: {notice}")
-        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *notices))
+        for trouble in troubles:
+            self.watcher.warn(f"round {done.number}: {trouble}")
+        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *troubles))
         kept = replace(kept, faults=faults)
         if done.scores is not None:
             metadata = self.loop.metadata(done.state)

@@ -15,7 +15,7 @@ from e2fl.algorithms import ClientModel, types_of
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
-from e2fl.errors import DataError, RunError
+from e2fl.errors import DataError, E2flWarning, RunError
 from e2fl.evaluation import Tally, total
 from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
@@ -87,7 +87,8 @@ def assign(
     if group is not None and not _are_groups(np.asarray(group), groups):
         raise DataError(f"an unseen client cannot declare group {group}; {_which(groups)}")
     for code in experiment.imports():
-        warnings.warn(f"{stored.path}/config.toml names code that is imported and run: {code}", stacklevel=2)
+        told = f"{stored.path}/config.toml names code that is imported and run: {code}"
+        warnings.warn(told, E2flWarning, stacklevel=2)
     algorithm = experiment.build_algorithm()
     state = _last_state(stored, experiment, types_of(algorithm).state, int(summary["rounds"]))
     model = experiment.build_model_for(shape, classes)

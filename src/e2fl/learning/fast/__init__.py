@@ -1,1 +1,1 @@
-"""Compiled local training without autograd."""
+"""Local training with compiled loops instead of autograd."""

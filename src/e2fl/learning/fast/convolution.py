@@ -1,8 +1,8 @@
 """Convolutions of stride 1 without autograd.
 
-Images lie channels last, with their zero border: [batch, height, width, depth], flat.  A window of the kernel is then
-one run of neighbouring numbers for each of the kernel's rows, and a convolution is a product of matrices that need not
-be built: a small block of code, `_tile`, computes outputs and gradients of inputs, another, `_outer`, those of weights.
+Images are stored channels last with their zero border: [batch, height, width, depth], flat.  The window of a kernel is
+then one contiguous run for each row of the kernel, and a convolution is a matrix product without an im2col copy:
+`_tile` computes outputs and gradients of inputs, `_outer` gradients of weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from e2fl.learning.fast.vectors import LANES, WIDE, Emit, vector_code
 
 
 class Geometry(NamedTuple):
-    """The sizes of one convolution; depths are as stored, in whole vectors except for the network's input."""
+    """The sizes of one convolution; depths are padded to whole vectors, except for the input of the network."""
 
     height: int  # of the input, with its border
     width: int
@@ -24,21 +24,21 @@ class Geometry(NamedTuple):
     kernel_height: int
     kernel_width: int
     outputs: int  # depth of the output
-    pool_height: int  # 1 where nothing is pooled
+    pool_height: int  # 1 without a max-pool
     pool_width: int
     tile: int  # outputs of one row computed together: 4 or 1
 
 
 def tile_for(width: int) -> int:
-    """The tile for rows of this width; the last tile of a row may overlap the one before."""
+    """The tile for rows of this width; the last tile of a row may overlap the previous one."""
     return 4 if width >= 4 else 1
 
 
 def _steps(points: int) -> Any:
-    """Code that lists the steps of a kernel's window at which any of some neighbouring points has a number.
+    """Code that lists the steps of a kernel's window at which any of some neighbouring points is not zero.
 
-    Behind a ReLU half the numbers are zeros, and whole channels are where an image is even: a third of the steps is
-    spared.  Each step is listed twice, as its place in the inputs and as the place of its weights.
+    After a ReLU half of the values are zero, and whole channels are where an image is uniform: this skips a third of
+    the steps.  Each step is listed as an offset into the inputs and as an offset into the weights.
     """
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
@@ -101,9 +101,9 @@ _tile_1_many, _tile_1_few, _tile_1_1 = _tile(1, _MANY), _tile(1, _FEW), _tile(1,
 
 @compiled
 def row_of_outputs(arrays: Any, at_a: int, at_out: int, size: Geometry, least: np.float32) -> None:
-    """One row of outputs, none of them below `least`.
+    """Compute one row of outputs, clipped from below at `least`.
 
-    arrays: inputs; weights [kernel_height, kernel_width * depth, outputs]; outputs; room for the two lists of steps.
+    arrays: inputs; weights [kernel_height, kernel_width * depth, outputs]; outputs; buffers for the two lists of steps.
     """
     a, _, _, list_a, list_w = arrays
     lists = (a, list_a, list_w)
@@ -179,9 +179,9 @@ def forward(
     border: tuple[int, int],
     relu: bool,
 ) -> None:
-    """Convolve into an image that has a border of its own, which is left as it is.
+    """Convolve into an image with its own border, which is not written.
 
-    lists: room for the steps of a kernel's window, each with a vector to spare.
+    lists: buffers for the steps of a kernel's window, with room for one vector more.
     """
     least = np.float32(0 if relu else -np.inf)
     height, width = size.height - size.kernel_height + 1, size.width - size.kernel_width + 1
@@ -196,7 +196,7 @@ def forward(
 
 @compiled
 def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geometry) -> None:
-    """The gradient of the weights from that of all outputs.
+    """The gradient of the weights, given the gradient of the outputs.
 
     dz: [batch, height, width, outputs] with a zero border of a kernel's size less one.
     dw: [kernel_height, kernel_width * depth, outputs].
@@ -249,7 +249,7 @@ def copy_image(
     from_strides: tuple[int, int, int, int, int],
     to_strides: tuple[int, int, int, int, int],
 ) -> None:
-    """Copy an image from one layout to another; strides: example, channel, row, column, and where it begins."""
+    """Copy an image from one layout to another; strides: example, channel, row, column, and the offset."""
     height, width, depth = inner
     by_example, by_channel, by_row, by_column, first = from_strides
     to_example, to_channel, to_row, to_column, to_first = to_strides
@@ -273,7 +273,7 @@ def copy_slope(
     to_strides: tuple[int, int, int, int, int],
     relu: bool,
 ) -> None:
-    """`copy_image` of a gradient dx; behind a ReLU, zero where its output x is."""
+    """`copy_image` for a gradient dx; after a ReLU, zero where its output x is zero."""
     height, width, depth = inner
     by_example, by_channel, by_row, by_column, first = from_strides
     to_example, to_channel, to_row, to_column, to_first = to_strides
@@ -295,14 +295,14 @@ def copy_slope(
 
 
 @compiled
-def deal(values: Float32, places: Int32, out: Float32) -> None:
+def scatter(values: Float32, places: Int32, out: Float32) -> None:
     """out[places[e]] = values[e]."""
     for e in range(values.size):
         out[places[e]] = values[e]
 
 
 @compiled
-def collect(values: Float32, places: Int32, out: Float32) -> None:
+def gather(values: Float32, places: Int32, out: Float32) -> None:
     """out[e] = values[places[e]]."""
     for e in range(out.size):
         out[e] = values[places[e]]

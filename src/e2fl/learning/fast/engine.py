@@ -1,7 +1,7 @@
-"""CompiledEngine: local steps for the networks most clients have, by compiled loops without automatic differentiation.
+"""CompiledEngine: training of common networks with compiled loops instead of autograd.
 
-It takes an `nn.Sequential` of Conv2d (stride 1), ReLU, MaxPool2d, Flatten and Linear, in any number and size, on the
-CPU; `engine_for` gives every other network the general engine.  Both compute the same, to rounding.
+It accepts an `nn.Sequential` of Conv2d (stride 1), ReLU, MaxPool2d, Flatten and Linear, of any number and size, on the
+CPU; `engine_for` gives every other network the autograd engine.  The results of both differ only by rounding.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from e2fl.learning.score_step import ScoreStep, WeightStep
 from e2fl.models import Model, Params, Supernet
 from e2fl.ranking import Floats, dropped
 
-SCORED_TOGETHER = 32  # examples of one forward pass: more would leave the caches
+SCORED_TOGETHER = 32  # examples of one forward pass: with more, activations no longer fit the caches
 
 
 @dataclass(frozen=True)
 class Block:
     """A convolution or linear layer with the ReLU, max-pool and flattening that follow it."""
 
-    name: str  # of its weights
+    name: str  # of its weight tensor
     layer: ConvolutionSizes | LinearSizes
     relu: bool = False
     pool: tuple[int, int] | None = None
 
 
 def blocks_of(network: nn.Module) -> list[Block] | None:
-    """Read a network as a chain of blocks, or None if it is not one this engine takes."""
+    """The blocks of a network, or None if this engine does not accept it."""
     if not isinstance(network, nn.Sequential):
         return None
     found: list[Block] = []
@@ -93,7 +93,7 @@ def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 class Plan:
-    """The stages of a network for inputs of one shape, with buffers for batches up to some size."""
+    """The stages of a network for inputs of one shape, with buffers for batches of at most `batch` examples."""
 
     def __init__(self, blocks: list[Block], shape: tuple[int, ...], batch: int):
         self.batch = batch
@@ -110,14 +110,14 @@ class Plan:
                 stage = Linear(block.layer, image, batch, relu=block.relu, first=first)
                 image = Shape(block.layer.outputs, 1, 1)
             self.stages[block.name] = stage
-        self._steps: dict[str, WeightStep] = {}  # of the convolutions, while dense weights are here
+        self._steps: dict[str, WeightStep] = {}  # of the convolutions, while dense weights are trained
         self._chain: list[Convolution | Linear] = list(self.stages.values())
         self._after: list[Stage | None] = [*self._chain[1:], None]
         self._inputs = self._view_of_inputs()
         self._shares: Float32 = np.ones(batch, np.float32)
 
     def put_weights(self, params: Params, toward: Params | None = None, proximal: float = 0.0) -> None:
-        """Take dense weights; what trains them changes those of convolutions in place, `take` copies the others."""
+        """Set dense weights; training changes those of convolutions in place, and `take` copies out the others."""
         for name, stage in self.stages.items():
             weights = _flat(params[name])
             anchor = _flat(toward[name]) if toward is not None and proximal else None
@@ -128,13 +128,13 @@ class Plan:
                 stage.put_edges(self._steps[name])
 
     def take(self, trained: Mapping[str, Float32]) -> None:
-        """Copy out what was trained of the linear layers."""
+        """Copy out the trained scores or weights of the linear layers."""
         for name, stage in self.stages.items():
             if isinstance(stage, Linear):
                 stage.take(trained[name])
 
     def step(self, batch: Batch, momentum: float, weight_decay: float) -> None:
-        """One step on all layers."""
+        """Take one step on all layers."""
         x, y = batch.x.numpy(), batch.y.numpy()
         n = len(y)
         if n > self.batch:
@@ -146,12 +146,12 @@ class Plan:
             stage.backward(n, following, rates)
 
     def outputs(self, x: Float32) -> Float32:
-        """Logits [examples, classes] of at most a batch."""
+        """Logits [examples, classes] of at most one batch."""
         last = self._forward(x)
         return last.y[: len(x) * last.pitch].reshape(len(x), last.pitch)[:, : last.outputs]
 
     def go_back(self, slope: Float32) -> None:
-        """Add up gradients, from this slope at the last outputs: steps of no length, whose momentum forgets nothing."""
+        """Accumulate gradients from this derivative at the outputs: steps with learning rate 0 and momentum 1."""
         last = self._chain[-1]
         assert isinstance(last, Linear)
         last.delta[: len(slope) * last.pitch].reshape(len(slope), last.pitch)[:, : last.outputs] = slope
@@ -159,7 +159,7 @@ class Plan:
             stage.backward(len(slope), following, Rates(0.0, 1.0, 0.0))
 
     def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
-        """Copy out what was added up since weights were put here."""
+        """Copy out the gradients accumulated since `put_weights`."""
         for name, stage in self.stages.items():
             if isinstance(stage, Linear):
                 stage.take_velocity(gradient[name])
@@ -178,7 +178,7 @@ class Plan:
         self._inputs[: len(x)] = x.reshape(len(x), *self._inputs.shape[1:])
 
     def _view_of_inputs(self) -> Float32:
-        """The place of a batch inside the first stage's buffer."""
+        """A view of the batch inside the first stage's buffer."""
         first = self._chain[0]
         if isinstance(first, Linear):
             return first.x.reshape(self.batch, first.stride)[:, : first.inputs]
@@ -188,7 +188,7 @@ class Plan:
 
 
 class CompiledEngine(AutogradEngine):
-    """The general engine, with its training loops replaced."""
+    """The autograd engine with compiled loops in place of autograd."""
 
     def __init__(self, model: Model, blocks: list[Block]):
         super().__init__(model)
@@ -197,9 +197,9 @@ class CompiledEngine(AutogradEngine):
         self._signs: dict[str, tuple[Tensor, Signs | None]] = {}
 
     def warm(self, tell: Callable[[str], None]) -> None:
-        """Compile all loops, or load them from the cache; `tell` hears the name of each part before its turn.
+        """Compile all loops, or load them from the cache; `tell` is called with the name of each part first.
 
-        The loops do not depend on a network's sizes, so a tiny one stands for all.
+        The loops do not depend on the sizes of a network, so a tiny network compiles them all.
         """
         super().warm(tell)
         network = nn.Sequential(
@@ -228,7 +228,7 @@ class CompiledEngine(AutogradEngine):
         momentum: float,
         weight_decay: float,
     ) -> dict[str, Floats]:
-        """Edge-popup: train the scores, in place, and hand them back; the weights stay as they are."""
+        """Edge-popup: train the scores in place and return them; the weights do not change."""
         signs = {block.name: self._signs_of(block, supernet) for block in self._blocks}
         if None in signs.values():
             return super().fit_scores(supernet, scores, batches, momentum=momentum, weight_decay=weight_decay)
@@ -272,7 +272,7 @@ class CompiledEngine(AutogradEngine):
         return trained
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Logits, example by example the same however many there are."""
+        """Logits; those of an example do not depend on how many examples are passed."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights({name: weight.contiguous() for name, weight in params.items()})
         images = x.numpy()
@@ -280,7 +280,7 @@ class CompiledEngine(AutogradEngine):
         return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """The gradient of whatever has this slope at the outputs, summed over the examples."""
+        """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights(_own(params))
         images = x.numpy()
@@ -295,7 +295,7 @@ class CompiledEngine(AutogradEngine):
         return self._plan_for("training", batch.x.shape[1:], len(batch.y))
 
     def _plan_for(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
-        """This thread's plan for such batches; its buffers are used again, because fresh memory is slow."""
+        """This thread's plan for such batches, reused because allocating its buffers is slow."""
         plans: dict[str, Plan] = self._own.__dict__.setdefault("plans", {})
         plan = plans.get(purpose)
         if plan is None or plan.input != tuple(shape) or plan.batch < batch:
@@ -303,7 +303,7 @@ class CompiledEngine(AutogradEngine):
         return plan
 
     def _signs_of(self, block: Block, supernet: Supernet) -> Signs | None:
-        """The signs of a layer whose weights have all one magnitude, or None; found once for each supernetwork."""
+        """The signs of a layer whose weights all have one magnitude, else None; cached for each supernetwork."""
         weight = supernet.weights[block.name]
         known = self._signs.get(block.name)
         if known is None or known[0] is not weight:
@@ -322,17 +322,17 @@ def _signs(weight: Tensor) -> Signs | None:
 
 
 def _own(params: Params) -> Params:
-    """A copy that may be changed in place, each in one piece of memory whatever the original is a view of."""
+    """A contiguous copy that may be changed in place."""
     return {name: weight.clone(memory_format=torch.contiguous_format) for name, weight in params.items()}
 
 
 def _flat(weight: Tensor) -> Float32:
-    """The same memory as an array of one dimension."""
+    """A one-dimensional view."""
     flat: Float32 = weight.numpy().reshape(-1)
     return flat
 
 
 def engine_for(model: Model, device: str = "cpu") -> AutogradEngine:
-    """The fastest engine that takes this network on this device."""
+    """The fastest engine that accepts this network on this device."""
     blocks = blocks_of(model.network)
     return CompiledEngine(model, blocks) if blocks and device == "cpu" else AutogradEngine(model, device)

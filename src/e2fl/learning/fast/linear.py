@@ -147,7 +147,7 @@ def forward_masked(
 
 
 def _gather(examples: int, vectors: int) -> Any:
-    """Code that adds delta[b, r] * weights[r, column], for some rows, to the gradient of the inputs of some examples."""
+    """Code that adds delta[b, r] * weights[r, column] of some rows to the gradient of the inputs of some examples."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         dx, delta, weights = arrays
@@ -325,7 +325,11 @@ def backward_scores(
     below = found = 0
     if wanted:
         dx[: batch * inputs] = np.float32(0)
-    arrays, bits, gathered = (x, dx, delta, scores, velocity, kept, sign, window), (kept, sign, scratch), (dx, delta, scratch)
+    arrays, bits, gathered = (
+        (x, dx, delta, scores, velocity, kept, sign, window),
+        (kept, sign, scratch),
+        (dx, delta, scratch),
+    )
     if wanted and batch < _TILED_FROM:
         for start in range(0, words, _BACKWARD):
             stop = min(start + _BACKWARD, words)
@@ -491,9 +495,7 @@ def pass_back(x: Float32, dx: Float32, delta: Float32, batch: int, sizes: tuple[
 
 
 @compiled
-def loss_gradient(
-    y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int
-) -> None:
+def loss_gradient(y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int) -> None:
     """The gradient of the mean cross-entropy at the logits; weights: of each example."""
     batch = labels.size
     for b in range(batch):

@@ -1,7 +1,7 @@
-"""A convolution with the max-pool behind it, as one: only what the pool chose is written, and only that goes back.
+"""A convolution fused with the max-pool after it: only the selected outputs are written and propagated back.
 
-Behind a ReLU and a max-pool most outputs have no gradient.  For each output that has one, `_run` adds its share to the
-gradient of the weights and to that of the inputs, run by run of the kernel, and touches nothing else.
+After a ReLU and a max-pool most outputs have no gradient.  For each output that has one, `_run` adds its contribution
+to the gradients of the weights and of the inputs, one row of the kernel at a time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from e2fl.compiled import Float32, Int32, compiled
 from e2fl.learning.fast.convolution import Geometry, row_of_outputs
 from e2fl.learning.fast.vectors import LANES, Emit, vector_code
 
-_NEAR = 6144  # numbers: with as many of the gradient, they fill the nearest cache of most machines
+_NEAR = 6144  # floats: with as many of the gradient, they fill the L1 cache of most machines
 
 
 def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-    """Code for one window of a max-pool: the largest of its outputs, and where its kernel's window begins.
+    """Code for one window of a max-pool: its largest output, and where the kernel's window of that output begins.
 
-    The place is -1 for a largest output not above `least`, through which no gradient passes.
+    The place is -1 if the largest output is not above `least`: then no gradient passes.
     """
     build = emit.builder
     rows, best, place = arrays
@@ -46,7 +46,7 @@ _largest = vector_code(_choose_largest)
 
 
 def _turn_block(*, integers_too: bool) -> Any:
-    """Code that turns channels last into channels first, for up to sixteen pixels of up to sixteen channels."""
+    """Code that transposes channels last to channels first, for up to sixteen pixels of up to sixteen channels."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         source, target = arrays
@@ -82,12 +82,12 @@ def forward(
 ) -> None:
     """Convolve and pool, a row of windows at a time.
 
-    channels: outputs that are not there only to fill a vector.
-    strides: of `out` for an example, a channel, a row and a column, and where it begins.
-    where: [batch, pooled height, outputs, pooled width in whole vectors]: the start of the kernel's window that gave
-    the output, counted from the start of its image; -1 without a gradient.
-    rows, best, place: room for the outputs of one row of windows, and for what is chosen of them.
-    lists: as in `forward`.
+    channels: outputs without padding.
+    strides: of `out` for an example, a channel, a row and a column, and the offset.
+    where: [batch, pooled height, outputs, pooled width in whole vectors]: the offset in its image of the kernel's
+    window that gave the output; -1 without a gradient.
+    rows, best, place: buffers for the outputs of one row of windows, and for the selected ones.
+    lists: as in `convolution.forward`.
     """
     least = np.float32(0 if relu else -np.inf)
     width = size.width - size.kernel_width + 1
@@ -134,7 +134,7 @@ def forward(
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Code that puts a row's outputs that have a gradient on a list: places and gradients, side by side."""
+    """Code that lists the outputs of a row that have a gradient: their places and their gradients."""
     build = emit.builder
     where, gradient, places, deltas = arrays
     at_where, at_gradient, span, before = integers
@@ -153,7 +153,7 @@ _picked = vector_code(_pick)
 
 
 def _run(vectors: int, *, back: bool) -> Any:
-    """Code for one run of the kernel, over a list of outputs: dw += d * a and, if wanted back, da += d * w."""
+    """Code for one row of the kernel, over a list of outputs: dw += d * a and, if `back`, da += d * w."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, da, w, dw, places, deltas = arrays
@@ -182,7 +182,7 @@ _first_run_many, _first_run_1 = _run(_MANY, back=False), _run(1, back=False)
 
 @compiled
 def rows_at_once(size: Geometry) -> int:
-    """Rows of a pool's windows to go back through together: so few that their inputs stay in the nearest cache."""
+    """Rows of pool windows to process together, so that their inputs stay in the L1 cache."""
     lines = _NEAR // (size.width * size.depth)
     return max(1, (lines - size.kernel_height + 1) // size.pool_height)
 
@@ -204,12 +204,12 @@ def backward(
     strides: tuple[int, int, int, int, int],
     back: bool,
 ) -> None:
-    """The gradients of the weights and, if wanted back, of the inputs, from that of what the pool gave out.
+    """The gradients of the weights and, if `back`, of the inputs, given the gradient of the pool's output.
 
     w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
     strides: of `gradient`, as in the forward pass.
-    places, deltas: room for the outputs of `rows_at_once(size)` rows.
-    line: room for the gradients of a row, where they do not lie side by side.
+    places, deltas: buffers for the outputs of `rows_at_once(size)` rows.
+    line: a buffer for the gradients of a row, if they are not contiguous.
     """
     pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
     pooled_width = (size.width - size.kernel_width + 1) // size.pool_width
@@ -221,7 +221,7 @@ def backward(
     dw[:] = np.float32(0)
     if back:
         da[: batch * image] = np.float32(0)
-    # Made here and not in the loops, because making a tuple counts references to each of its arrays.
+    # Built outside the loops, because building a tuple counts references to each of its arrays.
     arrays, direct, gathered = (
         (a, da, w, dw, places, deltas),
         (where, gradient, places, deltas),

@@ -1,7 +1,7 @@
-"""The layers of a network as stages of a compiled plan, each with buffers of its own that are used again and again.
+"""The layers of a network as stages of a plan, each with its own reusable buffers.
 
-A stage holds its input, writes its output into the input of the stage after it, and later reads from there the
-gradient it goes back from.  What its edges are, scores or weights, is put into it for one fit and taken out again.
+A stage holds its input, writes its output into the input of the next stage, and in the backward pass reads the gradient
+from there.  Its edges, scores or weights, are set before a fit and copied out after it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from e2fl.learning.fast.convolution import Geometry, tile_for
 from e2fl.learning.fast.vectors import LANES, aligned, padded, row_length
 from e2fl.learning.score_step import Threshold, clear_dropped, pack_kept
 
-Strides = tuple[int, int, int, int, int]  # of an example, a channel, a row and a column; and where the first begins
+Strides = tuple[int, int, int, int, int]  # of an example, a channel, a row and a column; and the offset of the first
 
 
 class Rates(NamedTuple):
-    """How far a step goes."""
+    """Learning rate, momentum and weight decay of a step."""
 
     learning_rate: float
     momentum: float
@@ -29,14 +29,14 @@ class Rates(NamedTuple):
 
 
 class Signs(NamedTuple):
-    """Weights of one magnitude: the sign of each, true for minus, in rows of whole vectors."""
+    """Weights of one magnitude: one sign bit each, true for minus, in rows padded to whole vectors."""
 
     magnitude: np.float32
     bits: UInt16
 
 
 class Shape(NamedTuple):
-    """An image, or a line of numbers as an image of one pixel."""
+    """An image; a flat input is an image of one pixel."""
 
     depth: int
     height: int
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 
 class Stage(Protocol):
-    """One layer with what follows it."""
+    """One layer with the ReLU and the max-pool that follow it."""
 
     x: Float32
     dx: Float32
@@ -56,7 +56,7 @@ class Stage(Protocol):
 
 
 class Edges(Protocol):
-    """The flat edges of a convolution while they are trained: kernels.ScoreStep or kernels.WeightStep."""
+    """The edges of a convolution in training: a `ScoreStep` or a `WeightStep`."""
 
     effective: Float32
 
@@ -64,7 +64,7 @@ class Edges(Protocol):
 
 
 class ConvolutionSizes(NamedTuple):
-    """What a convolution's module says of it."""
+    """The sizes of an nn.Conv2d."""
 
     inputs: int
     outputs: int
@@ -73,7 +73,7 @@ class ConvolutionSizes(NamedTuple):
 
 
 class LinearSizes(NamedTuple):
-    """What a linear layer's module says of it."""
+    """The sizes of an nn.Linear."""
 
     inputs: int
     outputs: int
@@ -121,7 +121,7 @@ class Convolution:
             self._make_room_for_outputs(batch)
 
     def _lay_out_weights(self) -> None:
-        """Number the places of edges [o, c, y, x] where the loops look for them."""
+        """Compute where the loops expect each edge [o, c, y, x]."""
         size = self.size
         shape = (self.sizes.outputs, self.sizes.inputs, size.kernel_height, size.kernel_width)
         o, c, y, x = (axis.reshape(-1) for axis in np.indices(shape, np.int32))
@@ -159,7 +159,7 @@ class Convolution:
         line = wide * size.outputs
         start = (size.kernel_height - 1) * line + (size.kernel_width - 1) * size.outputs
         self._dz_strides = (tall * line, 1, line, size.outputs, start)
-        # The gradient of the inputs is a convolution of dz with the kernel turned round, into the border as well.
+        # The gradient of the inputs, border included, is a convolution of dz with the kernel rotated by 180 degrees.
         self._turn = Geometry(
             tall,
             wide,
@@ -176,15 +176,15 @@ class Convolution:
         self._out_strides = (height * width * size.outputs, 1, width * size.outputs, size.outputs, 0)
 
     def put_edges(self, edges: Edges) -> None:
-        """Train these edges."""
+        """Set the edges to train."""
         self._edges = edges
         self._show()
 
     def _show(self) -> None:
-        """Lay the effective weights out for the loops."""
-        convolution.deal(self._edges.effective, self._forward, self._w)
+        """Copy the effective weights into the layouts of the loops."""
+        convolution.scatter(self._edges.effective, self._forward, self._w)
         if not self.first:
-            convolution.deal(self._edges.effective, self._by_output if self.pooled else self._turned, self._w_back)
+            convolution.scatter(self._edges.effective, self._by_output if self.pooled else self._turned, self._w_back)
 
     def forward(self, batch: int, after: Stage | None) -> None:
         assert after is not None
@@ -231,10 +231,10 @@ class Convolution:
                 after.strides,
                 not self.first,
             )
-            convolution.collect(self._dw, self._by_output, self.gradient)
+            convolution.gather(self._dw, self._by_output, self.gradient)
         else:
             self._backward_dense(batch, after)
-            convolution.collect(self._dw, self._forward, self.gradient)
+            convolution.gather(self._dw, self._forward, self.gradient)
         self._edges.advance(self.gradient, *rates)
         self._show()
 
@@ -268,32 +268,32 @@ class Linear:
         self._scratch = aligned(linear.SCRATCH)
         self._signs: Signs | None = None
         self._anchor: Float32 = self._values
-        self._pull = np.float32(0)
+        self._proximal = np.float32(0)
 
     def put_scores(self, scores: Float32, signs: Signs, dropped: int) -> None:
-        """Train these scores."""
+        """Set the scores to train."""
         self._fill(self._values, scores, np.nan)
         self._velocity.fill(-0.0)
         self._signs = signs
         self._threshold = Threshold(self._values, scores.size, dropped)
         pack_kept(self._threshold, self._kept)
 
-    def put_weights(self, weights: Float32, anchor: Float32 | None, pull: float) -> None:
-        """Train these weights, held near an anchor."""
+    def put_weights(self, weights: Float32, anchor: Float32 | None, proximal: float) -> None:
+        """Set the weights to train, and the anchor of the proximal term."""
         self._fill(self._values, weights, 0.0)
         self._velocity.fill(-0.0)
         self._signs = None
-        self._anchor, self._pull = self._values, np.float32(0)
+        self._anchor, self._proximal = self._values, np.float32(0)
         if anchor is not None:
-            self._anchor, self._pull = aligned(self._values.size), np.float32(pull)
+            self._anchor, self._proximal = aligned(self._values.size), np.float32(proximal)
             self._fill(self._anchor, anchor, 0.0)
 
     def take(self, out: Float32) -> None:
-        """Copy what was trained out of the rows of whole vectors."""
+        """Copy the trained values out of the padded rows."""
         out.reshape(self.outputs, self.inputs)[:] = self._values.reshape(self.outputs, -1)[:, : self.inputs]
 
     def take_velocity(self, out: Float32) -> None:
-        """Copy out what the steps added up to."""
+        """Copy the velocity out of the padded rows."""
         out.reshape(self.outputs, self.inputs)[:] = self._velocity.reshape(self.outputs, -1)[:, : self.inputs]
 
     def _fill(self, rows: Float32, values: Float32, rest: float) -> None:
@@ -326,7 +326,7 @@ class Linear:
                 self._velocity,
                 self._anchor,
                 layout,
-                (rate, momentum, decay, self._pull),
+                (rate, momentum, decay, self._proximal),
             )
             return
         magnitude, sign = self._signs
@@ -350,7 +350,7 @@ class Linear:
             pack_kept(threshold, self._kept)
 
     def slope_of_loss(self, labels: Int64, shares: Float32) -> None:
-        """Set the gradient this layer, the network's last, goes back from."""
+        """Set the gradient of the loss at the outputs of this layer, the last of the network."""
         if not 0 <= labels.min() <= labels.max() < self.outputs:
             raise DataError(f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}")
         linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch)

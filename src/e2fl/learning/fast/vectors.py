@@ -1,18 +1,18 @@
 # mypy: disallow-untyped-calls=False
-"""Sixteen float32 at a time: what the loops of training are written with where a compiler's guess is not enough.
+"""Vectors of sixteen float32: explicit vector code for the training loops that the compiler does not vectorise well.
 
-`@vector_code` turns a function that writes LLVM instructions into one that compiled code can call.  LLVM fits vectors
-of sixteen to whatever the machine has, so nothing here is bound to one kind of processor; sixteen is one register of
-the widest.  A loop in Python below is unrolled code, a `with emit.loop(...)` is a loop of the machine.
+`vector_code` turns a function that emits LLVM instructions into one that compiled code can call.  LLVM maps vectors of
+sixteen lanes to the registers of the machine, so the code runs on every processor.  A Python loop below is unrolled
+code; `with emit.loop(...)` is a loop at run time.
 
-Whoever calls these functions sees to it that every index is inside its array: nothing is checked.
+Indices are not checked: the caller must keep them inside the arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any  # Numba and llvmlite have hardly any types of their own: what they hand out is Any
+from typing import Any  # Numba and llvmlite have hardly any type annotations
 
 import numpy as np
 from llvmlite import ir
@@ -42,12 +42,12 @@ def padded(size: int) -> int:
 
 
 def row_length(size: int) -> int:
-    """The length of a row in a table of many: whole vectors, and not a power of two that caches cannot tell apart."""
+    """The padded length of a row: whole vectors, and not a large power of two, whose rows would share cache sets."""
     return padded(size) if padded(size) % 256 else padded(size) + LANES
 
 
 def aligned(size: int, fill: float = 0.0) -> Float32:
-    """An array at the start of a cache line, with room for one vector more behind its end."""
+    """An array aligned to a cache line, with room for one vector after its end."""
     raw = np.empty(4 * (size + LANES) + 64, np.uint8)
     start = -raw.ctypes.data % 64
     array = raw[start : start + 4 * (size + LANES)].view(np.float32)
@@ -56,7 +56,7 @@ def aligned(size: int, fill: float = 0.0) -> Float32:
 
 
 class Emit:
-    """Writes instructions into the function that is being compiled."""
+    """Emits instructions into the function being compiled."""
 
     zero = ir.Constant(_VECTOR, [ir.Constant(_FLOAT, 0.0)] * LANES)
     lanes = ir.Constant(_INTEGERS, list(range(LANES)))
@@ -82,7 +82,7 @@ class Emit:
             yield i
 
     def variable(self, value: Any) -> Any:
-        """A place that keeps its value from one turn of a loop to the next: a register, once optimised."""
+        """A variable that keeps its value across iterations: a register, once optimised."""
         place = cgutils.alloca_once(self.builder, value.type)
         self.builder.store(value, place)
         return place
@@ -123,7 +123,7 @@ class Emit:
         return self.builder.bitcast(bits, _INT16)
 
     def count(self, bits: Any) -> Any:
-        """How many of sixteen are true."""
+        """The number of true lanes."""
         return self.builder.zext(self._call("llvm.ctpop.i16", _INT16, [self.word(bits)]), _INT64)
 
     def spread(self, x: Any) -> Any:
@@ -156,7 +156,7 @@ class Emit:
         )
 
     def compress(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
-        """Store the lanes whose bit is true side by side, and anything behind them up to sixteen."""
+        """Store the lanes whose bit is true contiguously; the rest of the sixteen elements is undefined."""
         name = "v16f32" if vector.type == _VECTOR else "v16i32"
         rest = ir.Constant(vector.type, ir.Undefined)
         self.store(
@@ -164,7 +164,7 @@ class Emit:
         )
 
     def store_first(self, vector: Any, count: Any, array: Any, at: Any) -> None:
-        """Store the first lanes only, as many as `count` says, if any."""
+        """Store only the first `count` lanes."""
         bits = self.builder.icmp_signed("<", self.lanes, self.spread(self.narrow(count)))
         place = self.builder.bitcast(self.builder.gep(array, [at]), _POINTER)
         name = "v16f32" if vector.type == _VECTOR else "v16i32"
@@ -176,7 +176,7 @@ class Emit:
         half = LANES // 2
         low = [lane for i in range(half) for lane in (i, LANES + i)]
         high = [lane for i in range(half, LANES) for lane in (i, LANES + i)]
-        # Interleaving the first half of the rows with the second moves one bit of the row number into the lane number.
+        # Interleaving both halves of the rows moves one bit of the row number into the lane number.
         for _ in range(4):
             pairs = [(rows[i], rows[half + i]) for i in range(half)]
             rows = [
@@ -188,7 +188,7 @@ class Emit:
 
     @contextmanager
     def unlikely(self, condition: Any) -> Iterator[None]:
-        """Run what is emitted inside only if the condition holds, which is seldom."""
+        """Run what is emitted inside only if the condition holds, which is rare."""
         with cgutils.if_unlikely(self.builder, condition):
             yield
 
@@ -206,10 +206,10 @@ Code = Callable[..., Any]
 
 
 def vector_code(write: Code) -> Any:
-    """Make a function of compiled code out of one that writes its instructions.
+    """Turn a function that emits instructions into one that compiled code can call.
 
-    write: takes an Emit, the pointers of arrays, integers and floats; returns a pair of integers, or None for zeros.
-    What it makes takes the same as tuples: `f((arrays, ...), (integers, ...), (floats, ...))`.
+    write: takes an Emit, pointers to arrays, integers and floats; returns a pair of integers, or None for zeros.
+    The result takes the same values as tuples: `f((arrays, ...), (integers, ...), (floats, ...))`.
     """
 
     @intrinsic

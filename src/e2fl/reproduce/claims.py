@@ -1,0 +1,191 @@
+"""The paper's claims, each with what the ledger says: holds, does not hold, or cannot be told.
+
+A claim holds, or does not, if at least two seeds were run with both methods and the 95 % interval of the difference,
+paired by seed, excludes 0. All other cases cannot be told; the figure is shown all the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from e2fl.report.intervals import Interval, interval
+from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
+from e2fl.reproduce.studies import RULES
+from e2fl.reproduce.tables import Reader, level, teams
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+
+Choice = Callable[[Sequence[Entry]], list[Entry]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`method` differs from `baseline` in a figure, in the direction and by about as much as the paper says."""
+
+    text: str
+    method: str
+    baseline: str
+    read: Reader
+    paper: float  # percent of the baseline's figure if relative, else in units of the figure
+    relative: bool
+    settings: Mapping[str, Choice]  # the settings of ours in which it can be tested, by name
+    view: str | None = None
+    size: bool = False  # the size of the figure counts, not its sign
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the ledger says about a claim in one setting."""
+
+    claim: str
+    paper: str
+    setting: str
+    verdict: str
+    figure: str
+
+
+def findings(entries: Sequence[Entry]) -> list[Finding]:
+    """All claims, each in all settings that were run, or once if none was."""
+    found = []
+    for claim in claims():
+        tested = [_test(claim, setting, choose(entries)) for setting, choose in claim.settings.items()]
+        known = [finding for finding in tested if finding is not None]
+        found += known or [Finding(claim.text, _size(claim.paper, claim), "–", OPEN, "not run")]
+    return [*found, _order(entries)]
+
+
+def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | None:
+    """None if no seed was run with both methods."""
+    shared = _shared(entries, claim)
+    if shared is None:
+        return None
+    number, first, second = shared
+    differences = interval([first[seed] - second[seed] for seed in first])
+    base = sum(second.values()) / len(second)
+    change = 100 * differences.mean / base if claim.relative and base else differences.mean
+    seeds = "1 seed" if differences.count == 1 else f"{differences.count} seeds"
+    figure = f"{_size(change, claim)} after {number} rounds, {seeds}"
+    if differences.half is not None:
+        half = 100 * differences.half / abs(base) if claim.relative and base else differences.half
+        figure += f" (± {_number(half, claim)})"
+    return Finding(claim.text, _size(claim.paper, claim), setting, verdict(differences, claim.paper), figure)
+
+
+def verdict(differences: Interval, claimed: float) -> str:
+    """Whether the differences have the sign that is claimed."""
+    if differences.half is None or abs(differences.mean) <= differences.half:
+        return OPEN
+    return HOLDS if (differences.mean > 0) == (claimed > 0) else FAILS
+
+
+def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, float], dict[int, float]] | None:
+    """The figures of both methods by seed, at the last round that most seeds have run with both."""
+    ours = {entry.seed: entry for entry in entries if entry.method == claim.method}
+    theirs = {entry.seed: entry for entry in entries if entry.method == claim.baseline}
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    both = [
+        Entry(ours[seed].config, tuple(line for line in ours[seed].history if theirs[seed].at(line["round"])))
+        for seed in seeds
+    ]
+    found = teams(both)
+    if not found:
+        return None
+    number = found[0].round
+    first: dict[int, float] = {}
+    second: dict[int, float] = {}
+    for entry in found[0].entries:
+        values = []
+        for run in (ours[entry.seed], theirs[entry.seed]):
+            line = run.at(number)
+            value = None if line is None else claim.read(run, line)
+            values.append(None if value is None else abs(value) if claim.size else value)
+        if values[0] is not None and values[1] is not None:
+            first[entry.seed], second[entry.seed] = values[0], values[1]
+    return (number, first, second) if first else None
+
+
+def _number(value: float, claim: Claim) -> str:
+    return f"{value:.0f} %" if claim.relative else f"{value:.2f}"
+
+
+def _size(value: float, claim: Claim) -> str:
+    return f"{value:+.0f} %" if claim.relative else f"{value:+.2f} points"
+
+
+def _runs(experiment: str, changes: Mapping[str, Any]) -> Choice:
+    return lambda entries: select(entries, experiment, changes)
+
+
+def claims() -> list[Claim]:
+    """The claims of the paper's text that its tables bear out."""
+    mnist = {f"{samples} images a client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
+    femnist = {
+        "partial data set": _runs("femnist", {}),
+        "partial data set, narrow network": _runs("femnist", NARROW),
+    }
+    alpha1 = {"alpha 1": _runs("adult", other_alpha(1))}
+    of_users, of_groups, mean = level("user", "variance"), level("group", "variance"), level("user", "mean")
+    found = [
+        Claim("FairMNISTRotate: q-FFL changes the variance over clients", "qffl", "fedavg", of_users, -4, True, mnist),
+        Claim("FairMNISTRotate: q-FFL changes the variance over groups", "qffl", "fedavg", of_groups, 81, True, mnist),
+        Claim("FairMNISTRotate: E2FL changes the variance over clients", "e2fl", "fedavg", of_users, -93, True, mnist),
+        Claim("FairMNISTRotate: E2FL changes the variance over groups", "e2fl", "fedavg", of_groups, -95, True, mnist),
+        Claim("FEMNIST: q-FFL changes the variance over clients", "qffl", "fedavg", of_users, -7, True, femnist),
+        Claim("FEMNIST: q-FFL changes the accuracy", "qffl", "fedavg", mean, -1.1, False, femnist),
+        Claim("FEMNIST: E2FL (lowest loss) changes the accuracy", "e2fl", "fedavg", mean, 2.43, False, femnist),
+        Claim("FEMNIST: E2FL (lowest loss) changes the variance", "e2fl", "fedavg", of_users, -24, True, femnist),
+    ]
+    for method, name, eod, di, accuracy in (("e2fl", "E2FL", -73, -51, -0.27), ("fairfed", "FairFed", -17, -20, -1.0)):
+        for figure, size in (("eod", eod), ("di", di)):
+            text = f"Adult, alpha 1: {name} changes the size of {figure.upper()}"
+            found.append(Claim(text, method, "fedavg", level("protected", figure), size, True, alpha1, size=True))
+        text = f"Adult, alpha 1: {name} changes the accuracy"
+        found.append(Claim(text, method, "fedavg", mean, accuracy, False, alpha1))
+    for figure, size in (("eod", -73), ("di", -51)):
+        text = f"Adult, alpha 1: E2FL, the women's model for all rows, changes the size of {figure.upper()}"
+        read = _mixed(level("protected", figure, "as_group0"), level("protected", figure), "e2fl")
+        found.append(Claim(text, "e2fl", "fedavg", read, size, True, alpha1, size=True))
+    return found
+
+
+def _mixed(own: Reader, others: Reader, method: str) -> Reader:
+    """One figure for a method, another for all others."""
+    return lambda entry, line: own(entry, line) if entry.method == method else others(entry, line)
+
+
+def _order(entries: Sequence[Entry]) -> Finding:
+    """Lowest loss finds more groups than binary search, and that more than one shot."""
+    text, claimed = "Group inference: lowest loss > binary > one shot", "in this order (a figure)"
+    for samples in SAMPLES:
+        runs = select(entries, "inference", fewer_images(samples))
+        by_rule = {rule: {entry.seed: entry for entry in runs if entry.method == rule} for rule in RULES}
+        seeds = sorted(set.intersection(*(set(found) for found in by_rule.values())))
+        rounds = [
+            set.intersection(*({line["round"] for line in by_rule[rule][seed].history} for rule in RULES))
+            for seed in seeds
+        ]
+        common = set.intersection(*rounds) if rounds else set()
+        if not common:
+            continue
+        number = max(common)
+        matched = {rule: [_matched(by_rule[rule][seed], number) for seed in seeds] for rule in RULES}
+        ordered = [
+            all(matched[better][place] > matched[worse][place] for better, worse in pairwise(RULES))
+            for place in range(len(seeds))
+        ]
+        shown = ", ".join(f"{rule} {sum(values) / len(values):.1f} %" for rule, values in matched.items())
+        word = OPEN if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
+        count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+        figure = f"{shown} after {number} rounds, {count}"
+        return Finding(text, claimed, f"{samples} images a client", word, figure)
+    return Finding(text, claimed, "–", OPEN, "not run")
+
+
+def _matched(entry: Entry, number: int) -> float:
+    line = entry.at(number)
+    assert line is not None
+    return float(line["inference"]["matched"])

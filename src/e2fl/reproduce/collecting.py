@@ -1,0 +1,267 @@
+"""From folders of runs into the ledger: what a table needs, and where it comes from, without models or paths."""
+
+import csv
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from e2fl.config.defaults import completed, trimmed
+from e2fl.config.experiment import UNSAVED, Experiment, from_dict, load, shipped
+from e2fl.errors import E2flError, RunError
+from e2fl.reproduce.ledger import FOUND, Entry, Json, csv_text, folder_name, read_entry, run_folders, settings_key
+from e2fl.version import __version__
+
+RECORD = "record.json"
+SHIPPED = "as-shipped"
+UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+FREE = ("seed", "rounds", "evaluate_every")  # these make no other setting
+# An absolute path of any system, wherever it stands in a text.
+PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s\"']+|\\\\[^\s\"']+)")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from, as far as the run folder does not say."""
+
+    commit: str | None  # None: not known
+    machine: Json
+
+    @classmethod
+    def here(cls) -> "Origin":
+        """This program on this machine."""
+        return cls(commit_of_source(), machine())
+
+
+def machine() -> Json:
+    """The kind of machine; nothing that identifies it."""
+    return {"instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count() or 1}
+
+
+def commit_of_source() -> str | None:
+    """The commit that this program was started from; None if it was installed from a wheel."""
+    here = Path(__file__).resolve()
+    try:
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", here.name], cwd=here.parent, capture_output=True, timeout=10
+        )
+        if tracked.returncode:
+            return None
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here.parent, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return head.stdout.strip() or None
+
+
+def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
+    """Put all runs below a folder into the ledger; return the folders that were written, unchanged ones left out.
+
+    A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
+    """
+    found = list(run_folders(runs))
+    if not found:
+        raise RunError(f"{runs} holds no run: there is no config.toml in it or in the folders below it")
+    written = []
+    for folder in found:
+        entry = read_entry(folder)
+        target = ledger / place(entry)
+        if entry.history and _farther(entry, target) and _write(entry, target, origin):
+            written.append(target)
+        if folder.resolve().is_relative_to(ledger.resolve()) and folder.resolve() != target.resolve():
+            shutil.rmtree(folder)
+    return written
+
+
+def place(entry: Entry) -> Path:
+    """The entry's folder in the ledger: EXPERIMENT/SETTING/METHOD/seed-N."""
+    names = (entry.experiment, setting(entry.config), entry.method, f"seed-{entry.seed}")
+    return Path(*(folder_name(name) for name in names))
+
+
+def setting(config: Mapping[str, Any]) -> str:
+    """What differs from the shipped experiment, such as data.samples_per_client=60."""
+    recipe = recipe_of(config)
+    if recipe is None:
+        return f"own-{hashlib.sha256(settings_key(config).encode()).hexdigest()[:8]}"
+    changes = {key: value for key, value in recipe.changes.items() if key not in (*FREE, "algorithm.label")}
+    parts = {key: "+".join(map(str, value)) if isinstance(value, list) else value for key, value in changes.items()}
+    return ",".join(f"{key}={value}" for key, value in parts.items()) or SHIPPED
+
+
+def command(config: Mapping[str, Any]) -> str:
+    """The command that repeats this run, whatever command it was first run with."""
+    recipe = recipe_of(config)
+    if recipe is None:
+        return "e2fl run config.toml"
+    words = ["e2fl", "run", str(config["name"]), "--algorithm", recipe.variant]
+    for key, value in recipe.changes.items():
+        words += ["--set", f"{key}={_value(value)}"]
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run as a variant of a shipped experiment, with changes."""
+
+    variant: str
+    changes: dict[str, Any]
+
+
+def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
+    """How a run is made from the shipped experiment of its name; None if it cannot be made from one."""
+    name, algorithm = config.get("name"), config["algorithm"]
+    sections = [value for value in config.values() if isinstance(value, Mapping)]
+    if name not in shipped() or any(":" in str(section.get("name", "")) for section in sections):
+        return None  # code that a file names is not imported to read the file
+    for variant in dict.fromkeys((str(algorithm.get("label", algorithm["name"])), str(algorithm["name"]))):
+        try:
+            changes = _changes(load(str(name), algorithm=variant), from_dict(dict(config) | {"variants": {}}))
+            words = [f"{key}={_value(value)}" for key, value in changes.items()]
+            made = load(str(name), words, algorithm=variant).to_dict()
+        except E2flError:
+            continue
+        if settings_key(made) == settings_key(config):
+            return Recipe(variant, changes)
+    return None
+
+
+def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
+    """The settings to change to get from one experiment to the other."""
+    before, after = (_flat(completed(experiment).to_dict()) for experiment in (shipped, own))
+    told = _flat(trimmed(own).to_dict())
+    # A section of another name starts empty: what is not its default has to be set again.
+    renamed = tuple(
+        key.removesuffix("name")
+        for key in before
+        if key.endswith(".name") and after.get(key, before[key]) != before[key]
+    )
+    return {
+        key: value
+        for key, value in sorted(after.items())
+        if key not in UNSAID and ((key in told) if key.startswith(renamed) else before.get(key) != value)
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def _value(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool | list) else str(value)
+
+
+def _farther(entry: Entry, target: Path) -> bool:
+    """Whether the ledger knows less of this run."""
+    if not (target / "config.toml").is_file():
+        return True
+    known = read_entry(target)
+    return (entry.rounds, entry.finished) >= (known.rounds, known.finished)
+
+
+def _write(entry: Entry, target: Path, origin: Origin) -> bool:
+    """Write the files; return whether anything changed."""
+    config = {name: value for name, value in entry.config.items() if name not in (*UNSAVED, "variants")}
+    config["data"] = {name: value for name, value in config["data"].items() if name != "dir"}
+    files = {
+        "config.toml": tomli_w.dumps(without_paths(config)),
+        "history.jsonl": "".join(json.dumps(without_paths(line)) + "\n" for line in entry.history),
+        "groups.csv": csv_text(group_rows(entry)),
+        RECORD: json.dumps(without_paths(_record(entry, origin)), indent=1) + "\n",
+    }
+    if entry.summary is not None:
+        files["summary.json"] = json.dumps(without_paths(entry.summary), indent=1) + "\n"
+    changed = False
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        path = target / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            partial = path.with_name(f".{name}.partial")
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+            changed = True
+    return changed
+
+
+def _record(entry: Entry, origin: Origin) -> Json:
+    kept = entry.record
+    return {
+        "command": command(entry.config),
+        "commit": kept.get("commit", origin.commit),
+        "version": (entry.summary or {}).get("version", kept.get("version", __version__)),
+        "machine": kept.get("machine", origin.machine),
+        "rounds": entry.rounds,
+        "of": int(entry.config["rounds"]),
+        "finished": entry.finished,
+    }
+
+
+def group_rows(entry: Entry) -> list[Json]:
+    """The figures of each group at the last evaluation: of declared groups, else of the clusters that were found."""
+    if entry.groups:
+        return list(entry.groups)
+    last = entry.history[-1]
+    own = FOUND if last.get("groups_are") == FOUND else "own"
+    views = {own: last, **last.get("views", {})}
+    rows = [
+        {
+            "round": last["round"],
+            "view": view,
+            "group": group,
+            "clients": found["clients"],
+            "accuracy": found["accuracy"],
+            "loss": found["loss"],
+        }
+        for view, part in views.items()
+        for group, found in (part.get("groups") or {}).items()
+    ]
+    return rows or _found_rows(entry)
+
+
+def _found_rows(entry: Entry) -> list[Json]:
+    """The clusters, from clients.csv; empty if the run has not finished or has no clusters."""
+    path = None if entry.folder is None else entry.folder / "clients.csv"
+    if path is None or not path.is_file():
+        return []
+    members: dict[int, list[tuple[float, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row.get("served_as"):
+                members.setdefault(int(row["served_as"]), []).append((float(row["accuracy"]), float(row["loss"])))
+    return [
+        {
+            "round": entry.rounds,
+            "view": FOUND,
+            "group": str(group),
+            "clients": len(scores),
+            "accuracy": sum(accuracy for accuracy, _ in scores) / len(scores),
+            "loss": sum(loss for _, loss in scores) / len(scores),
+        }
+        for group, scores in sorted(members.items())
+    ]
+
+
+def without_paths(value: Any) -> Any:
+    """The same, with the last part only of every absolute path."""
+    if isinstance(value, str):
+        return PATH.sub(lambda match: re.split(r"[\\/]", match.group())[-1], value)
+    if isinstance(value, Mapping):
+        return {str(key): without_paths(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(part) for part in value]
+    return value

@@ -1,0 +1,118 @@
+"""The command `e2fl reproduce`."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from e2fl.errors import ConfigError
+from e2fl.reproduce import paper_tables
+from e2fl.reproduce.collecting import Origin, collect, machine
+from e2fl.reproduce.ledger import Entry, best_of, read_entries
+from e2fl.reproduce.running import Runner, listing, missing
+from e2fl.reproduce.selection import alpha, images
+from e2fl.reproduce.studies import study, wanted
+from e2fl.reproduce.tables import Table
+from e2fl.runs.progress import Progress
+from e2fl.terminal import aligned
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Collect runs, reproduce a table or figure, write the pages: whatever was asked for, in this order."""
+    if not (options.what or options.collect or options.write_docs):
+        raise ConfigError("nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs")
+    if options.collect:
+        changed = collect(options.collect, options.ledger, Origin(options.commit, machine()))
+        print(f"{len(changed)} runs new or changed in {options.ledger}")
+    done = True
+    if options.what:
+        done = _reproduce(options)
+    if options.write_docs:
+        from e2fl.reproduce.pages import write
+
+        for path in write(read_entries(options.ledger), options.docs):
+            print(path)
+    return 0 if done else 3
+
+
+def _reproduce(options: argparse.Namespace) -> bool:
+    """Run what is missing and show the outcome; False if the budget ended first."""
+    found = study(options.what)
+    methods = None if options.methods is None else [name for name in options.methods.split(",") if name]
+    needed = wanted(found, options.changes, _seeds(options.seeds), methods)
+    begun = read_entries(options.out) if options.out.is_dir() else []  # only these have checkpoints to resume from
+    todo = missing(needed, _known(options), begun)
+    print(f"{found.title}: {len(needed)} runs, {len(needed) - len(todo)} of them finished")
+    done = True
+    if todo:
+        print(f"to run:\n{listing(todo)}")
+        if options.dry_run:
+            return False
+        runner = Runner(options.out, Origin.here(), budget=options.budget, tell=_tell, watcher=Progress())
+        done = runner.run(todo)
+    keys = {run.settings for run in needed}
+    own = [entry for entry in _known(options) if entry.settings in keys]
+    print(shown(options.what, own))
+    if options.what.startswith("figure"):
+        for path in _figures(options.what, own, options.out):
+            print(path)
+    return done
+
+
+def shown(name: str, entries: Sequence[Entry]) -> str:
+    """The paper against ours, as far as these runs go."""
+    if not entries:
+        return "no run has an evaluated round yet"
+    by_images = _grouped(entries, lambda entry: f"{images(entry)} images a client")
+    by_model = _grouped(entries, lambda entry: f"model {entry.config['model']['name']}")
+    by_alpha = _grouped(entries, lambda entry: f"{alpha(entry):g}")
+    parts: dict[str, Table] = {}
+    if name == "table1":
+        parts = {title: paper_tables.table1(own) for title, own in by_images.items()}
+    elif name == "table2":
+        parts = {title: paper_tables.table2(own) for title, own in by_model.items()}
+    elif name == "table4":
+        parts = {f"alpha {value}": paper_tables.table4(own, float(value)) for value, own in by_alpha.items()}
+    elif name == "table5":
+        parts = {title: paper_tables.table5(own) for title, own in by_images.items()}
+    elif name == "table6":
+        parts = {title: paper_tables.table6(own) for title, own in by_model.items()}
+    elif name == "figure_inference":
+        parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
+    return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
+
+
+def _grouped(entries: Sequence[Entry], key: Callable[[Entry], str]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(key(entry), []).append(entry)
+    return found
+
+
+def _figures(name: str, entries: Sequence[Entry], out: Path) -> list[Path]:
+    from e2fl.reproduce import figures
+
+    written: list[Path] = []
+    for samples in sorted({images(entry) for entry in entries}):
+        draw = figures.figure3 if name == "figure3" else figures.figure_inference
+        chart = draw([entry for entry in entries if images(entry) == samples], samples)
+        if chart is not None:
+            written += figures.write(chart, out, f"{name}-{samples}")
+    return written
+
+
+def _known(options: argparse.Namespace) -> list[Entry]:
+    """The runs of the ledger and those in --out."""
+    places = [place for place in (options.ledger, options.out) if place.is_dir()]
+    return best_of(entry for place in places for entry in read_entries(place))
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""The paper's figures from the ledger, as Vega-Lite charts: SVG and PNG."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from e2fl.errors import ConfigError
+from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.studies import RULES
+
+Chart = Any  # of altair, which is optional
+
+# Ten groups in a circle of angles: a scale that ends in the colour it starts from, readable without colour vision by
+# the group's label at the end of each line.
+SCHEME = "turbo"
+# Okabe and Ito's palette.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+GM = "E2FL (GM)"
+
+
+def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | None:
+    """The test loss of each group over rounds, for FedAvg, E2FL and its global model; None if nothing was run."""
+    rows = loss_rows(entries, seed)
+    if not rows:
+        return None
+    alt = _altair()
+    groups = sorted({row["group"] for row in rows}, key=lambda name: int(name[1:]) if name[1:].isdigit() else 0)
+    present = [name for name in ("FedAvg", "E2FL", GM) if any(row["method"] == name for row in rows)]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("loss:Q", title="test loss", scale=alt.Scale(zero=True)),
+        color=alt.Color("group:N", title="group", sort=groups, scale=alt.Scale(scheme=SCHEME)),
+    )
+    lines = base.mark_line(point=True, strokeWidth=1.5)
+    last = max(row["round"] for row in rows)
+    names = (
+        base.transform_filter(f"datum.round == {last}").mark_text(align="left", dx=5, fontSize=9).encode(text="group:N")
+    )
+    return (
+        alt.layer(lines, names)
+        .properties(width=230, height=240)
+        .facet(column=alt.Column("method:N", title=None, sort=present))
+        .properties(title=f"FairMNISTRotate, {samples} images a client, seed {seed}: the loss of each group")
+    )
+
+
+def loss_rows(entries: Sequence[Entry], seed: int = 0) -> list[dict[str, Any]]:
+    """Method, round, group and loss, for the rounds that all methods have."""
+    runs = {entry.method: entry for entry in entries if entry.seed == seed}
+    shown: list[tuple[str, Entry, str | None]] = []
+    if "fedavg" in runs:
+        shown.append(("FedAvg", runs["fedavg"], None))
+    if "e2fl" in runs:
+        shown += [("E2FL", runs["e2fl"], None), (GM, runs["e2fl"], "global")]
+    if not shown:
+        return []
+    end = min(entry.rounds for _, entry, _ in shown)
+    if sum(line["round"] <= end for line in shown[0][1].history) < 2:
+        return []  # no line can be drawn through one point
+    rows = []
+    for method, entry, view in shown:
+        for line in entry.history:
+            part = line if view is None else line.get("views", {}).get(view, {})
+            if line["round"] <= end:
+                rows += [
+                    {"method": method, "round": line["round"], "group": group, "loss": round(found["loss"], 5)}
+                    for group, found in part.get("groups", {}).items()
+                ]
+    return rows
+
+
+def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
+    """The share of clients in the right group over rounds, by rule; None if nothing was run."""
+    rows = matched_rows(entries)
+    if not rows:
+        return None
+    alt = _altair()
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(point=True, strokeWidth=2)
+        .encode(
+            x=alt.X("round:Q", title="round"),
+            y=alt.Y("matched:Q", title="clients in the right group, %", scale=alt.Scale(domain=[0, 100])),
+            color=alt.Color("rule:N", title="rule", sort=rules, scale=alt.Scale(domain=rules, range=COLOURS)),
+            strokeDash=alt.StrokeDash("start:N", title="first masks"),
+        )
+        .properties(
+            width=520, height=280, title=f"FairMNISTRotate, {samples} images a client: groups that clients find"
+        )
+    )
+
+
+def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Rule, first masks, round and percent matched, averaged over the seeds of a rule."""
+    rows = []
+    for rule in RULES:
+        for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
+            by_round: dict[int, list[float]] = {}
+            for entry in entries:
+                if entry.method == method:
+                    for line in entry.history:
+                        by_round.setdefault(line["round"], []).append(line["inference"]["matched"])
+            rows += [
+                {"rule": rule.replace("_", " "), "start": start, "round": number, "matched": sum(found) / len(found)}
+                for number, found in sorted(by_round.items())
+            ]
+    return rows
+
+
+def write(chart: Chart, folder: Path, name: str) -> list[Path]:
+    """NAME.svg and NAME.png in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    for path in paths:
+        chart.save(path, scale_factor=2 if path.suffix == ".png" else 1)
+    return paths
+
+
+def _altair() -> Any:
+    if find_spec("altair") is None or find_spec("vl_convert") is None:  # altair writes SVG and PNG with the latter
+        raise ConfigError("figures need the extra 'report': pip install 'e2fl[report]'")
+    import altair
+
+    return altair

@@ -1,0 +1,197 @@
+"""The ledger: the figures of every run that a table of ours is made from, as small text files.
+
+A folder EXPERIMENT/SETTING/METHOD/seed-N holds config.toml, history.jsonl (one line for each evaluated round),
+groups.csv (the figures of each group at the last evaluation), record.json (where the run comes from) and, once the run
+has finished, summary.json. The folder of a run can be read in the same way.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from e2fl.config.defaults import trimmed
+from e2fl.config.experiment import UNSAVED, from_dict
+from e2fl.construct import fields_of
+from e2fl.data import DATASETS
+from e2fl.errors import E2flError, RunError
+
+Json = dict[str, Any]
+
+DEPTH = 5  # levels of folders below a given one in which runs are searched
+# Settings that do not tell two runs of one method apart: more rounds are the same run, continued.
+NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
+FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings that came later, and what was done before
+LARGEST = 64 * 2**20  # bytes of a file
+LONGEST = 100  # characters of a folder's name
+FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run, finished or not."""
+
+    config: Json
+    history: tuple[Json, ...]
+    summary: Json | None = None
+    record: Json = field(default_factory=dict)
+    groups: tuple[Json, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def experiment(self) -> str:
+        return str(self.config.get("name", "experiment"))
+
+    @property
+    def method(self) -> str:
+        algorithm = self.config["algorithm"]
+        return str(algorithm.get("label", algorithm["name"]))
+
+    @property
+    def seed(self) -> int:
+        return int(self.config.get("seed", 0))
+
+    @property
+    def rounds(self) -> int:
+        """The last evaluated round; 0 if there is none yet."""
+        return int(self.history[-1]["round"]) if self.history else 0
+
+    @property
+    def finished(self) -> bool:
+        return self.summary is not None
+
+    @cached_property
+    def settings(self) -> str:
+        """Everything that decides the result, apart from seed and rounds, as one comparable text."""
+        return settings_key(self.config)
+
+    def at(self, number: int) -> Json | None:
+        """The line of history of this round."""
+        return next((line for line in self.history if line["round"] == number), None)
+
+    def mib(self, way: str) -> float:
+        """MiB that a selected client sends ("up") or receives ("down") in a round of training."""
+        found = (self.summary or {}).get("bytes", {}).get(f"{way}_per_client_round")
+        if found is None:
+            last = self.history[-1]
+            found = last["bytes"][f"{way}_total"] / max(1, last["round"] * last["asked"])
+        return float(found) / 2**20
+
+
+def settings_key(config: Mapping[str, Any]) -> str:
+    """See Entry.settings. A default counts the same written out or left out; the place of the data does not count."""
+    try:
+        values = trimmed(from_dict(config)).to_dict()
+    except E2flError:  # of another version, or not an experiment: compare it as it stands
+        values = dict(config)
+    kept = {name: value for name, value in values.items() if name not in NEUTRAL and value != {}}
+    kept["data"] = {name: value for name, value in kept["data"].items() if name != "dir"}
+    return json.dumps(kept, sort_keys=True)
+
+
+def with_former_defaults(config: Json) -> Json:
+    """The configuration with the default that a setting had before there was a choice.
+
+    A run stores every setting that it knows; one that is missing did not exist when the run was made.
+    """
+    former = FORMER.get(config["data"]["name"], {})
+    known = fields_of(DATASETS[config["data"]["name"]]) if former else {}
+    return config | {"data": {name: value for name, value in former.items() if name in known} | config["data"]}
+
+
+def read_entry(folder: Path) -> Entry:
+    """The run in this folder: of the ledger, or as it was run."""
+    try:
+        config = tomllib.loads(_text(folder / "config.toml"))
+        algorithm, data = config["algorithm"], config["data"]
+        if not isinstance(algorithm["name"], str) or not isinstance(data["name"], str):
+            raise ValueError("algorithm and data have no name")
+        summary = _json(folder / "summary.json")
+        record = _json(folder / "record.json") or {}
+        history = _history(folder / "history.jsonl")
+        groups = _rows(folder / "groups.csv")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder} is not the folder of a run ({error}); remove it, or give another folder") from error
+    return Entry(with_former_defaults(config), tuple(history), summary, record, tuple(groups), folder)
+
+
+def read_entries(root: Path) -> list[Entry]:
+    """All runs in this folder and below it that have at least one evaluated round, in a fixed order."""
+    found = [read_entry(folder) for folder in run_folders(root)]
+    return sorted((entry for entry in found if entry.history), key=lambda e: (e.experiment, e.settings, e.seed))
+
+
+def run_folders(root: Path, depth: int = DEPTH) -> Iterator[Path]:
+    """This folder if it is of a run, or those below it that are."""
+    if (root / "config.toml").is_file():
+        yield root
+    elif depth and root.is_dir():
+        for inner in sorted(root.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from run_folders(inner, depth - 1)
+
+
+def best_of(entries: Iterable[Entry]) -> list[Entry]:
+    """One entry for each method, setting and seed: the one that got farthest."""
+    farthest: dict[tuple[str, str, int], Entry] = {}
+    for entry in entries:
+        key = (entry.experiment, entry.settings, entry.seed)
+        if key not in farthest or entry.rounds > farthest[key].rounds:
+            farthest[key] = entry
+    return list(farthest.values())
+
+
+def folder_name(text: str) -> str:
+    """The text as the name of a folder; a long text is cut and told apart by its digest."""
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same columns as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["group"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _text(path: Path) -> str:
+    """The text of a file of reasonable size."""
+    with path.open("rb") as file:
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise ValueError(f"{path.name} has more than {LARGEST >> 20} MiB")
+    return found.decode("utf-8")
+
+
+def _json(path: Path) -> Json | None:
+    if not path.is_file():
+        return None
+    value = json.loads(_text(path))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds no object")
+    return value
+
+
+def _history(path: Path) -> list[Json]:
+    """The evaluated lines. A run that is going on may have written half of the last one."""
+    if not path.is_file():
+        return []
+    lines = _text(path).splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n") and '"user"' in line]
+
+
+def _rows(path: Path) -> list[Json]:
+    if not path.is_file():
+        return []
+    numbers = {"round": int, "clients": int, "accuracy": float, "loss": float}
+    rows = csv.DictReader(io.StringIO(_text(path), newline=""))
+    return [{name: numbers.get(name, str)(text) for name, text in row.items()} for row in rows]

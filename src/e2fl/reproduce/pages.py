@@ -1,0 +1,258 @@
+"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the texts in templates/."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from e2fl.errors import ConfigError
+from e2fl.report.intervals import interval
+from e2fl.reproduce import figures, paper_tables, tables
+from e2fl.reproduce.claims import findings
+from e2fl.reproduce.ledger import Entry, best_of
+from e2fl.reproduce.running import missing
+from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, images, other_alpha, select
+from e2fl.reproduce.studies import STUDIES, wanted
+from e2fl.reproduce.tables import NONE, Reader, Table, level, teams
+
+DATA_SETS = {
+    "fair_mnist_rotate": "FairMNISTRotate",
+    "femnist": "FEMNIST",
+    "adult": "Adult",
+    "mnist_writers": "MNIST by writer",
+}
+FIGURES = tuple(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES)
+MILESTONES = (50, 100, 200, 300, 500, 1000, 2000, 3000)
+NOT_COMPARED = ("table5",)  # one round only: no method is trained there
+
+
+def pages(entries: Sequence[Entry]) -> dict[str, str]:
+    """The text of each page, by its name."""
+    environment = _environment()
+    runs = best_of(entries)
+    values = {
+        "entries": runs,
+        "samples": SAMPLES,
+        "table1": {
+            samples: _holding(
+                paper_tables.table1(select(runs, "table1", fewer_images(samples)), papers=samples == PAPERS)
+            )
+            for samples in SAMPLES
+        },
+        "table2": _holding(paper_tables.table2(select(runs, "femnist"))),
+        "table2_narrow": _holding(paper_tables.table2(select(runs, "femnist", NARROW), compared=False)),
+        "table4": {
+            alpha: _holding(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
+            for alpha in (5000, 1)
+        },
+        "table5": {
+            samples: _holding(
+                paper_tables.table5(select(runs, "table5", fewer_images(samples)), papers=samples == PAPERS)
+            )
+            for samples in SAMPLES
+        },
+        "table6": _holding(paper_tables.table6(select(runs, "table6"))),
+        "inference": {
+            samples: _holding(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
+            for samples in SAMPLES
+        },
+        "findings": findings(runs),
+        "figures": figure_names(runs),
+        "state": state(runs),
+        "sections": [(heading, markdown(board)) for heading, board in leaderboard(runs)],
+        "at": lambda number, **which: _at(runs, number, **which),
+        "course": lambda **which: _course(runs, **which),
+        "smallest": lambda number, **which: _smallest(runs, number, **which),
+        "commits": sorted({str(entry.record["commit"])[:12] for entry in runs if entry.record.get("commit")}),
+        "machines": sorted({_machine(entry) for entry in runs if entry.record.get("machine")}),
+    }
+    return {name: environment.get_template(f"{name}.j2").render(values) for name in ("results.md", "leaderboard.md")}
+
+
+def _tidy(text: str) -> str:
+    """At most one empty line in a row, and a newline at the end: what loops leave behind goes."""
+    lines = "\n".join(line.rstrip() for line in text.splitlines())
+    return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
+
+
+def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
+    """Write the pages and the figures; return the files."""
+    written = []
+    docs.mkdir(parents=True, exist_ok=True)
+    for name, text in pages(entries).items():
+        partial = docs / f".{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, docs / name)
+        written.append(docs / name)
+    drawn = charts(best_of(entries))
+    for name in FIGURES:
+        if name in drawn:
+            written += figures.write(drawn[name], docs / "figures", name)
+        else:  # of an older ledger
+            for suffix in (".svg", ".png"):
+                (docs / "figures" / f"{name}{suffix}").unlink(missing_ok=True)
+    return written
+
+
+def charts(runs: Sequence[Entry]) -> dict[str, Any]:
+    """Every figure that the ledger has data for, by the name of its files."""
+    made = {}
+    for samples in SAMPLES:
+        changes = fewer_images(samples)
+        made[f"figure3-{samples}"] = figures.figure3(select(runs, "table1", changes), samples)
+        made[f"inference-{samples}"] = figures.figure_inference(select(runs, "inference", changes), samples)
+    return {name: chart for name, chart in made.items() if chart is not None}
+
+
+def figure_names(runs: Sequence[Entry]) -> list[str]:
+    """The names that charts() has, without drawing anything."""
+    names = []
+    for samples in SAMPLES:
+        changes = fewer_images(samples)
+        if figures.loss_rows(select(runs, "table1", changes)):
+            names.append(f"figure3-{samples}")
+        if figures.matched_rows(select(runs, "inference", changes)):
+            names.append(f"inference-{samples}")
+    return names
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown; numbers are aligned to the right, and a label is not repeated."""
+    lines = [_row(table.titles), _row(["---" if place < 2 else "--:" for place in range(len(table.titles))])]
+    before = ""
+    for label, *cells in table.rows:
+        shown = "" if label == before and table.titles[1] == "" else label
+        lines.append(_row([shown, *cells]))
+        before = label
+    return "\n".join(lines)
+
+
+def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
+    """For each table and figure: its title, the runs it takes, how many are finished, and those that have begun."""
+    found = []
+    for study in STUDIES.values():
+        needed = wanted(study)
+        lacking = missing(needed, runs)
+        begun = [
+            f"{item.wanted.method} seed {item.wanted.seed}: round {item.reached} of {item.wanted.experiment.rounds}"
+            for item in lacking
+            if item.reached
+        ]
+        found.append((study.title, len(needed), len(needed) - len(lacking), begun))
+    return found
+
+
+def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
+    """A table for each data set and model, the best worst-served group first."""
+    by_setting: dict[str, list[Entry]] = {}
+    for entry in runs:
+        if entry.experiment not in NOT_COMPARED:
+            data = {key: value for key, value in entry.config["data"].items() if key != "dir"}
+            key = json.dumps([data, entry.config["model"]], sort_keys=True)
+            by_setting.setdefault(key, []).append(entry)
+    return sorted((_heading(own[0]), _board(own)) for own in by_setting.values())
+
+
+def _line(
+    runs: Sequence[Entry], number: int, experiment: str, method: str, *, samples: int = 233, model: str = "lenet"
+) -> dict[str, Any] | None:
+    """The line of a round of the run with seed 0, for the texts; None if it was not run."""
+    for entry in runs:
+        same = (entry.experiment, entry.method, entry.seed) == (experiment, method, 0)
+        if same and images(entry) == samples and entry.config["model"]["name"] == model:
+            return entry.at(number)
+    return None
+
+
+def _at(runs: Sequence[Entry], number: int, **which: Any) -> str:
+    """The mean accuracy over clients, or that it was not reached."""
+    line = _line(runs, number, **which)
+    return "(not run)" if line is None else f"{line['user']['mean']:.1f}"
+
+
+def _course(runs: Sequence[Entry], **which: Any) -> str:
+    """The mean accuracy over clients at some rounds, as far as the run has got."""
+    return ", ".join(f"{_at(runs, n, **which)} after {n}" for n in MILESTONES if _line(runs, n, **which))
+
+
+def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
+    """The clients in the smallest group that was found; 0 if it was not run."""
+    line = _line(runs, number, **which)
+    return 0 if line is None else int(min(line["inference"]["found"].values()))
+
+
+def _heading(entry: Entry) -> str:
+    data, model = dict(entry.config["data"]), dict(entry.config["model"])
+    name = data.pop("name")
+    data.pop("dir", None)
+    kept = [f"{key} = {value}" for key, value in data.items()]
+    kept.append(f"model {model.pop('name')}")
+    kept += [f"{key} = {value}" for key, value in model.items() if key != "keep"]
+    return f"{DATA_SETS.get(name, name)}: {', '.join(kept)}"
+
+
+def _board(entries: Sequence[Entry]) -> Table:
+    titles = (
+        "method",
+        "seeds",
+        "rounds",
+        "clients: mean",
+        "worst group",
+        "worst 10 % of clients",
+        "variance over clients",
+        "variance over groups",
+        "MiB up",
+        "MiB down",
+    )
+    columns: list[Reader] = [
+        level("user", "mean"),
+        level("group", "worst10"),
+        level("user", "worst10"),
+        level("user", "variance"),
+        level("group", "variance"),
+        lambda entry, line: entry.mib("up"),
+        lambda entry, line: entry.mib("down"),
+    ]
+    ranked = []
+    for settings in dict.fromkeys(entry.settings for entry in entries):
+        same = [entry for entry in entries if entry.settings == settings]
+        team = teams(same)[0]
+        means = [interval(list(values)) if (values := team.values(read).values()) else None for read in columns]
+        shown = [NONE if mean is None else tables.with_interval(mean, 2) for mean in means]
+        rank = means[1] or means[2]
+        row = (same[0].method, str(len(team.entries)), str(team.round), *shown)
+        ranked.append((-(rank.mean if rank else 0.0), row))
+    return Table(titles, tuple(row for _, row in sorted(ranked)))
+
+
+def _holding(table: Table) -> dict[str, Any]:
+    """What a template needs of a table."""
+    if table.empty:
+        return {"text": "Not run: the ledger has no run for this table.", "holes": ()}
+    return {"text": markdown(table), "holes": table.holes}
+
+
+def _machine(entry: Entry) -> str:
+    kind = entry.record["machine"]
+    return f"{kind['instructions']}, {kind['cores']} cores"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise ConfigError("the pages need the extra 'report': pip install 'e2fl[report]'") from None
+    return Environment(
+        loader=PackageLoader("e2fl.reproduce"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown
+    )

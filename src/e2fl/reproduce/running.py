@@ -1,0 +1,177 @@
+"""Run what a study lacks: say what it is and how long it takes, resume what was interrupted, stop at the budget."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2fl.config.experiment import Experiment
+from e2fl.data import FederatedData
+from e2fl.reproduce.collecting import RECORD, Origin, place
+from e2fl.reproduce.ledger import Entry, Json
+from e2fl.reproduce.studies import Wanted
+from e2fl.runs.runner import Watcher, Watchers, run_experiment
+from e2fl.version import __version__
+
+Tell = Callable[[str], None]
+
+
+class BudgetSpent(KeyboardInterrupt):
+    """Ends a run as Ctrl-C does: it leaves a checkpoint, and the same command resumes it."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A run that has not reached its rounds."""
+
+    wanted: Wanted
+    reached: int  # the last evaluated round so far
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the first rounds of a method tell."""
+
+    seconds: float  # of a round
+    last: int  # round; some methods need fewer than they are given
+
+
+def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[Entry] | None = None) -> list[Missing]:
+    """The runs that no entry has brought to their last round.
+
+    begun: the entries that count as the start of a run; default: all of them.
+    """
+    found = []
+    for run in wanted:
+        key = (run.settings, run.seed)
+        if not any(_complete(entry, run.experiment.rounds) for entry in entries if (entry.settings, entry.seed) == key):
+            started = entries if begun is None else begun
+            reached = [entry.rounds for entry in started if (entry.settings, entry.seed) == key]
+            found.append(Missing(run, max(reached, default=0)))
+    return found
+
+
+def _complete(entry: Entry, rounds: int) -> bool:
+    # A method that ended at another round than it was given, as Local does, decides by itself when it is done.
+    return entry.rounds >= rounds or (entry.finished and entry.rounds != int(entry.config["rounds"]))
+
+
+class _Clock(Watcher):
+    """Times rounds, records where the run comes from, and stops a run at a deadline or after its first rounds."""
+
+    def __init__(self, folder: Path, origin: Origin, deadline: float, stop_after: float = math.inf):
+        self.folder, self.origin, self.deadline, self.stop_after = folder, origin, deadline, stop_after
+        self.last = time.monotonic()
+        self.rounds = 0
+        self.end_round = 0
+        self.seconds: float | None = None  # of the latest round
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        record: Json = {"commit": self.origin.commit, "machine": self.origin.machine, "version": __version__}
+        (self.folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        self.end_round = last
+        self.last = time.monotonic()
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        now = time.monotonic()
+        if number > 0:
+            self.rounds += 1
+            self.seconds = now - self.last
+        self.last = now
+        # An interruption costs the round that has just ended, so the first two rounds are needed to keep one.
+        if now >= self.deadline or self.rounds >= self.stop_after:
+            raise BudgetSpent
+
+
+class Runner:
+    """Runs into folders that are laid out as the ledger is."""
+
+    def __init__(self, out: Path, origin: Origin, *, budget: float | None, tell: Tell, watcher: Watcher | None = None):
+        self.out, self.origin, self.tell = out, origin, tell
+        self.watcher = watcher or Watcher()
+        self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
+        self._data: tuple[str, FederatedData] | None = None  # the last built only
+
+    def run(self, todo: Sequence[Missing]) -> bool:
+        """Run all of these, each method's first round first to time it. Return whether everything was reached."""
+        try:
+            self.tell(estimate(todo, self.measure(todo)))
+            for item in todo:
+                self._one(item.wanted, math.inf)
+        except BudgetSpent:
+            self.tell("stopped at the budget; the same command resumes from here")
+            return False
+        return True
+
+    def measure(self, todo: Sequence[Missing]) -> dict[str, Pace]:
+        """The pace of each method, timed on the first rounds of its first missing run, which are kept."""
+        paces: dict[str, Pace] = {}
+        for item in todo:
+            if item.wanted.label not in paces:
+                paces[item.wanted.label] = self._one(item.wanted, 2)
+        return paces
+
+    def _one(self, wanted: Wanted, stop_after: float) -> Pace:
+        """Run, or resume. BudgetSpent is raised only at the deadline."""
+        if time.monotonic() >= self.deadline:
+            raise BudgetSpent
+        experiment = wanted.experiment
+        folder = self.out / place(Entry(experiment.to_dict(), ()))
+        clock = _Clock(folder, self.origin, self.deadline, stop_after)
+        begun = (folder / "config.toml").is_file()
+        try:
+            run_experiment(
+                experiment,
+                out=folder,
+                resume=begun,
+                data=self._build(experiment),
+                watcher=Watchers(clock, self.watcher),
+            )
+        except BudgetSpent:
+            if time.monotonic() >= self.deadline:
+                raise
+        return Pace(clock.seconds or 0.0, clock.end_round)
+
+    def _build(self, experiment: Experiment) -> FederatedData:
+        key = f"{experiment.seed} {experiment.data}"
+        if self._data is None or self._data[0] != key:
+            self._data = (key, experiment.build_data())
+        return self._data[1]
+
+
+def listing(todo: Sequence[Missing]) -> str:
+    """What will be run, a line for each method."""
+    lines = []
+    for method, items in _by_method(todo).items():
+        seeds = ", ".join(str(item.wanted.seed) for item in items)
+        ends = sorted({item.wanted.experiment.rounds for item in items})
+        resumed = [f"seed {item.wanted.seed} from round {item.reached}" for item in items if item.reached]
+        text = f"  {method}: seeds {seeds}, to round {' or '.join(map(str, ends))}"
+        lines.append(text + (f" (resumed: {', '.join(resumed)})" if resumed else ""))
+    return "\n".join(lines)
+
+
+def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
+    """How long it takes, from the pace of each method."""
+    lines, whole = [], 0.0
+    for method, items in _by_method(todo).items():
+        pace = paces[method]
+        rounds = sum(max(0, pace.last - item.reached) for item in items)
+        whole += rounds * pace.seconds
+        lines.append(f"  {method}: {rounds} rounds of {pace.seconds:.2f} s, about {duration(rounds * pace.seconds)}")
+    return "\n".join([*lines, f"together about {duration(whole)} on this machine, evaluations not counted"])
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _by_method(todo: Sequence[Missing]) -> dict[str, list[Missing]]:
+    found: dict[str, list[Missing]] = {}
+    for item in todo:
+        found.setdefault(item.wanted.label, []).append(item)
+    return found

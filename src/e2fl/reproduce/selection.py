@@ -1,0 +1,57 @@
+"""Which runs of a ledger belong together: those of one shipped experiment with the same changes to it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from e2fl.construct import fields_of
+from e2fl.data import DATASETS
+from e2fl.reproduce.collecting import FREE, recipe_of
+from e2fl.reproduce.ledger import Entry
+
+PAPERS = 233  # images of a client of FairMNISTRotate that we take for the paper's number
+SAMPLES = (PAPERS, 60)  # of which we run these
+# The runs on the narrow network were made before FEMNIST's inputs could be standardised.
+NARROW = {"model.name": "lenet_small"} | (
+    {"data.scaling": "ink"} if "scaling" in fields_of(DATASETS["femnist"]) else {}
+)
+
+
+def select(entries: Iterable[Entry], experiment: str, changes: Mapping[str, Any] | None = None) -> list[Entry]:
+    """The runs of an experiment with exactly these changes, whatever their method, seed and rounds."""
+    wanted = json.dumps(dict(changes or {}), sort_keys=True)
+    return [
+        entry
+        for entry in entries
+        if entry.experiment == experiment and _changes(experiment, entry.method, entry.settings) == wanted
+    ]
+
+
+def fewer_images(samples: int) -> dict[str, Any]:
+    """The change to FairMNISTRotate that gives each client so many images."""
+    return {} if samples == PAPERS else {"data.samples_per_client": samples}
+
+
+def images(entry: Entry) -> int:
+    """Training images of a client of FairMNISTRotate."""
+    return int(entry.config["data"].get("samples_per_client", PAPERS))
+
+
+def alpha(entry: Entry) -> float:
+    """How alike the clients of Adult are."""
+    return float(entry.config["data"].get("alpha", 5000))
+
+
+def other_alpha(value: float) -> dict[str, Any]:
+    """The change to Adult that makes the clients so alike."""
+    return {} if value == 5000 else {"data.alpha": value}
+
+
+@cache
+def _changes(experiment: str, method: str, settings: str) -> str | None:
+    """The changes as text; None if the run is not of this shipped experiment."""
+    recipe = recipe_of({"name": experiment, **json.loads(settings)})
+    if recipe is None or recipe.variant != method:
+        return None
+    return json.dumps({key: value for key, value in recipe.changes.items() if key not in FREE}, sort_keys=True)

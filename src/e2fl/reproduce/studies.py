@@ -1,0 +1,154 @@
+"""What each table and figure of the paper is made from: the runs it needs, and the paper's own numbers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+from e2fl.config.defaults import completed
+from e2fl.config.experiment import Experiment, base_of, with_seed
+from e2fl.config.overrides import typed
+from e2fl.construct import did_you_mean
+from e2fl.errors import ConfigError
+from e2fl.reproduce.ledger import settings_key
+
+FIVE = (0, 1, 2, 3, 4)
+TEN = (*FIVE, 5, 6, 7, 8, 9)
+LAYERS = ("conv1", "conv2", "fc1", "fc2", "all")
+RULES = ("lowest_loss", "binary", "one_shot")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Methods of one experiment, run with the same changes and seeds."""
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = FIVE
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure."""
+
+    name: str
+    title: str
+    experiment: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One run that a study needs."""
+
+    method: str
+    experiment: Experiment
+    changes: tuple[str, ...] = ()  # of its part of the study
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} ({', '.join(self.changes)})" if self.changes else self.method
+
+    @cached_property
+    def settings(self) -> str:
+        """Comparable with the settings of an entry, which stores every default."""
+        return settings_key(completed(self.experiment).to_dict())
+
+    @property
+    def seed(self) -> int:
+        return self.experiment.seed
+
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study(
+            "table1",
+            "Table 1: FairMNISTRotate",
+            "table1",
+            (
+                Part(
+                    ("e2fl", "fedavg", "local", "qffl", "ifca", "ifca_oracle", "e2fl_lowest_loss", "frl", "e2fl_steady")
+                ),
+            ),
+        ),
+        Study(
+            "table2",
+            "Table 2: FEMNIST",
+            "femnist",
+            (Part(("e2fl", "fedavg", "local", "qffl", "one_shot", "rank_clustering", "frl")),),
+        ),
+        Study(
+            "table4",
+            "Table 4: Adult",
+            "adult",
+            (
+                Part(("e2fl", "fedavg", "fairfed"), changes=("data.alpha=5000",)),
+                Part(("e2fl", "fedavg", "fairfed"), changes=("data.alpha=1",)),
+            ),
+        ),
+        Study(
+            "table5",
+            "Table 5: which layer separates the groups",
+            "table5",
+            (Part(LAYERS, seeds=(0,)), Part(tuple(f"{layer}_random" for layer in LAYERS), seeds=TEN)),
+        ),
+        Study(
+            "table6",
+            "Table 6: the number of clusters on FEMNIST",
+            "table6",
+            (Part(("q2", "q3", "q4", "q5")),),
+        ),
+        Study(
+            "figure3",
+            "Figure 3: the loss of each group on FairMNISTRotate",
+            "table1",
+            (Part(("e2fl", "fedavg"), seeds=(0,)),),
+        ),
+        Study(
+            "figure_inference",
+            "Group inference over 300 rounds on FairMNISTRotate",
+            "inference",
+            (Part((*RULES, *(f"{rule}_warm" for rule in RULES)), seeds=(0,)),),
+        ),
+    )
+}
+
+
+@cache
+def paper() -> Mapping[str, Any]:
+    """The paper's numbers, by table."""
+    text = (files("e2fl.reproduce") / "paper.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def study(name: str) -> Study:
+    if name not in STUDIES:
+        raise ConfigError(f"there is no table or figure '{name}'{did_you_mean(name, STUDIES)}")
+    return STUDIES[name]
+
+
+def wanted(
+    study: Study, changes: Sequence[str] = (), seeds: Sequence[int] | None = None, methods: Sequence[str] | None = None
+) -> list[Wanted]:
+    """All runs of a study, the first seed of every method before the second of any."""
+    known = {method for part in study.parts for method in part.methods}
+    for method in methods or ():
+        if method not in known:
+            raise ConfigError(f"{study.name} has no method '{method}'{did_you_mean(method, known)}")
+    found = [
+        (place, number, Wanted(method, with_seed(_experiment(study, part, method, changes), seed), part.changes))
+        for number, part in enumerate(study.parts)
+        for method in part.methods
+        if methods is None or method in methods
+        for place, seed in enumerate(part.seeds if seeds is None else seeds)
+    ]
+    return [run for _, _, run in sorted(found, key=lambda item: item[:2])]
+
+
+def _experiment(study: Study, part: Part, method: str, changes: Sequence[str]) -> Experiment:
+    asked = typed([*part.changes, *changes])
+    return base_of(study.experiment, asked).variant(method, asked)

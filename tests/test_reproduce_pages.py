@@ -1,0 +1,242 @@
+"""The pages made from the ledger: tables, claims, figures; and that the committed pages are what the ledger gives."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from e2fl.cli import main
+from e2fl.config.experiment import load, with_seed
+from e2fl.report.intervals import interval
+from e2fl.reproduce import claims, figures, paper_tables
+from e2fl.reproduce.ledger import Entry, best_of, read_entries
+from e2fl.reproduce.pages import leaderboard
+from e2fl.reproduce.selection import fewer_images, select
+from e2fl.reproduce.studies import paper
+from e2fl.reproduce.tables import NONE, teams
+
+ROOT = Path(__file__).parent.parent
+RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+
+
+def line(number, mean=50.0, variance=9.0, group_variance=16.0, **more):
+    spread = {"mean": mean, "worst10": mean - 10, "best10": mean + 10, "variance": variance}
+    return {
+        "round": number,
+        "user": spread,
+        "group": spread | {"variance": group_variance},
+        "groups": {name: {"clients": 1, "accuracy": mean, "loss": 1.0} for name in ("G1", "G2")},
+        "bytes": {"up_total": number * 25 * 2**20, "down_total": number * 50 * 2**20},
+        "asked": 25,
+        **more,
+    }
+
+
+def entry(method, *lines, seed=0, experiment="table1", finished=False, **data):
+    changes = [f"data.{name}={value}" for name, value in data.items()]
+    config = with_seed(load(experiment, changes, algorithm=method), seed).to_dict()
+    return Entry(config, lines, {"rounds": lines[-1]["round"]} if finished else None)
+
+
+def table1(runs, samples=233):
+    return paper_tables.table1(select(runs, "table1", fewer_images(samples)), papers=samples == 233)
+
+
+def rows_of(table, label):
+    return [row[1:] for row in table.rows if row[0] == label]
+
+
+def test_a_row_is_the_papers_number_ours_and_the_difference():
+    table = table1([entry("fedavg", line(100, mean=90.0))])
+    papers, ours, difference = rows_of(table, "FedAvg")
+    assert papers[:4] == ("paper", "5", "3000", "93.89")
+    assert ours[:4] == ("ours", "1", "100", "90.00")
+    assert difference[3] == "-3.89"
+    assert ours[-2:] == ("1.00", "2.00")  # MiB
+
+
+def test_several_seeds_have_an_interval_and_one_seed_has_none():
+    runs = [entry("fedavg", line(100, mean=mean), seed=seed) for seed, mean in enumerate((90.0, 92.0, 94.0))]
+    ours = rows_of(table1(runs), "FedAvg")[1]
+    half = interval([90.0, 92.0, 94.0]).half
+    assert ours[1] == "3"
+    assert ours[3] == f"92.00 ± {half:.2f}"
+
+
+def test_a_table_names_its_holes():
+    table = table1([entry("fedavg", line(100))])
+    assert "q-FFL" in table.holes
+    assert "FedAvg" not in table.holes
+    assert rows_of(table, "q-FFL")[1][:3] == ("ours", "0", NONE)
+    assert not table.empty
+    assert table1([]).empty
+
+
+def test_a_run_with_other_data_is_not_in_the_table():
+    runs = [entry("fedavg", line(100), samples_per_client=60), entry("qffl", line(100), angle_step=10)]
+    assert table1(runs).empty
+    assert rows_of(table1(runs, 60), "FedAvg")[1][0] == "ours"
+    assert rows_of(table1(runs, 60), "q-FFL") == []
+
+
+def test_a_run_of_a_method_that_was_set_up_otherwise_is_not_in_the_table():
+    run = entry("qffl", line(100))
+    other = Entry(run.config | {"algorithm": run.config["algorithm"] | {"q": 5.0}}, run.history)
+    assert table1([other]).empty
+    assert not table1([run]).empty
+
+
+def test_the_round_that_most_seeds_share_is_shown_beside_the_longest_run():
+    long = entry("e2fl", line(300), line(1000))
+    short = [entry("e2fl", line(300), seed=seed) for seed in (1, 2)]
+    assert [(team.round, len(team.entries)) for team in teams([long, *short])] == [(300, 3), (1000, 1)]
+
+
+def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
+    runs = [entry("e2fl", line(50), line(1000)), entry("e2fl", line(50), seed=1)]
+    assert [(team.round, len(team.entries)) for team in teams(runs)] == [(1000, 1)]
+
+
+def test_of_two_entries_of_one_run_the_farther_counts():
+    short, long = entry("e2fl", line(50)), entry("e2fl", line(50), line(100))
+    assert [kept.rounds for kept in best_of([long, short])] == [100]
+
+
+def test_clusters_that_were_found_fill_table_6_and_no_column_of_declared_groups():
+    run = entry("q2", line(100, mean=80.0, groups_are="found"), experiment="table6")
+    ours = rows_of(paper_tables.table6([run]), "Q = 2")[1]
+    assert ours[3] == "80.00"
+    columns = dict(zip(leaderboard([run])[0][1].titles, leaderboard([run])[0][1].rows[0], strict=True))
+    assert columns["worst group"] == NONE
+    assert columns["worst 10 % of clients"] == "70.00"
+
+
+def found(runs, start):
+    return [finding for finding in claims.findings(runs) if finding.claim.startswith(start)]
+
+
+def pair(seeds, e2fl, fedavg):
+    return [
+        entry(method, line(100, group_variance=value[seed]), seed=seed)
+        for seed in range(seeds)
+        for method, value in (("e2fl", e2fl), ("fedavg", fedavg))
+    ]
+
+
+GROUPS = "FairMNISTRotate: E2FL changes the variance over groups"
+
+
+def test_a_claim_holds_if_the_paired_interval_says_so():
+    (finding,) = found(pair(3, (5, 6, 5), (50, 52, 49)), GROUPS)
+    assert finding.verdict == "holds"
+    assert finding.figure.startswith("-89 % after 100 rounds, 3 seeds")
+    assert finding.setting == "233 images a client"
+
+
+def test_a_claim_does_not_hold_if_the_interval_lies_on_the_other_side():
+    (finding,) = found(pair(3, (50, 52, 49), (5, 6, 5)), GROUPS)
+    assert finding.verdict == "does not hold"
+
+
+@pytest.mark.parametrize("runs", [[], pair(1, (5,), (50,)), pair(3, (5, 90, 40), (50, 6, 49))])
+def test_a_claim_cannot_be_told_without_runs_on_one_seed_or_within_noise(runs):
+    (finding,) = found(runs, GROUPS)
+    assert finding.verdict == "cannot be told"
+    assert finding.figure == "not run" if not runs else "after 100 rounds" in finding.figure
+
+
+def test_a_claim_is_tested_at_the_last_round_that_both_methods_have():
+    runs = [entry("e2fl", line(50), line(100), line(150)), entry("fedavg", line(50), line(100))]
+    assert "after 100 rounds" in found(runs, GROUPS)[0].figure
+
+
+def test_the_claims_follow_from_the_papers_tables():
+    one, two, four = paper()["table1"], paper()["table2"], paper()["table4"]
+    change = {
+        (method, level): 100 * (one[method][level]["variance"] / one["fedavg"][level]["variance"] - 1)
+        for method in ("e2fl", "qffl")
+        for level in ("user", "group")
+    }
+    for claim in claims.claims():
+        if claim.text.startswith("FairMNISTRotate"):
+            level = "user" if "clients" in claim.text else "group"
+            assert claim.paper == pytest.approx(change[claim.method, level], abs=1)
+        elif claim.text.startswith("FEMNIST") and "accuracy" in claim.text:
+            assert claim.paper == pytest.approx(two[claim.method]["user"]["mean"] - two["fedavg"]["user"]["mean"])
+        elif claim.text.startswith("FEMNIST"):
+            ratio = two[claim.method]["user"]["variance"] / two["fedavg"]["user"]["variance"]
+            assert claim.paper == pytest.approx(100 * (ratio - 1), abs=1)
+        elif "accuracy" not in claim.text:
+            figure = "eod" if "EOD" in claim.text else "di"
+            ratio = four[claim.method]["1"][figure] / four["fedavg"]["1"][figure]
+            assert claim.paper == pytest.approx(100 * (ratio - 1), abs=1)
+
+
+def test_the_order_of_the_rules_is_judged_over_seeds():
+    def run(rule, matched, seed):
+        return entry(rule, line(100, inference={"matched": matched}), seed=seed, experiment="inference")
+
+    good = [
+        run(rule, matched, seed)
+        for seed in (0, 1)
+        for rule, matched in (("lowest_loss", 90), ("binary", 50), ("one_shot", 25))
+    ]
+    (finding,) = found(good, "Group inference")
+    assert finding.verdict == "holds"
+    assert "lowest_loss 90.0 %" in finding.figure
+    bad = [*good[:5], run("one_shot", 60, 1)]
+    assert found(bad, "Group inference")[0].verdict == "does not hold"
+    assert found(good[:3], "Group inference")[0].verdict == "cannot be told"
+
+
+def test_figure_3_shows_the_global_model_beside_the_groups_own_up_to_the_round_all_have():
+    views = {"global": {"groups": {"G1": {"loss": 2.0}, "G2": {"loss": 3.0}}}}
+    runs = [entry("e2fl", *(line(n, views=views) for n in (50, 100, 150))), entry("fedavg", line(50), line(100))]
+    rows = figures.loss_rows(runs)
+    assert {row["method"] for row in rows} == {"FedAvg", "E2FL", "E2FL (GM)"}
+    assert max(row["round"] for row in rows) == 100
+    assert {row["loss"] for row in rows if row["method"] == "E2FL (GM)"} == {2.0, 3.0}
+    assert figures.loss_rows([entry("e2fl", line(50))]) == []
+
+
+def test_figures_are_written_as_svg_and_png(tmp_path):
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    runs = [
+        entry("lowest_loss", *(line(n, inference={"matched": n / 2}) for n in (50, 100)), experiment="inference"),
+        entry("fedavg", line(50), line(100)),
+    ]
+    for name, chart in (("a", figures.figure_inference(runs, 233)), ("b", figures.figure3(runs, 233))):
+        svg, png = figures.write(chart, tmp_path, name)
+        assert svg.read_text().startswith("<svg")
+        assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_deleting_the_pages_and_running_the_command_brings_them_back(tmp_path, capsys):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    assert main(["reproduce", "--write-docs", "--ledger", str(RESULTS), "--docs", str(tmp_path)]) == 0
+    for name in ("results.md", "leaderboard.md"):
+        assert (tmp_path / name).read_text() == (DOCS / name).read_text(), f"run: e2fl reproduce --write-docs ({name})"
+    made = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert made == {path.name for path in (DOCS / "figures").iterdir()}
+    for target in re.findall(r"\]\((figures/[^)]+)\)", (DOCS / "results.md").read_text()):
+        assert (DOCS / target).is_file()
+
+
+def test_the_page_shows_what_the_ledger_says_of_frl_and_does_not_blame_the_width_of_the_network():
+    page = (DOCS / "results.md").read_text()
+    (run,) = [e for e in read_entries(RESULTS) if e.experiment == "femnist" and e.method == "frl"]
+    assert run.config["model"]["name"] == "lenet_small"
+    assert f"| FRL | ours | 1 | 100 | {run.at(100)['user']['mean']:.2f} |" in page
+    assert "few good subnetworks" not in page
+
+
+def test_every_run_of_the_ledger_is_on_the_leaderboard_or_has_one_round_only():
+    page = (DOCS / "leaderboard.md").read_text()
+    for run in read_entries(RESULTS):
+        if run.experiment != "table5":
+            assert f"| {run.method} |" in page
+            assert math.isfinite(run.mib("up"))
