@@ -1,5 +1,6 @@
 """E2FL and FRL with coded ballots: the contract, both runtimes, hostile replies, and what a summary says of bits."""
 
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from e2fl.errors import WireError
 from e2fl.grouping import GROUPINGS, Grouping
 from e2fl.grouping.decoded import DECODED, Decoded
 from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
+from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model, mlp
 from e2fl.ranking import Ranking
 from e2fl.rounds import run
@@ -46,9 +48,11 @@ def e2fl(ballot: Ballot, downlink: Ballot = DOWN, **settings: object) -> E2FL:
     return E2FL(clients_per_round=5, ballot=ballot, downlink=downlink, **settings)  # type: ignore[arg-type]
 
 
-PROBLEMS = {f"e2fl-{name}": Problem(e2fl(ballot), accuracy=60.0) for name, ballot in BALLOTS.items()}
+# Boundary ballots move few of the toy's 456 edges, so they learn slowly; guessing is right in 33 %.
+REACHED = dict.fromkeys(BALLOTS, 60.0) | {"boundary": 40.0}
+PROBLEMS = {f"e2fl-{name}": Problem(e2fl(ballot), accuracy=REACHED[name]) for name, ballot in BALLOTS.items()}
 PROBLEMS |= {
-    f"frl-{name}": Problem(FRL(clients_per_round=5, ballot=ballot, downlink=DOWN), accuracy=50.0)
+    f"frl-{name}": Problem(FRL(clients_per_round=5, ballot=ballot, downlink=DOWN), accuracy=REACHED[name])
     for name, ballot in BALLOTS.items()
 }
 PROBLEMS |= {
@@ -171,7 +175,8 @@ def test_the_simulator_and_flower_agree(name: str, toy: Experiment, tmp_path: Pa
     experiment = coded(replace(toy, rounds=4), grouping=section)
     on_nodes, simulated = on_flower(experiment, tmp_path), run_experiment(experiment)
     assert_equal(on_nodes, simulated)
-    for key in ("bits", "participation", "budget"):
+    assert on_nodes.summary["participation"] == simulated.summary["participation"]
+    for key in ("bits", "budget"):
         assert on_nodes.summary[key] == pytest.approx(simulated.summary[key])
 
 
@@ -291,9 +296,9 @@ def test_coded_ballots_are_refused_where_exact_ones_are_asked_for() -> None:
 
 
 def test_ballots_of_other_layers_than_were_asked_for_are_refused() -> None:
-    problem = Problem(e2fl(Buckets(16), grouping=grouping("rank_clustering")))
+    problem = Problem(e2fl(Buckets(16), grouping=RankClustering(groups=2, layers=("fc1",))))
     preparation, training = moments(problem)
-    assert preparation.request.ask.layers is not None
+    assert preparation.request.ask.layers == ("fc1.weight",)
     client = min(training.replies)
     with pytest.raises(WireError):
         problem.algorithm.check(preparation.state, client, training.replies[client])
@@ -416,9 +421,12 @@ def test_a_summary_has_bits_per_edge(toy: Experiment) -> None:
 
 
 def test_a_preparation_counts_the_entropy_of_the_layers_it_asks_for(toy: Experiment) -> None:
-    found = run_experiment(coded(toy, grouping={"name": "rank_clustering", "groups": 2}, ballot={"name": "exact"}))
-    bits = found.summary["bits"]
-    assert 0.8 * bits["up_per_edge"] < bits["entropy_up_per_edge"] < bits["up_per_edge"]
+    grouping = {"name": "rank_clustering", "groups": 2, "layers": ["fc2"]}
+    bits = run_experiment(coded(toy, grouping=grouping, ballot={"name": "exact"})).summary["bits"]
+    first, second = (math.lgamma(edges + 1) / math.log(2) for edges in (384, 72))
+    # 8 clients send fc2 to be clustered, then 4 send both layers in each of 6 rounds.
+    total = 8 * second + 6 * 4 * (first + second)
+    assert bits["entropy_up_per_edge"] == pytest.approx(total / ((8 + 6 * 4) * (384 + 72)))
 
 
 def test_clients_that_train_alone_send_no_bits(toy: Experiment) -> None:
