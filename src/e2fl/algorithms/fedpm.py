@@ -1,17 +1,16 @@
 """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit per edge.
 
-Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023, Algorithms 1 and 2. The
-weights are those of the frozen supernetwork. A client turns the global probabilities into scores (the logits), trains
-the scores with a newly drawn mask in every step (the gradient passes the draw unchanged), and sends one mask. The server
-counts masks in a Beta distribution for each edge, and starts counting again after every client could have been asked
-once.
+Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023. The weights are those
+of the frozen supernetwork. A client turns the global probabilities into scores (their logits), trains the scores with a
+newly drawn mask in every step (the gradient passes through the draw unchanged), and sends one mask. The server counts
+masks in a Beta distribution for each edge and resets it after as many rounds as it takes to ask every client once.
 
-Departures: the global probability is the mean of the Beta distribution, not its mode, so that it never is 0 or 1, where
-a score would be infinite; all probabilities start at 1/2; scores are trained with Adam, whose steps do not depend on the
-scale of the weights, with `learner.momentum` as the decay of its first moment; `model.keep` does not apply.
+Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is never 0 or 1, where
+the score would be infinite; all probabilities start at 1/2; scores are trained with Adam, whose steps do not depend on
+the scale of the weights, with `learner.momentum` as the decay of its first moment; `model.keep` does not apply.
 
-The entropy in the summary is that of the probabilities a mask was drawn from. No coder needs less, and none can reach it
-without knowing them, so it favours FedPM.
+The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need fewer bits on average,
+and to reach it the server would have to know these probabilities, so the figure favours FedPM.
 """
 
 import math
@@ -118,10 +117,9 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         for batch in learner.batches(client.train):
             optimizer.param_groups[0]["lr"] = batch.learning_rate
             mask = draw({name: score.sigmoid() for name, score in scores.items()}, rng)
-            gradients = learner.engine.gradients(
-                {name: part.to(learner.engine.device) for name, part in learner.supernet.subnetwork(mask).items()},
-                batch,
-            )
+            subnetwork = learner.supernet.subnetwork(mask)
+            moved = {name: weight.to(learner.engine.device) for name, weight in subnetwork.items()}
+            gradients = learner.engine.gradients(moved, batch)
             for name, score in scores.items():
                 probability = score.sigmoid()
                 weight = learner.supernet.weights[name]
@@ -149,4 +147,5 @@ def draw(probabilities: Params, rng: np.random.Generator) -> Mask:
 
 def entropy(probabilities: Tensor) -> Tensor:
     """Return the bits of each edge: those of a coin with its probability."""
-    return (torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)) / math.log(2)
+    nats: Tensor = torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)
+    return nats / math.log(2)
