@@ -98,10 +98,11 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         return {name: (value.flatten() >= 0.5).numpy() for name, value in state.probabilities.items()}
 
     def describe(self, state: Posterior) -> Description:
-        edges = torch.cat([value.flatten() for value in state.probabilities.values()]).double()
+        kept = sum(float(value.sum(dtype=torch.float64)) for value in state.kept.values())
+        edges = sum(value.numel() for value in state.kept.values())
         return Description(
             models=lambda: {"global": self._mask(state)},
-            metadata={"mean_probability": float(edges.mean()), "entropy_per_edge": float(entropy(edges).mean())},
+            metadata={"mean_probability": (edges + kept) / (edges * (2 + state.masks))},
         )
 
     # On a client.
