@@ -1,12 +1,12 @@
-"""Studies made by hand, for tests of what is said about them."""
+"""Studies made by hand, for tests of what the page says about them."""
 
 import numpy as np
 
 from e2fl import metrics
-from e2fl.report.study import Clients, Contender, Outcome, Sent, Study
+from e2fl.report.study import Clients, Method, Outcome, Study
 
 
-def outcome(groups, *, seed=0, clients_each=10, mib=1.0, protected=None):
+def outcome(groups, *, seed=0, clients_each=10, mib=1.0, protected=None, **more):
     """All clients of a group reach the accuracy given for it, or the accuracies given for them."""
     names = list(groups)
     lists = [np.atleast_1d(value) for value in groups.values()]
@@ -20,17 +20,18 @@ def outcome(groups, *, seed=0, clients_each=10, mib=1.0, protected=None):
         group.astype(object),
         accuracy,
         np.full(len(accuracy), 50.0),
+        {n: {f"c{k}": float(accuracy[k]) for k in np.flatnonzero(group == n)} for n in names},
     )
-    sent = Sent(mib * 2**20, mib * 2**20, mib * 2**24)
-    return Outcome(seed, found["user"], found["group"], order, clients, sent, protected=protected)
+    sent = {"up_per_client_round": mib * 2**20, "down_per_client_round": mib * 2**20, "total": mib * 2**24}
+    return Outcome(seed, found["user"], found["group"], order, clients, sent, protected=protected, **more)
 
 
-def contender(label, *by_seed, alone=False, **more):
+def method(label, *by_seed, alone=False, mib=1.0, **more):
     outcomes = tuple(
-        outcome(groups, seed=seed, mib=0.0 if alone else 1.0, **more) for seed, groups in enumerate(by_seed)
+        outcome(groups, seed=seed, mib=0.0 if alone else mib, **more) for seed, groups in enumerate(by_seed)
     )
-    return Contender(label, outcomes, alone=alone)
+    return Method(label, outcomes, alone=alone)
 
 
-def study(*contenders, **more):
-    return Study("made by hand", "no data", tuple(contenders), **more)
+def study(*methods, **more):
+    return Study("made by hand", "no data", tuple(methods), **more)

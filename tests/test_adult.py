@@ -51,9 +51,9 @@ def test_101_inputs_without_sex_and_with_it(adult, real_data):
     x = adult.client(0).train.x
     assert x.shape[1] == 101
     assert (x[:, :96].sum(axis=1) == 7).all()  # seven columns of words
-    everybody = np.concatenate([adult.client(number).train.x for number in range(5)]).astype(np.float64)
-    assert everybody[:, 96:].mean(axis=0) == pytest.approx(np.zeros(5), abs=1e-4)
-    assert everybody[:, 96:].std(axis=0) == pytest.approx(np.ones(5), abs=1e-4)
+    pooled = np.concatenate([adult.client(number).train.x for number in range(5)]).astype(np.float64)
+    assert pooled[:, 96:].mean(axis=0) == pytest.approx(np.zeros(5), abs=1e-4)
+    assert pooled[:, 96:].std(axis=0) == pytest.approx(np.ones(5), abs=1e-4)
     with_sex = Adult(dir=str(real_data), sex_as_input=True).client(0).train
     assert with_sex.x.shape[1] == 101
     assert np.array_equal(with_sex.x[:, 100], with_sex.group)
@@ -89,7 +89,7 @@ def test_partitions_by_label_evenly_and_by_sex(real_data):
 
 
 def test_validation_rows_come_from_training_rows_only(adult, real_data):
-    data = Adult(dir=str(real_data), validation_share=0.2)
+    data = Adult(dir=str(real_data), pooled_validation_share=0.2)
     train, held = data.split
     assert set(train.tolist()) | set(held.tolist()) == set(adult.split[0].tolist())
     assert len(held) == pytest.approx(0.2 * 33_916, abs=2)
@@ -153,8 +153,8 @@ def test_e2fl_votes_for_each_sex_and_serves_each_row_with_the_model_of_its_own(r
     for group, name in ((FEMALE, "female"), (MALE, "male")):
         tally = learner.tally(learner.weights_of(masks[f"group{group}"]), test.of_group(group))
         assert found.summary["groups"][name]["accuracy"] == pytest.approx(tally.accuracy)
-    everybody = learner.tally(learner.weights_of(masks["global"]), test)
-    assert found.summary["views"]["global"]["user"]["mean"] == pytest.approx(everybody.accuracy)
+    pooled = learner.tally(learner.weights_of(masks["global"]), test)
+    assert found.summary["views"]["global"]["user"]["mean"] == pytest.approx(pooled.accuracy)
     women_for_all = learner.tally(learner.weights_of(masks["group0"]), test)
     assert found.summary["views"]["as_group0"]["user"]["mean"] == pytest.approx(women_for_all.accuracy)
     # Two ballots of each of five clients went up, one invitation of each came down.

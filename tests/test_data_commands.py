@@ -73,7 +73,7 @@ def test_show_draws_and_tells(tmp_path, capsys):
     assert "G10: 1 clients" in capsys.readouterr().out
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
     assert main(["data", "show", "fair_mnist_rotate", *settings, "--out", str(tmp_path / "demo.txt")]) == 2
-    assert "is an .svg file" in capsys.readouterr().err
+    assert "must be an .svg file" in capsys.readouterr().err
 
 
 def test_list_says_what_is_missing_and_how_to_get_it(tmp_path, monkeypatch, capsys):
@@ -97,7 +97,7 @@ def test_check_of_what_is_missing_says_where_to_put_it(tmp_path, monkeypatch, ca
 def test_data_sets_made_of_the_files_of_others_can_be_fetched_and_checked(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("E2FL_DATA", str(tmp_path))
     asked = []
-    monkeypatch.setattr("e2fl.data.commands.download", lambda file, target, heard: asked.append(target) or "")
+    monkeypatch.setattr("e2fl.data.commands.download", lambda file, target, progress: asked.append(target) or "")
     for name, folders in (("mnist_writers", ["mnist"] * 4 + ["qmnist"] * 2), ("fair_mnist_rotate", ["mnist"] * 4)):
         asked.clear()
         assert main(["data", "get", name]) == 0
@@ -140,7 +140,7 @@ def test_a_damaged_archive_is_removed_so_that_it_can_be_fetched_anew(tmp_path, m
     for damaged in (b"nonsense", whole[: len(whole) // 3], whole[:-2000], bz2.compress(bytes(10_240))):
         archive.write_bytes(damaged)
         assert main(["data", "get", "femnist"]) == 2
-        assert "It has been removed: `e2fl data get femnist` fetches it anew" in capsys.readouterr().err
+        assert "It has been removed; run `e2fl data get femnist` to fetch it again" in capsys.readouterr().err
         assert not archive.exists()
         assert not list(archive.parent.glob(".*"))
     for path in archive.parent.iterdir():

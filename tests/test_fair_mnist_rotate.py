@@ -1,11 +1,11 @@
-"""FairMNISTRotate: who holds what, and turned by how much."""
+"""FairMNISTRotate: the images of each client, and their rotation."""
 
 import gzip
 
 import numpy as np
 import pytest
 
-from e2fl.data.sets.fair_mnist_rotate import SIZES, FairMNISTRotate, rotated, scaled
+from e2fl.data.sets.fair_mnist_rotate import SIZES, FairMNISTRotate, group_sizes, rotated
 from e2fl.errors import ConfigError, DataError
 
 
@@ -22,12 +22,10 @@ def test_group_sizes_are_those_of_the_paper():
 
 
 def test_sizes_scale_in_proportion_and_leave_no_group_empty():
-    assert scaled(SIZES, 1000) == SIZES
-    assert scaled(SIZES, 100) == (1, 1, 7, 17, 24, 26, 15, 6, 2, 1)
-    assert scaled(SIZES, 10) == (1,) * 10
-    assert all(
-        sum(scaled(SIZES, clients)) == clients and min(scaled(SIZES, clients)) >= 1 for clients in range(10, 400)
-    )
+    assert group_sizes(1000) == SIZES
+    assert group_sizes(100) == (1, 1, 7, 17, 24, 26, 15, 6, 2, 1)
+    assert group_sizes(10) == (1,) * 10
+    assert all(sum(group_sizes(clients)) == clients and min(group_sizes(clients)) >= 1 for clients in range(10, 400))
 
 
 def test_bundled_images_are_split_evenly_by_digit(bundled):

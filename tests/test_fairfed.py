@@ -126,7 +126,7 @@ def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
     run = run_experiment(toy(**data), watcher=Listening())
     assert re.search(reason, run.summary["caution"])
     assert heard == [run.summary["caution"]]
-    assert study_of([run]).cautions == (f"FairFed: {run.summary['caution']}.",)
+    assert study_of([run]).warnings == (f"FairFed: {run.summary['caution']}.",)
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -5,11 +5,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 
 from e2fl.data.files.compact import convert
 from e2fl.data.files.leaf import read_clients
 from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
-from e2fl.data.sets.femnist import Femnist, Part, read, read_npz
+from e2fl.data.sets.femnist import DEVIATION, MEAN, Femnist, Part, read, read_npz
 from e2fl.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)
@@ -58,7 +59,7 @@ def same_clients(left, right):
 
 def test_leaf_json_keeps_its_own_split_and_turns_ink_to_one(leaf):
     folder, made = leaf
-    data = Femnist(path=str(folder))
+    data = Femnist(path=str(folder), scaling="ink")
     assert [data.client_name(number) for number in data.population.ids] == list(made)
     x, y = made["f0002_00"]
     client = data.client(2)
@@ -92,7 +93,7 @@ def test_converted_leaf_gives_the_same_clients_and_equal_files(leaf, tmp_path):
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     same_clients(Femnist(path=str(tmp_path / "a.npz")), Femnist(path=str(folder)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz", "leaf"]
-    with pytest.raises(DataError, match="there already"):
+    with pytest.raises(DataError, match="already exists"):
         convert(folder, tmp_path / "a.npz")
 
 
@@ -147,9 +148,41 @@ def test_the_writers_with_most_images_are_kept(leaf):
 def test_a_black_background_stays_as_it_is(tmp_path):
     made = {name: (1 - x, y) for name, (x, y) in writers().items()}
     leaf_file(tmp_path / "all_data_0.json", made)
-    x = np.concatenate([Femnist(path=str(tmp_path)).client(n).train.inputs().numpy() for n in range(4)])
+    data = Femnist(path=str(tmp_path), scaling="ink")
+    x = np.concatenate([data.client(n).train.inputs().numpy() for n in range(4)])
     assert x.mean() < 0.2
     assert x[:, :, 0].max() == 0
+
+
+def test_inputs_are_standardised_unless_ink_is_asked_for(leaf):
+    folder, _ = leaf
+    plain, ink = Femnist(path=str(folder)), Femnist(path=str(folder), scaling="ink")
+    for number in plain.population.ids:
+        expected = (ink.client(number).train.inputs() - MEAN) / DEVIATION
+        assert torch.allclose(plain.client(number).train.inputs(), expected, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"data\.scaling is 'standardised' or 'ink', not 'raw'"):
+        Femnist(scaling="raw")
+
+
+def test_the_training_images_of_the_partial_femnist_have_mean_0_and_deviation_1(real_data):
+    data = Femnist(path=str(real_data / "femnist" / "femnist_leaf_partial.npz"))
+    x = torch.cat([data.client(number).train.inputs() for number in data.population.ids])
+    assert float(x.mean()) == pytest.approx(0, abs=2e-3)
+    assert float(x.std()) == pytest.approx(1, abs=2e-3)
+
+
+def test_images_that_an_hdf5_file_declares_but_does_not_hold_take_no_memory(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "some.h5", "w") as file:
+        for writer in range(60):
+            group = file.create_group(f"examples/w{writer}")
+            group.create_dataset("pixels", (20_000, 28, 28), "f4", chunks=(100, 28, 28))
+            group.create_dataset("label", (20_000,), "i4", chunks=(100,))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="declares more than 50 times the bytes"):
+        read(tmp_path / "some.h5")
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
 
 
 def test_leaf_files_are_read_whatever_the_blocks(tmp_path, monkeypatch):
@@ -181,25 +214,25 @@ def test_a_large_leaf_file_needs_little_memory(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "ends too early"),
-        ('{"user_data": {"a": {"x": [', "inside a value"),
+        ("", "premature EOF"),
+        ('{"user_data": {"a": {"x": [', "premature EOF"),
         ('{"user_data": {"a": 3}}', "not an object"),
-        ('{"user_data": [1]}', "'{' expected"),
+        ('{"user_data": [1]}', "no clients in user_data"),
         ('{"user_data": {"a": {"x": [[1]], "y": [0]}}}', "instead of 784 pixels"),
         ('{"user_data": {"a": {"y": [0]}}}', "lists of numbers"),
-        ('{"user_data": {"a": ' + "[" * 20, "too deeply"),
+        ('{"user_data": {"a": ' + "[" * 100_000, "nested too deeply"),
         ('{"user_data": {"a": {"x": 3, "y": [0]}}}', "writer 'a'.*list of images"),
         ('{"user_data": {"a": {"x": [[], []], "y": [0, 1]}}}', "writer 'a'.*0 instead of 784 pixels"),
         ('{"user_data": {"a": {"x": [1, 2], "y": [0, 1]}}}', "writer 'a'.*784 pixels"),
         (
             '{"user_data": {"a": {"x": [[1' + "0" * 5000 + ']], "y": [0]}}}',
-            r"all_data_0\.json is not a LEAF file.*digits",
+            r"all_data_0\.json is not a LEAF file.*overflow",
         ),
-        ('{"user_data": {"a": {"x": [[1' + "0" * 4000 + ']], "y": [0]}}}', "writer 'a'.*lists of numbers"),
+        ('{"user_data": {"a": {"x": [[1' + "0" * 4000 + ']], "y": [0]}}}', "overflow"),
         ('{"user_data": {"a": {"x": [], "y": []}}}', "holds no images"),
         ('{"user_data": {"a": {"x": [], "y": [1]}}}', "1 labels for 0 images"),
-        ('{"user_data": {}}', "holds no images"),
-        ("{}", r"all_data_0\.json is not a LEAF file: it has no user_data"),
+        ('{"user_data": {}}', "no clients in user_data"),
+        ("{}", r"all_data_0\.json is not a LEAF file: it has no clients in user_data"),
     ],
 )
 def test_what_is_no_leaf_file_is_refused_with_the_place(tmp_path, text, reason):
@@ -225,12 +258,12 @@ def test_a_writer_without_pixels_does_not_shift_the_images_of_others(tmp_path):
 def test_a_value_without_end_is_refused_before_memory_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("e2fl.data.files.leaf.VALUE_LIMIT", 1000)
     (tmp_path / "all_data_0.json").write_text('{"users": [' + "1, " * 2_000_000)
-    with pytest.raises(DataError, match="more than 1000 characters"):
+    with pytest.raises(DataError, match="more than 1000 bytes"):
         read(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [({"y": 62}, "from 0 to 61"), ({"x": 1.5}, "0 to 1"), ({"x": float("nan")}, "0 to 1")]
+    ("change", "reason"), [({"y": 62}, "from 0 to 61"), ({"x": 1.5}, "0 to 1"), ({"x": -1}, "0 to 1")]
 )
 def test_impossible_pixels_and_labels_are_refused(tmp_path, change, reason):
     x, y = np.ones((2, 784)).tolist(), [1, 2]
@@ -257,8 +290,11 @@ def test_hdf5_files_that_lead_elsewhere_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"), "no shape of a writer's"),
-        (lambda file: file.create_dataset("examples/w/pixels", (10**9, 28, 28), "f8"), "no shape of a writer's"),
+        (
+            lambda file: file.create_dataset("examples/w/pixels", (1, 40_000, 40_000), "f8"),
+            "not the shape of a writer's",
+        ),
+        (lambda file: file.create_dataset("examples/w/pixels", (10**9, 28, 28), "f8"), "not the shape of a writer's"),
         (lambda file: file.create_dataset("examples/w/label", (2_000_000_000,), "i8"), "for 2 images"),
         (lambda file: file.create_dataset("examples/w/label", (2, 1, 1), "i8"), "for 2 images"),
         (lambda file: file.create_dataset("examples/w/label", data=3), "for 2 images"),
@@ -290,7 +326,7 @@ def test_a_damaged_hdf5_file_is_refused(tmp_path, mark):
     with h5py.File(path, "w") as file:
         file["examples/w/pixels"], file["examples/w/label"] = np.ones((2, 28, 28)), np.zeros(2, dtype=int)
     path.write_bytes(path.read_bytes().replace(mark, bytes(4)))
-    with pytest.raises(DataError, match=r"some\.h5 is not a whole HDF5 file"):
+    with pytest.raises(DataError, match=r"some\.h5 is not a complete HDF5 file"):
         read(path)
 
 
@@ -332,20 +368,21 @@ def test_the_partial_femnist_loads_with_its_300_writers_and_240_newcomers(real_d
     first = data.client(0)
     assert data.about() == {
         "source": "femnist_leaf_partial.npz",
+        "scaling": "standardised",
         "train_images": 41199,
         "test_images": 4759,
         "writers": 300,
         "unseen_writers": 240,
     }
     assert first.train.inputs().shape[1:] == (1, 28, 28)
-    assert float(first.train.inputs()[:, 0, 0].max()) == 0  # the background is black now
-    newcomers = data.unseen()
-    assert len(newcomers) == 240
-    assert sum(len(client.train) + len(client.test) for client in newcomers.values()) == 7086
-    # Half of a newcomer's images are to find its group with; two writers have but one image.
-    assert all(abs(len(client.train) - len(client.test)) <= 1 for client in newcomers.values())
-    assert sum(len(client.train) == 0 for client in newcomers.values()) == 2
-    assert min(newcomers) == 300
+    assert float(first.train.inputs()[:, 0, 0].max()) == pytest.approx(-0.2345, abs=1e-3)  # no ink at the edge
+    unseen = data.unseen()
+    assert len(unseen) == 240
+    assert sum(len(client.train) + len(client.test) for client in unseen.values()) == 7086
+    # Half of an unseen client's images serve to find its group; two writers have only one image.
+    assert all(abs(len(client.train) - len(client.test)) <= 1 for client in unseen.values())
+    assert sum(len(client.train) == 0 for client in unseen.values()) == 2
+    assert min(unseen) == 300
     assert data.client_name(300) not in {data.client_name(number) for number in data.population.ids}
 
 

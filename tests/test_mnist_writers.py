@@ -1,4 +1,4 @@
-"""MNIST by writer: who wrote what, from QMNIST's extended labels."""
+"""MNIST by writer, from QMNIST's extended labels."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ def data(real_data):
     return MNISTWriters(dir=str(real_data))
 
 
-def test_539_writers_train_and_297_others_are_newcomers(data):
+def test_539_writers_train_and_297_others_are_unseen(data):
     assert data.about() == {"train_images": 54003, "test_images": 5997, "writers": 539, "unseen_writers": 297}
     names = [data.client_name(number) for number in data.population.ids]
-    newcomers = [data.client_name(number) for number in data.unseen()]
-    assert not set(names) & set(newcomers)
+    unseen = [data.client_name(number) for number in data.unseen()]
+    assert not set(names) & set(unseen)
     assert sum(len(client.train) + len(client.test) for client in data.unseen().values()) == 10_000
     assert all(len(client.train) and len(client.test) for client in data.unseen().values())
 
@@ -40,5 +40,5 @@ def test_settings_are_checked(real_data, tmp_path):
     assert min(len(few.client(n).train) + len(few.client(n).test) for n in few.population.ids) >= 122
     with pytest.raises(ConfigError, match="test_share"):
         MNISTWriters(test_share=1.0)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is missing; `e2fl data get mnist`"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is missing; run `e2fl data get mnist`"):
         MNISTWriters(dir=str(tmp_path)).population  # noqa: B018

@@ -1,13 +1,15 @@
-"""What the columns of anybody's table are taken for: numbers, words, nothing; or refused, with line and column."""
+"""How the columns of a table are read: as numbers, categories or missing; or refused, with line and column."""
 
 import csv
+import os
+import time
 import tracemalloc
 
 import numpy as np
 import pytest
 
 from e2fl.data import from_table as table
-from e2fl.data.tabular import columns
+from e2fl.data.tabular import reading
 from e2fl.errors import ConfigError, DataError
 
 
@@ -75,7 +77,7 @@ def test_the_kind_of_every_column_is_recorded(tmp_path):
 
 def test_a_column_where_nearly_every_word_differs_is_refused(tmp_path):
     path = with_column(tmp_path / "t.csv", [f"patient {row}" for row in range(50)])
-    reason = "column 'k' has 40 different words, in 40 rows to train with.*Leave it out with features"
+    reason = "column 'k' has 40 different texts, in 40 training rows.*Leave it out with features"
     with pytest.raises(DataError, match=reason):
         table(path=path, client="who", label="y")
     assert table(path=path, client="who", label="y", words=("k",)).shape == (40,)
@@ -87,7 +89,7 @@ def test_a_column_where_nearly_every_word_differs_is_refused(tmp_path):
 
 def test_columns_listed_as_words_must_be_learnt_from(tmp_path):
     path = with_column(tmp_path / "t.csv", ["1", "2"] * 5)
-    with pytest.raises(ConfigError, match=r"data\.words has 'y', which is not learnt from; known: k"):
+    with pytest.raises(ConfigError, match=r"data\.words has 'y', which is not an input column; known: k"):
         table(path=path, client="who", label="y", words=("y",))
 
 
@@ -142,45 +144,137 @@ def test_a_small_parquet_file_of_very_many_rows_takes_few_bytes_a_cell(tmp_path)
     }
     parquet.write_table(arrow.table(cells), tmp_path / "t.parquet")
     tracemalloc.start()
-    sheet = columns.read(tmp_path / "t.parquet", ["who", "y", "word"])
-    found = [sheet.words(name) for name in cells]
+    sheet = reading.read(tmp_path / "t.parquet", ["who", "y", "word"])
+    found = [sheet.texts(name) for name in cells]
     assert tracemalloc.get_traced_memory()[1] < 24 * count * len(cells)  # with an object for each it was far more
     tracemalloc.stop()
     assert len({id(word) for word in found[2]}) == 2
     parquet.write_table(arrow.table({"word": long}), tmp_path / "u.parquet")
-    table_of_two = columns.read(tmp_path / "u.parquet", ["word"]).table
+    table_of_two = reading.read(tmp_path / "u.parquet", ["word"]).table
     assert table_of_two.nbytes < 30_000  # each text once
 
 
 def test_what_parquet_needs_in_memory_is_estimated_before_it_is_read(tmp_path, monkeypatch):
     path = as_parquet(tmp_path / "t.parquet", **roles(5000), k=[1.5] * 5000, other=["x" * 500] * 5000)
-    monkeypatch.setattr("e2fl.data.tabular.columns.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
+    monkeypatch.setattr("e2fl.data.tabular.parquet.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
     with pytest.raises(DataError, match=r"would take .* the limit of a table.*fewer columns with features"):
         table(path=path, client="who", label="y")
     assert len(table(path=path, client="who", label="y", features=("k",)).population) == 2
 
 
-def test_columns_of_lists_are_refused_before_they_are_read(tmp_path, monkeypatch):
+def test_columns_of_lists_are_refused(tmp_path):
     path = as_parquet(tmp_path / "t.parquet", **roles(4), k=[[1, 2]] * 4)
-    parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(parquet.ParquetFile, "read", lambda *_, **__: pytest.fail("was read"))
     with pytest.raises(DataError, match="column 'k' holds list"):
         table(path=path, client="who", label="y")
 
 
 def test_a_table_that_does_not_fit_into_memory_says_so(tmp_path, monkeypatch):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     path = as_parquet(tmp_path / "t.parquet", **roles(8), k=list(range(8)))
     data = table(path=path, client="who", label="y")
-
-    def fail(*_, **__):
-        raise arrow.ArrowMemoryError("malloc of size 8 failed")
-
-    monkeypatch.setattr(parquet.ParquetFile, "read", fail)
+    (tmp_path / "child.py").write_text("print('{\"memory\": true}')")
+    monkeypatch.setattr("e2fl.data.tabular.parquet.CHILD", tmp_path / "child.py")
     for call in (lambda: table(path=path, client="who", label="y"), lambda: data.encode(path)):
-        with pytest.raises(DataError, match="does not fit into memory; take fewer rows, or fewer columns"):
+        with pytest.raises(DataError, match="does not fit into memory; use fewer rows, or fewer columns"):
             call()
+
+
+def test_a_crash_of_the_parquet_reader_is_an_error_and_not_the_end(tmp_path, monkeypatch):
+    path = as_parquet(tmp_path / "t.parquet", **roles(8), k=list(range(8)))
+    (tmp_path / "child.py").write_text("import os; os.abort()")
+    monkeypatch.setattr("e2fl.data.tabular.parquet.CHILD", tmp_path / "child.py")
+    with pytest.raises(DataError, match=r"t\.parquet is not a complete Parquet file: its reader crashed"):
+        table(path=path, client="who", label="y")
+
+
+@pytest.mark.slow
+def test_a_parquet_file_is_read_or_refused_whatever_is_damaged(tmp_path):
+    path = tmp_path / "t.parquet"
+    as_parquet(path, **roles(100), k=["red", "blue"] * 50, n=list(range(100)))
+    good, rng = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(40):
+        raw = bytearray(good)
+        for place in rng.integers(0, len(raw), 3):
+            raw[place] = rng.integers(0, 256)
+        path.write_bytes(raw)
+        try:
+            table(path=str(path), client="who", label="y", missing="fill")
+        except (DataError, ConfigError):
+            refused += 1
+    assert refused > 20
+
+
+def test_texts_of_parquet_that_are_not_in_utf8_are_refused(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    cells = arrow.array([b"\xe9" * 2, b"ab"] * 8).view(arrow.binary()).cast(arrow.binary())
+    texts = arrow.StringArray.from_buffers(len(cells), *cells.buffers()[1:])
+    parquet.write_table(arrow.table({**roles(16), "k": texts}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet is not a complete Parquet file: .*UTF-?8"):
+        table(path=str(tmp_path / "t.parquet"), client="who", label="y")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="is a pipe, socket or device, not a file"):
+        table(path=str(tmp_path / name), client="who", label="y")
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="is a pipe, socket or device, not a file"):
+        table(path=str(tmp_path / name), client="who", label="y")
+
+
+@pytest.mark.parametrize("head", [b"", b"who,k,y\n"])
+def test_a_file_without_line_breaks_takes_little_memory(tmp_path, monkeypatch, head):
+    monkeypatch.setattr(reading, "LINE_LIMIT", 2**20)
+    with (tmp_path / "t.csv").open("wb") as file:
+        file.write(head)
+        file.truncate(6 * 2**30)  # sparse: it takes no room on the disk
+    tracemalloc.start()
+    with pytest.raises(DataError, match="has a line of more than 1048576 characters"):
+        table(path=str(tmp_path / "t.csv"), client="who", label="y")
+    assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    tracemalloc.stop()
+
+
+def test_a_table_of_very_many_columns_is_read_in_linear_time(tmp_path):
+    width = 30_000
+    rows = [["ab"[row % 2], row // 2 % 2, *([row] * width)] for row in range(8)]
+    path = written(tmp_path / "t.csv", ["who", "y", *(f"k{column}" for column in range(width))], rows)
+    start = time.process_time()
+    assert table(path=path, client="who", label="y").shape == (width,)
+    assert time.process_time() - start < 10  # 22 s when each name was compared with each
+    twice = written(tmp_path / "u.csv", ["who", "y", *(f"k{column}" for column in range(100_000)), "k5"], [])
+    start = time.process_time()
+    with pytest.raises(DataError, match="has two columns 'k5'"):
+        table(path=twice, client="who", label="y")
+    assert time.process_time() - start < 5
+
+
+def test_a_dataframe_is_a_table(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {**roles(40), "n": np.arange(40.0), "c": ["x", "y"] * 20, "f": [True, False] * 20, "i": range(40)}
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    left = table(path=str(tmp_path / "t.csv"), client="who", label="y")
+    right = table(frame, client="who", label="y")
+    assert np.array_equal(left.table.x, right.table.x)
+    assert left.about()["encoding"] == right.about()["encoding"]
+    assert np.array_equal(right.encode(frame).x, right.table.x)
+    frame["c"] = frame["c"].astype("category")
+    assert table(frame, client="who", label="y").about()["encoding"] == left.about()["encoding"]
+    frame["n"] = frame["n"].astype("Int64")
+    frame.loc[3, "n"] = pandas.NA
+    with pytest.raises(DataError, match="the DataFrame: row 3 has nothing in column 'n'"):
+        table(frame, client="who", label="y")
+    frame["n"] = pandas.Timestamp("2024-01-01")
+    with pytest.raises(DataError, match="the DataFrame: column 'n' holds datetime"):
+        table(frame, client="who", label="y")
+    with pytest.raises(ConfigError, match=r"either data\.path or, in Python, a DataFrame"):
+        table(client="who", label="y")
+    with pytest.raises(DataError, match="not a list"):
+        table([1, 2], client="who", label="y")
 
 
 @pytest.mark.parametrize(
@@ -206,5 +300,5 @@ def test_a_file_that_is_not_there_was_looked_for_somewhere(tmp_path, monkeypatch
     with pytest.raises(DataError, match=f"no file or folder t.csv in {tmp_path}"):
         table(path="t.csv", client="who", label="y")
     (tmp_path / "t.csv").mkdir()
-    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+    with pytest.raises(DataError, match="is a folder, not a file"):
         table(path="t.csv", client="who", label="y")

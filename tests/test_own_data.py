@@ -1,13 +1,14 @@
-"""Anybody's own data: arrays and .npz files, well formed or not; on data that scikit-learn ships."""
+"""Users' own data: arrays and .npz files, well formed or not; on data that scikit-learn ships."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 from e2fl.config.experiment import from_dict, load
-from e2fl.data import DATASETS, from_arrays, from_partitioner
+from e2fl.data import DATASETS, from_arrays, from_partitioner, from_table
 from e2fl.data.partitioners import Dirichlet, Iid
 from e2fl.errors import ConfigError, DataError
 from e2fl.runs.runner import run_experiment
@@ -75,7 +76,7 @@ def test_a_test_part_of_ones_own_is_kept():
     data = from_arrays({"a": (x, y)}, test={"a": (2 * x, y)})
     assert np.array_equal(data.client(0).train.x, x)
     assert np.array_equal(data.client(0).test.x, 2 * x)
-    with pytest.raises(DataError, match="client 'b' has rows to train with but none to test with"):
+    with pytest.raises(DataError, match="client 'b' has training rows but no test rows"):
         from_arrays({"a": (x, y), "b": (x, y)}, test={"a": (x, y)}).population  # noqa: B018
 
 
@@ -101,7 +102,7 @@ def test_a_test_part_of_ones_own_is_kept():
         ({"a": (np.eye(2), [0, 1], "n"), "b": (np.eye(2), [0, np.nan], "n")}, "client 'b', row 1: no label"),
         ({"a": (np.eye(2), [0, 1], [None, "n"])}, "client 'a', row 0: no group"),
         ({"a": (np.eye(2), [0, 1], np.array([1, np.nan]))}, "client 'a', row 1: no group"),
-        ({"a": (np.eye(2), [0, 1], math.nan)}, "client 'a' has no group but nan"),
+        ({"a": (np.eye(2), [0, 1], math.nan)}, r"client 'a' has no group \(nan\)"),
         ({"a": (np.eye(2), [0, 1]), "b": (np.eye(2)[:0], [])}, "client 'b' has no rows"),
         ({"a": (np.eye(2), [0, 1]), "b": (np.full((2, 2), np.inf), [0, 1])}, "client 'b', row 0, input 0 is missing"),
         ({"a": np.eye(2)}, r"must be \(x, y\)"),
@@ -236,7 +237,7 @@ def test_missing_marks_are_no_labels_clients_or_groups_of_arrays(tmp_path, mark)
         from_arrays({"a": (x, y)})
     with pytest.raises(DataError, match="client 'a', row 3 has no group"):
         from_arrays({"a": (x, [0, 1, 0, 1], y)})
-    with pytest.raises(DataError, match="which means that there is none"):
+    with pytest.raises(DataError, match="which means a missing value"):
         from_arrays({"a": (x, [0, 1, 0, 1]), mark: (x, [0, 1, 0, 1])})
     with pytest.raises(DataError, match="row 3 has no label"):
         from_partitioner(x, y, Iid(2))
@@ -257,7 +258,7 @@ def test_bytes_of_an_npz_are_texts(tmp_path):
     assert data.about()["labels"] == ["no", "yes"]
     assert len(data.about()["sha256"]) == 64
     np.savez(tmp_path / "e.npz", x=np.eye(8), y=y, client=np.array([b"\xe9", b"b"]).repeat(4))
-    with pytest.raises(DataError, match="a client is of bytes that are no text in UTF-8"):
+    with pytest.raises(DataError, match="a client is not valid UTF-8"):
         npz(path=str(tmp_path / "e.npz")).population  # noqa: B018
 
 
@@ -286,7 +287,7 @@ def test_the_unprivileged_group_and_the_positive_label_may_be_numbers_in_a_confi
 
 
 def test_a_file_may_go_once_it_was_read(tmp_path):
-    """A run of many hours must not end without a summary because somebody tidied up."""
+    """A run of many hours must not end without a summary because a file was removed."""
     x, y = np.eye(8), np.arange(8) % 2
     np.savez(tmp_path / "d.npz", x=x, y=y, client=y)
     data = npz(path=str(tmp_path / "d.npz"))
@@ -303,5 +304,84 @@ def test_a_list_of_clients_is_refused_and_tensors_with_gradients_are_read():
         from_arrays({"a": (x, y)}, test=[(x, y)])
     tensor = torch.eye(4, requires_grad=True)
     assert np.array_equal(from_arrays({"a": (tensor, torch.tensor(y))}).table.x, np.eye(4))
-    with pytest.raises(DataError, match="client 'a': inputs cannot be made an array"):
+    with pytest.raises(DataError, match="client 'a': inputs cannot be converted to an array"):
         from_arrays({"a": (torch.eye(4, dtype=torch.bfloat16), y)})
+
+
+def test_bytes_are_scaled_to_0_to_1(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (20, 1, 4, 4)).astype(np.uint8), np.arange(20) % 2
+    data = from_arrays({"a": (x, y)})
+    assert data.client(0).train.x.dtype == np.uint8  # in memory and on disk they stay bytes
+    inputs = data.client(0).train.inputs().numpy()
+    assert inputs.min() >= 0
+    assert 0.9 < inputs.max() <= 1
+    assert data.about()["input_scale"] == 1 / 255
+    np.savez(tmp_path / "d.npz", x=x, y=y, client=np.zeros(20, int))
+    assert np.array_equal(npz(path=str(tmp_path / "d.npz")).client(0).train.inputs(), inputs)
+    bits = from_arrays({"a": (x > 127, y)}), from_arrays({"a": ((x > 127).astype(np.uint8), y)})
+    for found in bits:  # 0 and 1 are on unit scale already
+        assert set(np.unique(found.client(0).train.inputs())) == {0, 1}
+    assert np.array_equal(data.examples(x[:3], y[:3]).inputs(), x[:3].astype(np.float32) * np.float32(1 / 255))
+    assert data.examples(x[:3]).y.tolist() == [-1] * 3
+    with pytest.raises(DataError, match="x must be uint8, as in the training rows"):
+        data.examples(x / 255.0)
+    with pytest.raises(DataError, match=r"rows of shape \(4, 4\)"):
+        data.examples(x[:, 0])
+
+
+@pytest.mark.parametrize(("factor", "warns"), [(255, True), (1, False), (1e-4, True), (0, False)])
+def test_inputs_far_from_unit_scale_are_warned_of(factor, warns):
+    x, y = np.random.default_rng(0).random((50, 8)) * factor, np.arange(50) % 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from_arrays({"a": (x, y)})
+    assert [("root mean square" in str(warning.message)) for warning in caught] == [True] * warns
+
+
+@pytest.mark.parametrize("what", ["label", "group", "client"])
+def test_names_that_differ_only_in_case_or_spaces_are_warned_of(what):
+    x, y = np.eye(4), np.array(["benign", "malignant", "Benign" if what == "label" else "benign", "malignant"])
+    groups = ("North", "north ") if what == "group" else ("north", "south")
+    second = "a  1" if what == "client" else "b"
+    with pytest.warns(UserWarning, match=f"the arrays: {what}s '.*' and '.*' differ only in case or spaces"):
+        from_arrays({"a 1": (x, y, groups[0]), second: (x, y, groups[1])})
+
+
+def regions(path, odd=True):
+    """Four clients of two groups; one row of client c is in another."""
+    lines = ["who,where,n,y"]
+    lines += [f"{who},{'north' if who in 'ab' else 'south'},{n},{n % 2}" for who in "abcd" for n in range(20)]
+    if odd:
+        lines[47] = "c,north,5,1"
+    path.write_text("\n".join(lines) + "\n")
+    return {"path": str(path), "client": "who", "label": "y", "group": "where"}
+
+
+def test_one_row_in_another_group_is_named_and_a_setting_decides(tmp_path):
+    settings = regions(tmp_path / "t.csv")
+    message = r"line 48 of client 'c' is in group 'north', unlike most .* \(1 such rows, in 1 of 4 clients\)"
+    with pytest.warns(UserWarning, match=message):
+        data = from_table(**settings)
+    assert set(data.population.declared.values()) == {None}
+    with pytest.raises(DataError, match=r"line 48 of client 'c' .* all rows of a client must be of one group"):
+        from_table(**settings, groups="clients")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert set(from_table(**settings, groups="inside").population.declared.values()) == {None}
+        settings = regions(tmp_path / "t.csv", odd=False)
+        assert list(from_table(**settings).population.declared.values()) == [0, 0, 1, 1]
+        assert list(from_table(**settings, groups="clients").population.declared.values()) == [0, 0, 1, 1]
+        inside = from_table(**settings, groups="inside")
+        assert set(inside.population.declared.values()) == {None}
+        assert inside.client(0).groups() == [0]
+    with pytest.raises(ConfigError, match="groups must be one of auto, clients, inside; not 'rows'"):
+        from_table(**settings, groups="rows")
+
+
+def test_groups_that_plainly_lie_inside_clients_are_not_warned_of():
+    x, y = np.eye(20), np.arange(20) % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = from_arrays({name: (x, y, np.arange(20) % 3) for name in "abc"})
+        assert set(data.population.declared.values()) == {None}

@@ -1,4 +1,4 @@
-"""Anybody's own table, well formed or not; on data that scikit-learn ships."""
+"""Users' own tables, well formed or not; on data that scikit-learn ships."""
 
 import csv
 import tracemalloc
@@ -156,7 +156,7 @@ def changed(row, column, value):
         (changed(2, 2, "?"), {}, "line 3 has nothing in column 'colour'"),
         (changed(4, 3, ""), {"missing": "fill"}, "line 5 has nothing in column 'y'"),
         (changed(2, 3, "0.5"), {}, r"line 3 has 0\.5 in column 'y'; labels are classes"),
-        (changed(2, 1, "inf"), {}, "line 3 has no finite number in column 'size'"),
+        (changed(2, 1, "inf"), {}, "line 3 is not finite in column 'size'"),
         (changed(0, 2, "size"), {}, "two columns 'size'"),
         (changed(0, 2, ""), {}, "names every column"),
         ([*GOOD, ["b", "3"]], {}, "line 6 has 2 fields, the header has 4"),
@@ -164,7 +164,7 @@ def changed(row, column, value):
         (GOOD, {"label": "z"}, "no column 'z'"),
         (GOOD, {"client": "whom"}, "did you mean 'who'"),
         (GOOD, {"missing": "guess"}, "refuse, drop or fill"),
-        (GOOD, {"split": "colour"}, "line 2 has the split 'red'; it is train or test"),
+        (GOOD, {"split": "colour"}, "line 2 has the split 'red'; use train or test"),
         (GOOD, {"unprivileged": "x"}, "there are no groups"),
         (GOOD, {"group": "colour", "unprivileged": "x"}, "no group 'x'; known: blue, red"),
         (GOOD, {"partition": {"name": "iid", "num_partitions": 2}}, "either client"),
@@ -228,7 +228,7 @@ def test_missing_values_can_be_dropped_or_filled(tmp_path):
 
 def test_an_identifier_among_the_features_is_pointed_out(tmp_path):
     rows = [["who", "id", "y"]] + [[row % 5, f"patient {row}", row % 2] for row in range(1500)]
-    with pytest.raises(DataError, match=r"column 'id' has 1200 different words.*line 2 has 'patient 0'.*Leave it out"):
+    with pytest.raises(DataError, match=r"column 'id' has 1200 different texts.*line 2 has 'patient 0'.*Leave it out"):
         table(path=written(tmp_path / "t.csv", rows), client="who", label="y")
 
 
@@ -256,7 +256,7 @@ def test_a_table_without_clients_is_dealt_out(tmp_path):
         table(path=path, label="y", partition={"name": "iid", "num_partitions": 5, "beta": 1})
     with pytest.raises(ConfigError, match="no partition 'idd'; did you mean 'iid'"):
         table(path=path, label="y", partition={"name": "idd"})
-    with pytest.raises(ConfigError, match="a str is no partitioner"):
+    with pytest.raises(ConfigError, match="a str is not a partitioner"):
         table(path=path, label="y", partition={"name": "os:getcwd"})
 
 
@@ -317,7 +317,7 @@ def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, mo
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
     written(tmp_path / "t.csv", GOOD)
-    monkeypatch.setattr("e2fl.data.tabular.columns.INPUT_LIMIT", 20)
+    monkeypatch.setattr("e2fl.data.tabular.parquet.INPUT_LIMIT", 20)
     with pytest.raises(DataError, match="the limit of a table"):
         table(path=str(tmp_path / name), client="who", label="y")
 
@@ -337,7 +337,7 @@ def test_one_long_cell_does_not_widen_the_others(tmp_path, settings):
 def test_half_a_parquet_file_is_refused(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
-    with pytest.raises(DataError, match="not a whole Parquet file"):
+    with pytest.raises(DataError, match="not a complete Parquet file"):
         table(path=str(tmp_path / "t.parquet"), client="who", label="y")
 
 
@@ -351,7 +351,7 @@ def test_one_central_test_set_serves_all_clients(tmp_path):
     assert [data.client_name(number) for number in data.population.ids] == ["a", "b"]
     assert len(data.client(0).train) == len(data.client(0).test) == 6
     assert data.client(0).test is data.client(1).test
-    with pytest.raises(DataError, match="client 'a' has rows to train with but none to test with"):
+    with pytest.raises(DataError, match="client 'a' has training rows but no test rows"):
         table(path=str(path), client="who", label="y", split="part").population  # noqa: B018
 
 
@@ -380,7 +380,9 @@ def test_new_rows_that_do_not_fit_the_table_are_refused(tmp_path):
     rows += [["ab"[row % 2], "fm"[row // 2 % 2], row, ["1", "x"][row // 4 % 2], row // 3 % 2] for row in range(40)]
     data = table(path=written(tmp_path / "t.csv", rows), client="who", label="y", group="sex")
     good = {"sex": "m", "size": 3, "code": 1, "y": 1.0}
-    with pytest.warns(UserWarning, match="1 cells of column 'code' are words .* such as 'new' in row 1; known: 1, x"):
+    with pytest.warns(
+        UserWarning, match="1 cells of column 'code' are categories .* such as 'new' in row 1; known: 1, x"
+    ):
         found = data.encode([good, good | {"code": "new"}])
     assert found.x[:, 1:].tolist() == [[1, 0], [0, 0]]  # a word, though it looks like a number; and one never seen
     assert found.y.tolist() == found.group.tolist() == [1, 1]

@@ -1,6 +1,8 @@
 """The report of real runs: the page, its tables, its files, and what it does when things are missing."""
 
 import csv
+import html
+import io
 import json
 import math
 import re
@@ -10,24 +12,27 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import altair as alt
 import pytest
 
 from e2fl.config.experiment import with_seed
 from e2fl.errors import ReportError, RunError
-from e2fl.report import report, report_runs, report_scores
-from e2fl.report.chart import frame
-from e2fl.report.contents import difference_table, main_table
+from e2fl.report import report, report_runs
+from e2fl.report.chart import data, whole_numbers
 from e2fl.report.definitions import DEFINITIONS
+from e2fl.report.export import export
 from e2fl.report.from_runs import read_runs, study_of
-from e2fl.report.study import MEASURES, pareto
-from e2fl.report.table import Cell, Column, Table
+from e2fl.report.html import page, write
+from e2fl.report.sections import bits, clients, groups
+from e2fl.report.sections.data import section as data_section
+from e2fl.report.sections.outcome import MEASURES, budget_table, budget_words, difference_table, main_table
+from e2fl.report.study import pareto
+from e2fl.report.table import Cell, Column, Table, unit
 from e2fl.report.theme import ON_PAGE
-from e2fl.runs.compare import compare, contenders
+from e2fl.runs.compare import compare, methods
 from e2fl.runs.runner import read_run, run_experiment
 from tests.conftest import ROOT
-from tests.studies import contender, study
-
-pytest.importorskip("vl_convert", reason="the page needs the extra 'report'")
+from tests.studies import method, study
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def runs(tmp_path_factory):
         }
     )
     folder = tmp_path_factory.mktemp("runs") / "all"
-    compare(contenders(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
+    compare(methods(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
     (folder / "command.txt").write_text("e2fl compare toy --algorithms local,fedavg,e2fl\n")
     return folder
 
@@ -89,7 +94,10 @@ def test_the_main_table_holds_the_means_of_the_summaries(runs, made):
         summaries = [json.loads((runs / f"{name}-seed{seed}" / "summary.json").read_text()) for seed in (0, 1)]
         for measure in MEASURES:
             part, key = measure.key.split("/")
-            expected = sum(summary[part][key] for summary in summaries) / 2 * measure.scale
+            if key == "std":
+                expected = sum(math.sqrt(summary[part]["variance"]) for summary in summaries) / 2
+            else:
+                expected = sum(summary[part][key] for summary in summaries) / 2
             assert cells["main", label, measure.key] == pytest.approx(expected), (label, measure.key)
         for group in summaries[0]["groups"]:
             expected = sum(summary["groups"][group]["accuracy"] for summary in summaries) / 2
@@ -105,7 +113,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(made):
             address = given.get(name) or "#"
             assert address.startswith(("#", "data:")), (tag, address)
         assert not [name for name in given if name.startswith("on")]
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1)
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1))
     assert "default-src 'none'" in policy
     assert "unsafe-eval" not in policy
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
@@ -120,31 +128,48 @@ def test_the_page_says_how_to_repeat_it(made):
     assert "python 3" in text
 
 
-def test_every_plot_has_words_and_a_table_behind_it(made):
+def test_every_plot_has_words_a_still_picture_and_a_table_behind_it(made):
     text = (made / "report.html").read_text()
-    plots = re.findall(r'<div class="plot" id="plot-([^"]*)" role="img" aria-label="([^"]*)"', text)
-    assert {key for key, _ in plots} >= {
-        "group-accuracy",
-        "group-loss",
+    plots = re.findall(r'<div class="plot" id="plot-([^"]*)" role="img" aria-label="([^"]*)">(.*?)</div>', text, re.S)
+    assert {key for key, _, _ in plots} >= {
         "distribution",
         "gains",
         "curve-mean-round",
-        "curve-worst-mib",
-        "curve-variance-round",
+        "curve-worst-sent",
+        "curve-std-round",
         "tradeoff-mean",
-        "tradeoff-mib",
-        "sizes",
-        "labels",
+        "tradeoff-sent",
     }
-    assert all(len(alt) > 20 for _, alt in plots)
+    specs = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1])
+    for key, words, still in plots:
+        assert len(words) > 20
+        assert specs[f"plot-{key}"]["description"] == html.unescape(words)  # Vega puts it on the page again
+        assert still.startswith("<svg")
+    ids = re.findall(r'<[^>]* id="([^"]*)"', text)
+    assert len(set(ids)) == len(ids)
     for section in re.findall(r"<section .*?</section>", text, re.S):
-        if 'class="plot"' in section:
-            assert '<details class="behind"' in section
+        if 'class="plot"' in section or 'class="dots"' in section:
+            assert "<summary>Show the data: " in section
+
+
+def test_every_group_is_a_row_with_its_name_its_size_and_a_dot_for_each_method(runs, made):
+    text = (made / "report.html").read_text()
+    plot = re.search(r'id="plot-group-accuracy".*?</figcaption>', text, re.S)[0]
+    summary = json.loads((runs / "e2fl-seed0" / "summary.json").read_text())
+    rows = re.findall(r"<li class=.*?</li>", plot, re.S)
+    assert len(rows) == len(summary["groups"]) + 2  # all clients, and the axis
+    for name, group in summary["groups"].items():
+        row = next(row for row in rows if f"<b>{name}</b>" in row)
+        assert f"{group['clients']} clients" in row
+        assert row.count('class="dot') == 4
+    values = [float(value) for value in re.findall(r'data-value="([\d.]+)"', plot)]
+    assert values[1:-1] == sorted(values[1:-1])  # lowest first
+    assert 'data-order="size"' in text
 
 
 def test_every_table_and_plot_becomes_files(made):
     files = {path.name for path in (made / "files").iterdir()}
-    for table in ("main", "differences", "groups", "distribution", "gains", "curves", "tradeoff", "sizes"):
+    for table in ("main", "differences", "groups", "distribution", "lowest", "gains", "curves", "tradeoff"):
         assert {f"{table}.csv", f"{table}.tex"} <= files
     for plot in ("group-accuracy", "distribution", "gains", "curve-mean-round", "tradeoff-mean"):
         svg = (made / "files" / f"{plot}.svg").read_text()
@@ -153,27 +178,53 @@ def test_every_table_and_plot_becomes_files(made):
         assert (made / "files" / f"{plot}.png").read_bytes().startswith(b"\x89PNG")
     everything = json.loads((made / "files" / "report.json").read_text())
     assert everything["verdict"]
-    assert everything["tables"]["main"]["rows"][0]["algorithm"] == "Local"
+    assert everything["tables"]["main"]["rows"][0]["method"] == "Local"
     with (made / "files" / "main.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["algorithm"] for row in rows] == ["Local", "FedAvg", "E2FL", "E2FL (GM)"]
-    assert float(rows[2]["user/mean_ci95"]) >= 0
+    assert [row["method"] for row in rows] == ["Local", "FedAvg", "E2FL", "E2FL (GM)"]
+    assert float(rows[2]["user/mean_low"]) <= float(rows[2]["user/mean"]) <= float(rows[2]["user/mean_high"])
     assert len((made / "files" / "clients.csv").read_text().splitlines()) == 1 + 4 * 2 * 8
+
+
+def test_a_table_is_exact_in_csv_and_runs_nothing_in_a_spreadsheet():
+    columns = (Column("a", "a"), Column("=1+1", "b"), Column("c", "c"), Column("d", "d", scale=0.5))
+    names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "plain"]
+    rows = tuple((Cell(name), Cell(-1.5, -2.25, 1 / 3), Cell(7), Cell(None)) for name in names)
+    found = list(csv.reader(io.StringIO(Table("t", "t", columns, rows).csv(), newline="")))
+    assert found[0] == ["a", "'=1+1", "'=1+1_low", "'=1+1_high", "c", "d"]
+    assert [row[0] for row in found[1:]] == [f"'{name}" for name in names[:-2]] + ["' x", "plain"]
+    assert found[1][1:] == ["-1.5", "-2.25", repr(1 / 3), "7", ""]  # numbers stay numbers
+
+
+def test_bytes_have_a_unit_that_shows_them():
+    assert unit([3.0 * 2**20, 0.5 * 2**20]) == ("MiB", 2**20, 2)
+    assert unit([5000.0, None]) == ("KiB", 2**10, 2)
+    assert unit([640.0]) == ("bytes", 1.0, 0)
+    columns = (Column("m", "m"), Column("recovery/bytes", "bytes", 0))
+    assert "366,825,600 " in Table("t", "t", columns, ((Cell("x"), Cell(366825600.0)),)).latex()
+
+
+def test_ticks_of_rounds_are_whole_numbers():
+    for last in (2, 12, 13, 100, 3000):
+        axis = whole_numbers(alt.X, "at", "round", [10 if last > 10 else 1, last]).to_dict()["axis"]
+        assert axis["values"] == sorted({int(value) for value in axis["values"]})
+        assert 2 <= len(axis["values"]) <= 8
 
 
 def test_the_latex_table_is_booktabs_with_everything_escaped():
     columns = (Column("a", "algorithm"), Column("b", "50 %", head="a_b"))
-    table = Table("t", "two\nlines", columns, ((Cell("x & y_z\\"), Cell(-1.5, 0.25, best=True)),))
+    table = Table("t", "two\nlines", columns, ((Cell("x & y_z\\"), Cell(-1.5, -2.25, 0.25, best=True)),))
     text = table.latex()
     assert text.splitlines()[0] == "% two lines"
     assert r"\toprule" in text
-    assert r"x \& y\_z\textbackslash{} & \textbf{$-$1.50} $\pm$ 0.25 \\" in text
-    assert r"\multicolumn{1}{c}{a\_b}" in text
-    assert text.count("&") - text.count(r"\&") == 3  # one in each of three rows
+    assert r"x \& y\_z\textbackslash{} & \textbf{$-$1.50} ($-$2.2 to 0.2) \\" in text
+    assert r"a\_b" in text
+    assert r"{lr}" in text
+    assert r"{ll}" in Table("t", "t", columns, ((Cell("x"), Cell("words")),)).latex()  # words stand to the left
 
 
 def test_the_best_cell_is_marked_and_ties_are_marked_together():
-    table = main_table(study(contender("A", {"x": 90, "y": 80}), contender("B", {"x": 95, "y": 80})))
+    table = main_table(study(method("A", {"x": 90, "y": 80}), method("B", {"x": 95, "y": 80})))
     marks = {column.key: [row[place].best for row in table.rows] for place, column in enumerate(table.columns)}
     assert marks["group/mean"] == [False, True]
     assert marks["group/worst10"] == [True, True]
@@ -181,27 +232,27 @@ def test_the_best_cell_is_marked_and_ties_are_marked_together():
 
 
 def test_sending_nothing_is_no_merit():
-    table = main_table(study(contender("Local", {"x": 90}, alone=True), contender("B", {"x": 95})))
+    table = main_table(study(method("Local", {"x": 90}, alone=True), method("B", {"x": 95})))
     place = [column.key for column in table.columns].index("bytes/up_per_client_round")
     assert not table.rows[0][place].best
 
 
 def test_differences_are_judged():
-    first = contender("A", {"x": 90, "y": 80}, {"x": 91, "y": 81})
-    second = contender("B", {"x": 80, "y": 70}, {"x": 82, "y": 70})
+    first = method("A", {"x": 90, "y": 80}, {"x": 91, "y": 81})
+    second = method("B", {"x": 80, "y": 70}, {"x": 82, "y": 70})
     table = difference_table(study(first, second), first)
     keys = [column.key for column in table.columns]
     assert table.rows[0][keys.index("user/mean")].value == pytest.approx(10.0)
-    assert table.rows[0][keys.index("user/mean_noise")].value == "beyond noise"  # 10 and 10
-    assert table.rows[0][keys.index("user/variance_noise")].value == "within noise"  # 0 and -11
+    assert table.rows[0][keys.index("user/mean_judged")].value == "more than chance"  # 10 and 10
+    assert table.rows[0][keys.index("user/std_judged")].value == "may be chance"  # 0 and -1
     assert difference_table(study(first, replace(first, label="C")), first).rows[0][2].value == "equal"
 
 
 def test_who_is_not_beaten_in_everything():
-    alone = contender("Local", {"x": 70, "y": 70}, alone=True)  # sends nothing: cannot be beaten in bytes
-    good = contender("Good", {"x": 90, "y": 85})
-    poor = contender("Poor", {"x": 89, "y": 80})
-    fronts = {front.contender.label: front.beaten_by for front in pareto(study(alone, good, poor))}
+    alone = method("Local", {"x": 70, "y": 70}, alone=True)  # sends nothing: cannot be beaten in bytes
+    good = method("Good", {"x": 90, "y": 85})
+    poor = method("Poor", {"x": 89, "y": 80})
+    fronts = {front.method.label: front.beaten_by for front in pareto(study(alone, good, poor))}
     assert fronts == {"Local": (), "Good": (), "Poor": ("Good",)}
 
 
@@ -209,23 +260,24 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(toy, tmp_path):
     for place, variant in enumerate((toy, replace(toy, rounds=2), with_seed(toy, 1))):
         run_experiment(variant, out=tmp_path / f"r{place}")
     made = study_of(read_runs([tmp_path])[0])
-    labels = {c.label: c.seeds for c in made.main}
+    labels = {m.label: m.seeds for m in made.main}
     assert labels == {"E2FL [rounds=6]": (0, 1), "E2FL [rounds=2]": (0,)}
-    assert any("same number of rounds" in caution for caution in made.cautions)
-    assert any("every seed" in caution for caution in made.cautions)
+    assert any("same number of rounds" in warning for warning in made.warnings)
+    assert any("every seed" in warning for warning in made.warnings)
 
 
 def test_a_run_given_twice_is_said_so(runs):
     one = read_run(runs / "e2fl-seed0")
     made = study_of([one, one])
     assert made.main[0].seeds == (0,)
-    assert any("twice" in caution for caution in made.cautions)
+    assert any("twice" in warning for warning in made.warnings)
 
 
 def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")
-    (tmp_path / "half" / "summary.json").unlink()
+    for name in ("summary.json", "manifest.json"):
+        (tmp_path / "half" / name).unlink(missing_ok=True)
     made = report_runs([tmp_path], tmp_path / "report.html")
     assert made.main[0].seeds == (0,)
     assert "half is not finished" in (tmp_path / "report.html").read_text()
@@ -235,28 +287,135 @@ def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
         report_runs([tmp_path / "nowhere"], tmp_path / "no.html")
 
 
-def test_missing_data_does_not_break_a_report(runs, tmp_path):
+def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
+    for name in ("evil", "worse"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Thing: ...\n")
     path = tmp_path / "run" / "config.toml"
-    path.write_text(path.read_text().replace("e2fl.testing.toy:Toy", "gone.away:Data"))
+    text = path.read_text().replace("e2fl.testing.toy:Toy", "evil:Thing").replace('"fedavg"', '"worse:Thing"')
+    path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     report_runs([tmp_path / "run"], tmp_path / "report.html")
-    assert "No picture of the data could be drawn" in (tmp_path / "report.html").read_text()
+    assert not (tmp_path / "ran").exists()
+    assert "evil:Thing" in (tmp_path / "report.html").read_text()
 
 
-def test_without_the_plotting_library_a_run_goes_on_and_says_how_to_get_it(toy, tmp_path):
-    (tmp_path / "toy.toml").write_text(toy.to_toml())
-    code = (
-        "import sys; sys.modules['vl_convert'] = None; from e2fl.cli import main; "
-        "sys.exit(main(['run', 'toy.toml', '--out', 'out']))"
+DATA = {
+    "clients": 3,
+    "examples": {"train": 30, "test": 12},
+    "labels": ["no", "yes"],
+    "groups": [{"name": "<b>G1", "clients": 3, "train": 30, "test": 12, "labels": [10, 20]}],
+}
+
+
+def test_the_data_section_shows_what_the_run_stored(runs, tmp_path):
+    shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
+    for name in ("data.json", "data.svg", "manifest.json"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+    report_runs([tmp_path / "run"], tmp_path / "without.html")
+    text = (tmp_path / "without.html").read_text()
+    assert 'id="data"' not in text
+    assert "no stored description of their data (data.json)" in text
+    (tmp_path / "run" / "data.json").write_text(json.dumps(DATA))
+    (tmp_path / "run" / "data.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>")
+    report_runs([tmp_path / "run"], tmp_path / "with.html")
+    text = (tmp_path / "with.html").read_text()
+    assert "3 clients. 30 train and 12 test examples." in text
+    assert '<img class="picture" src="data:image/svg+xml;base64,' in text
+    assert "<script>1" not in text
+    cells = Cells(text).found
+    assert cells["data", "<b>G1", "label_yes"] == 20
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", "{}", '{"groups": 3, "labels": 4}', '{"groups": [{"labels": 1}, 2]}'])
+def test_a_damaged_description_of_the_data_does_not_break_a_report(runs, tmp_path, damaged):
+    shutil.copytree(runs / "fedavg-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
+    (tmp_path / "run" / "data.json").write_text(damaged)
+    made = study_of(read_runs([tmp_path])[0])
+    data_section(made, ON_PAGE)
+
+
+def test_budgets_are_facts_and_differences_are_said():
+    def budget(epochs):
+        return {"client_trainings": 10, "client_epochs": epochs, "examples": 10 * epochs}
+
+    local = method("Local", {"A": 80}, alone=True, budget=budget(2000.0))
+    fedavg = method("FedAvg", {"A": 80}, budget=budget(1200.0))
+    assert budget_words(study(local, fedavg)) == (
+        "Budgets differ: Local trains 2,000 client epochs, FedAvg trains 1,200."
     )
+    table = budget_table(study(local, fedavg))
+    assert [cell.value for cell in table.rows[1]][1:4] == [10.0, 1200.0, 12000.0]
+    assert budget_words(study(fedavg, replace(fedavg, label="B"))) == "All methods train 1,200 client epochs."
+    assert "The budget of C was not recorded." in budget_words(study(local, fedavg, method("C", {"A": 80})))
+    assert budget_table(study(method("C", {"A": 80}))) is None
+    assert "same budget" not in page(study(local, fedavg))
+
+
+def test_a_group_that_is_asked_more_often_is_visible():
+    asked = {"A": {"clients": 8, "asked": 8, "asked_per_client": 1.0}, "B": {"asked_per_client": 3.0}}
+    made = study(method("E2FL", {"A": 80, "B": 70}, participation=asked))
+    table = groups.participation_table(made)
+    assert [[cell.value for cell in row] for row in table.rows] == [["A", 1.0], ["B", 3.0]]
+    assert "clients of B were asked 3.0 times on average, clients of A 1.0 times" in table.note
+    assert "How often clients were asked to train" in page(made)
+
+
+def test_the_worst_group_is_shown_against_bits_where_two_methods_have_them():
+    def rate(up):
+        return {"up_per_edge": up, "down_per_edge": 1.0, "entropy_up_per_edge": up / 2}
+
+    one, two = method("A", {"x": 80}, bits=rate(32.0)), method("B", {"x": 78}, bits=rate(1.0))
+    assert bits.section(study(one, method("C", {"x": 70})), ON_PAGE) is None
+    found = bits.section(study(one, two), ON_PAGE)
+    assert [cell.value for cell in found.behind[0].rows[1]] == ["B", 78.0, 1.0, 0.5, 1.0]
+    assert "B: 1.00 bits, 78.0 %" in found.plots[0].alt
+
+
+def test_found_groups_are_labelled(runs, tmp_path):
+    shutil.copytree(runs / "e2fl-seed0", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink(missing_ok=True)  # of the files as they were
+    path = tmp_path / "run" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"groups_are": "found"}))
+    report_runs([tmp_path / "run"], tmp_path / "out.html", export_to=tmp_path / "files")
+    text = (tmp_path / "out.html").read_text()
+    for words in ("Worst found group", "Accuracy by found group", ">found groups</th>", 'id="def-found"'):
+        assert words in text
+    assert "found group" in (tmp_path / "files" / "groups.tex").read_text()
+
+
+def test_small_models_show_kib():
+    small = [method(label, {"x": 80}, mib=0.002) for label in "AB"]
+    text = page(study(*small))
+    assert "KiB per client per round" in text
+    assert "MiB per client" not in text
+
+
+@pytest.mark.parametrize("missing", ["vl_convert", "altair"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_without_a_library_of_the_page_the_command_says_how_to_get_it(toy, tmp_path, missing, watch):
+    """A run finishes without its page; a run that is to be watched does not start."""
+    (tmp_path / "toy.toml").write_text(toy.to_toml())
+    command = ["run", "toy.toml", "--out", "out", *(["--watch"] if watch else [])]
+    code = f"import sys; sys.modules['{missing}'] = None; from e2fl.cli import main; sys.exit(main({command}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0
+    assert done.returncode == (2 if watch else 0)
     assert "pip install 'e2fl[report]'" in done.stderr
-    assert (tmp_path / "out" / "summary.json").is_file()
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "summary.json").is_file() == (not watch)
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-def test_what_is_no_finite_number_is_a_dash_on_the_page_and_the_verdict_says_why(tmp_path, toy):
+def test_the_report_does_not_import_torch():
+    code = "import sys, e2fl.report.export, e2fl.report.from_runs; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["False"]
+
+
+def test_what_is_not_finite_is_a_dash_on_the_page_and_the_verdict_says_why(tmp_path, toy):
     huge = replace(toy, algorithm={"name": "tests.test_runner:Huge", "clients_per_round": 4})
     runs = [
         run_experiment(with_seed(made, seed), out=tmp_path / made.label / str(seed))
@@ -271,54 +430,47 @@ def test_what_is_no_finite_number_is_a_dash_on_the_page_and_the_verdict_says_why
         assert ("groups", "G1", "E2FL/loss") in cells
         assert ("groups", "G1", "Huge/loss") not in cells
         assert 'id="verdict">Huge diverged: the models of 8 clients' in text
-        plots = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1], parse_constant=pytest.fail)
-        assert {row["label"] for row in plots["plot-group-loss"]["data"]["values"]} == {"E2FL", "E2FL (GM)"}
+        json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1], parse_constant=pytest.fail)
     report_runs([tmp_path], tmp_path / "again.html", export_to=tmp_path / "files")
     json.loads((tmp_path / "files" / "report.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_plots_and_tables_bear_numbers_that_are_none():
+def test_plots_and_tables_accept_numbers_that_are_not_finite():
     rows = [{"label": "a", "low": -math.inf, "high": math.nan, "value": 1e300}]
-    assert frame(ON_PAGE, 100, [], rows)["data"]["values"] == [
-        {"label": "a", "low": None, "high": None, "value": 1e300}
-    ]
-    table = Table("t", "t", (Column("a", "a"), Column("b", "b")), ((Cell("x"), Cell(1.0, math.inf)),))
-    assert "inf" not in table.html() + table.latex() + json.dumps(table.json())
+    assert data(rows).to_dict()["values"] == [{"label": "a", "low": None, "high": None, "value": 1e300}]
+    table = Table("t", "t", (Column("a", "a"), Column("b", "b")), ((Cell("x"), Cell(1.0, 0.5, math.inf)),))
+    assert "inf" not in table.csv() + table.latex() + json.dumps(table.json())
 
 
 def test_foreign_names_are_escaped_everywhere(tmp_path):
     evil = "</script><script>alert(1)</script>"
-    path = tmp_path / "evil.csv"
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [("client", "group", "accuracy"), *((f"{evil}{n}", f"{evil}{n % 3}", 50 + n) for n in range(9))]
-        )
-    report_scores([path], tmp_path / "out.html", export_to=tmp_path / "files")
+    names = {f"{evil}{n}": [50.0 + n, 60.0] for n in range(3)}
+    made = study(method(evil, names), method("<i>two", {name: [90.0, 91.0] for name in names}))
+    made = replace(made, title=evil, warnings=(evil,), data={"groups": [{"name": evil}]}, data_picture=evil.encode())
+    write(made, tmp_path / "out.html")
+    export(made, tmp_path / "files")
     text = (tmp_path / "out.html").read_text()
     assert evil not in text
     assert len(re.findall(r"<script[ >]", text)) == 3  # the data, the library, ours
+    assert "beaten by &lt;i&gt;two" in text
+    assert "<i>" not in text.split("<script", 1)[0]
     assert evil not in (tmp_path / "files" / "group-accuracy.svg").read_text()
 
 
-def test_names_of_files_are_escaped_too(tmp_path):
-    for name, better in (("<i>one", 0), ("<i>two", 5)):
-        rows = "\n".join(f"c{n},g{n % 2},{60 + n + better}" for n in range(10))
-        (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
-    report_scores([tmp_path / "<i>one.csv", tmp_path / "<i>two.csv"], tmp_path / "out.html")
-    text = (tmp_path / "out.html").read_text()
-    assert "beaten by &lt;i&gt;two" in text
-    assert "<i>" not in text.split("<script", 1)[0]
+def test_the_spread_of_losses_is_shown_where_it_is_recorded():
+    spread = {"user": {"mean": 0.5, "std": 0.25}, "group": {"mean": 0.75, "std": 0.125}}
+    (table,) = clients.loss_table(study(method("E2FL", {"x": 80}, loss=spread)))
+    assert [cell.value for cell in table.rows[0]] == ["E2FL", 0.5, 0.25, 0.75, 0.125]
+    assert clients.loss_table(study(method("E2FL", {"x": 80}))) == ()
 
 
-def test_tables_can_be_compared(tmp_path):
-    for name, shift in (("ours", 0), ("theirs", 5)):
-        rows = "\n".join(f"c{n},g{n % 2},{60 + n + shift * (n % 2)}" for n in range(10))
-        (tmp_path / f"{name}.csv").write_text(f"client,group,accuracy\n{rows}\n")
-    made = report_scores([tmp_path / "ours.csv", tmp_path / "theirs.csv"], tmp_path / "out.html")
-    assert [c.label for c in made.contenders] == ["ours", "theirs"]
-    text = (tmp_path / "out.html").read_text()
-    assert "One table each cannot tell this from noise." in text
-    assert "--seeds" not in text.split("<main>")[0]
+def test_the_clients_with_the_lowest_accuracy_are_named():
+    made = study(method("FedAvg", {"x": [50, 60], "y": [70, 20]}), method("E2FL", {"x": [80, 60], "y": [70, 65]}))
+    table = clients.worst_table(made)
+    assert [[cell.value for cell in row] for row in table.rows[:2]] == [
+        ["c1", "x", 50, 60.0, 60.0],
+        ["c3", "y", 50, 20.0, 65.0],
+    ]
 
 
 def test_every_definition_is_in_the_handbook():
@@ -334,13 +486,31 @@ def test_every_link_to_a_definition_leads_somewhere(made):
     assert links <= anchors
 
 
-def test_a_library_that_could_break_out_of_the_page_is_refused(monkeypatch):
-    import vl_convert
-
+def test_a_library_that_could_break_out_of_the_page_is_refused(monkeypatch, tmp_path):
     from e2fl.report import html as page
 
-    page.script.cache_clear()
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "'</SCRIPT>'")
+    page.bundle.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: "'</SCRIPT>'")
     with pytest.raises(ReportError):
-        page.script()
-    page.script.cache_clear()
+        page.bundle()
+    page.bundle.cache_clear()
+
+
+def test_the_plotting_library_is_bundled_once_and_a_damaged_copy_is_made_again(monkeypatch, tmp_path):
+    from e2fl.report import html as page
+
+    made = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: made.append(1) or "let vega = 'µ';")
+
+    def asked():
+        page.bundle.cache_clear()
+        assert page.bundle() == "let vega = 'µ';"
+        return len(made)
+
+    assert [asked(), asked()] == [1, 1]
+    kept = next((tmp_path / "e2fl").iterdir())
+    kept.write_text(kept.read_text() + "damaged")
+    assert [asked(), asked()] == [2, 2]
+    page.bundle.cache_clear()

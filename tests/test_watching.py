@@ -64,7 +64,7 @@ def test_a_run_leaves_a_page_and_its_command(config, tmp_path, capsys):
     assert main(["run", config, "--out", "a b"]) == 0
     assert "open a b/report.html" in capsys.readouterr().out
     assert (tmp_path / "a b" / "command.txt").read_text() == "e2fl run toy.toml --out 'a b'\n"
-    assert "e2fl run toy.toml --out &#x27;a b&#x27;" in (tmp_path / "a b" / "report.html").read_text()
+    assert "e2fl run toy.toml --out &#39;a b&#39;" in (tmp_path / "a b" / "report.html").read_text()
 
 
 def test_a_live_page_follows_and_comes_to_rest(config, toy, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from torch import nn
 from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
-from e2fl.data import DATASETS, FederatedData, Population
+from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
@@ -77,14 +77,7 @@ class Experiment:
         return str(self.algorithm.get("label", self.algorithm["name"]))
 
     def build_data(self) -> FederatedData:
-        kind = look_up(self.data["name"], DATASETS, "data set")
-        values = {key: value for key, value in self.data.items() if key != "name"}
-        if "seed" in fields_of(kind):
-            values.setdefault("seed", self.seed)
-        data: FederatedData = construct(kind, values, "data")
-        if not isinstance(data, FederatedData):
-            raise ConfigError(f"'{self.data['name']}' is not a data set")
-        return data
+        return build(self.data, seed=self.seed)
 
     def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
         """The model for this data; network: one made in Python, in place of the configured one."""
@@ -281,6 +274,7 @@ def _inner(values: Mapping[str, Any]) -> set[str]:
     """The settings inside sections, as --set names them; nothing is imported for it."""
     registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
     found = {f"learner.{name}" for name in fields_of(Settings)} | {f"model.{name}" for name in COMMON}
+    found.add("data.validation_share")
     for section, registry in registries.items():
         named = values[section].get("name") if isinstance(values[section], dict) else None
         if isinstance(named, str) and named in registry:

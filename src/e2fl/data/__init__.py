@@ -1,27 +1,50 @@
 """Data sets.
 
-To add one: write a subclass of `FederatedData` whose fields are its settings, or a function that makes one, and one
-line in `DATASETS`.
+To add one, write a subclass of `FederatedData` whose fields are its settings, or a function that returns one, and add
+a line to `DATASETS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from e2fl.construct import construct, fields_of, fit, look_up
 from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Population
+from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
 from e2fl.data.sets.mnist_writers import MNISTWriters
 from e2fl.data.tabular.table import from_table
+from e2fl.data.validation import with_validation
+from e2fl.errors import ConfigError
 
 DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fair_mnist_rotate": FairMNISTRotate,
     "mnist_writers": MNISTWriters,
     "femnist": Femnist,
     "adult": Adult,
+    "acs_income": ACSIncome,
     "table": from_table,
     "npz": Npz,
 }
+
+
+def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> FederatedData:
+    """The data set that a section of a configuration describes.
+
+    seed: used unless the section has its own. `validation_share` is a setting of every data set.
+    """
+    kind = look_up(str(section["name"]), DATASETS, "data set")
+    values = {key: value for key, value in section.items() if key not in ("name", "validation_share")}
+    if "seed" in fields_of(kind):
+        values.setdefault("seed", seed)
+    data = construct(kind, values, where)
+    if not isinstance(data, FederatedData):
+        raise ConfigError(f"'{section['name']}' is not a data set")
+    share = fit(section.get("validation_share", 0.0), float, f"{where}.validation_share")
+    return with_validation(data, share, seed=values.get("seed", seed))
+
 
 __all__ = [
     "DATASETS",
@@ -33,7 +56,9 @@ __all__ = [
     "GroupId",
     "Memory",
     "Population",
+    "build",
     "from_arrays",
     "from_partitioner",
     "from_table",
+    "with_validation",
 ]

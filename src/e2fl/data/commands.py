@@ -1,4 +1,4 @@
-"""What `e2fl data` does: list, get, check, show, convert."""
+"""The commands of `e2fl data`: list, get, check, show, convert."""
 
 import sys
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from e2fl.construct import construct, did_you_mean, look_up
-from e2fl.data import DATASETS
-from e2fl.data.federated import FederatedData
+from e2fl.construct import did_you_mean
+from e2fl.data import build
 from e2fl.data.files.catalogue import FEMNIST, MNIST, QMNIST, SOURCES, File, Source, contents
 from e2fl.data.files.compact import convert
 from e2fl.data.files.download import download
@@ -16,17 +15,17 @@ from e2fl.data.files.places import data_directory, sha256
 from e2fl.data.files.unpacking import BadArchiveError, extract
 from e2fl.data.sets.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
 from e2fl.data.sets.mnist import bundled
-from e2fl.data.summary import DataFacts, look_at
+from e2fl.data.summary import DataSummary, look_at
 from e2fl.data.svg import draw
 from e2fl.errors import ConfigError, DataError
 
 MIB = 2**20
-MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets with files of others
+MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets made from the files of others
 MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
 
 
 def listing() -> str:
-    """What is here, what is missing, how large, and under which licence."""
+    """The files that are here or missing, their sizes and licences."""
     lines = [f"data directory: {data_directory()}", ""]
     try:
         bundled()
@@ -44,88 +43,83 @@ def listing() -> str:
 
 
 def get(name: str) -> str:
-    """Download the files of a data set that are not here, or say where to put them."""
-    said = []
+    """Download the missing files of a data set, or say where to put them."""
+    lines = []
     for source, file in _files(name):
         wanted = file.members or (file.name,)
         if all(source.locate(member) for member in wanted):
-            said.append(f"{', '.join(wanted)}: here already")
+            lines.append(f"{', '.join(wanted)}: already here")
             continue
         packed = source.archive(file, data_directory()) if file.members else None
         target = packed or data_directory() / source.name / file.name
         if packed is None:
             with _Bar(file.name) as bar:
-                digest = download(file, target, bar.heard)
+                digest = download(file, target, bar.show)
             if file.sha256 is None:
-                said.append(f"{file.name}: SHA-256 {digest}; nobody published one to compare it with")
+                lines.append(f"{file.name}: SHA-256 {digest}; no checksum is published to compare it with")
         if file.members:
             _unpack(target, file.members, source.name)
-        said.append(f"{', '.join(wanted)}: in {target.parent}")
-    return "\n".join(said)
+        lines.append(f"{', '.join(wanted)}: in {target.parent}")
+    return "\n".join(lines)
 
 
 def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
-    """Take these files out of an archive that is not needed afterwards, nor if it is damaged."""
+    """Extract these files, then remove the archive; a damaged archive is removed too."""
     try:
         extract(archive, {member: archive.parent / member for member in members}, limit=MEMBER_LIMIT)
     except BadArchiveError as error:
         archive.unlink()
-        raise DataError(f"{error}. It has been removed: `e2fl data get {name}` fetches it anew") from error
+        raise DataError(f"{error}. It has been removed; run `e2fl data get {name}` to fetch it again") from error
     archive.unlink()
 
 
 def check(name: str) -> str:
-    """Compare every file of a data set with what was published."""
+    """Compare every file of a data set with the published checksum."""
     if name == FEMNIST.name:
         return "\n".join(_femnist_file(path) for path in files_of(find(data_directory())))
-    said, missing = [], []
+    lines, missing = [], []
     for source, file in _files(name):
         path = source.locate(file.name)
         if path is None:
             missing.append(source.where_to_put(file.name))
         else:
             contents(file, path)
-            said.append(f"{path}: as published")
+            lines.append(f"{path}: as published")
     if missing:
         raise DataError("; ".join(missing))
-    return "\n".join(said)
+    return "\n".join(lines)
 
 
 def _femnist_file(path: Path) -> str:
-    """A file that a run of FEMNIST would read: whether it is whole, as far as can be told."""
+    """The state of a file that a run on FEMNIST would read."""
     if path.suffix == ".npz":
         images = read_npz(path)
         return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256(path)}"
-    return f"{path}: here, SHA-256 {sha256(path)}; nobody published one to compare it with"
+    return f"{path}: here, SHA-256 {sha256(path)}; no checksum is published to compare it with"
 
 
 def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
-    """Draw a data set into a file, and say in words what is in it."""
-    kind = look_up(name, DATASETS, "data set")
+    """Draw a data set into a file, and return a description."""
     target = out or Path(f"{name}.svg")
     if target.suffix != ".svg":
-        raise ConfigError(f"the picture is an .svg file, which every browser shows; not {target}")
-    data = construct(kind, settings, f"data '{name}'")
-    if not isinstance(data, FederatedData):
-        raise ConfigError(f"'{name}' is not a data set")
-    facts = look_at(data)
+        raise ConfigError(f"the picture must be an .svg file, not {target}")
+    summary = look_at(build({"name": name, **settings}, seed=0, where=f"data '{name}'"))
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(draw(facts), encoding="utf-8")
-    return f"{in_words(facts)}\n\npicture: {target}"
+    target.write_text(draw(summary), encoding="utf-8")
+    return f"{in_words(summary)}\n\npicture: {target}"
 
 
-def in_words(facts: DataFacts) -> str:
+def in_words(summary: DataSummary) -> str:
     """A data set in a few lines."""
-    lines = [
-        f"{facts.name}: {facts.clients} clients, {facts.classes} classes, inputs {' x '.join(map(str, facts.shape))}"
-    ]
-    if facts.unseen_clients:
-        lines.append(f"{facts.unseen_clients} more clients are kept out of training")
-    some = f" of {len(facts.shown)} shown" if facts.inside and len(facts.shown) < facts.clients else ""
-    lines += [f"  {group}: {count} clients{some}" for group, count in facts.clients_per_group.items()]
-    if facts.sizes:
-        sizes = sorted(facts.sizes)
-        some = f" ({len(sizes)} of {facts.clients} clients)" if len(sizes) < facts.clients else ""
+    shape = " x ".join(map(str, summary.shape))
+    lines = [f"{summary.name}: {summary.clients} clients, {summary.classes} classes, inputs {shape}"]
+    if summary.unseen_clients:
+        lines.append(f"{summary.unseen_clients} more clients are kept out of training")
+    some = f" of {len(summary.shown)} shown" if summary.inside and len(summary.shown) < summary.clients else ""
+    lines += [f"  {group}: {count} clients{some}" for group, count in summary.clients_per_group.items()]
+    if summary.sizes:
+        sizes = sorted(summary.sizes)
+        some = f" ({len(sizes)} of {summary.clients} clients)" if len(sizes) < summary.clients else ""
         lines.append(f"training examples of a client{some}: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}")
     return "\n".join(lines)
 
@@ -135,12 +129,12 @@ def convert_femnist(source: Path, target: Path) -> str:
     if not source.exists():
         raise DataError(f"there is no file or folder {source}")
     with _Bar("images", unit="images", scale=False) as bar:
-        images = convert(source, target, lambda writers, done: bar.heard(done, None))
+        images = convert(source, target, lambda writers, done: bar.show(done, None))
     return f"{images} images written to {target}"
 
 
 def _files(name: str) -> list[tuple[Source, File]]:
-    """The files a data set is made of, and to whom they belong."""
+    """The files a data set is made of, with their sources."""
     if name not in SOURCES and name not in MADE_OF:
         raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES | MADE_OF)}")
     return [(source, file) for source in MADE_OF.get(name) or (SOURCES[name],) for file in source.files]
@@ -156,24 +150,24 @@ def _state(source: Source, file: File) -> str:
 
 
 def _femnist_state() -> str:
-    """What a run would find, and what `get` is for."""
-    fetched = f"`e2fl data get femnist` fetches at most {ARCHIVE.size / MIB:.1f} MiB"
+    """The FEMNIST files that a run would use, and what `get` would add."""
+    offer = f"`e2fl data get femnist` fetches at most {ARCHIVE.size / MIB:.1f} MiB"
     home = data_directory()
     here = look(home)
     if here is None and FEMNIST.archive(ARCHIVE, home) is None:
-        return f"{', '.join(ARCHIVE.members)}: missing; {fetched}"
+        return f"{', '.join(ARCHIVE.members)}: missing; {offer}"
     try:
         files = files_of(find(home))
     except DataError as error:
         return str(error)
     size = sum(path.stat().st_size for path in files) / MIB
     names = ", ".join(path.name for path in files[:2]) + (f" and {len(files) - 2} more" if len(files) > 2 else "")
-    whole = f"; {fetched}, all of it" if files[0].name == PARTIAL else ""
+    whole = f"; {offer}, all of it" if files[0].name == PARTIAL else ""
     return f"{names}: here, {size:.1f} MiB{whole}"
 
 
 class _Bar:
-    """Progress on a terminal; silence elsewhere."""
+    """A progress bar on a terminal; nothing elsewhere."""
 
     def __init__(self, name: str, *, unit: str = "B", scale: bool = True):
         self.bar = tqdm(desc=name, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty(), file=sys.stderr)
@@ -184,6 +178,6 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def heard(self, done: int, whole: int | None) -> None:
-        self.bar.total = whole
+    def show(self, done: int, total: int | None) -> None:
+        self.bar.total = total
         self.bar.update(done - self.bar.n)

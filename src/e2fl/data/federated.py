@@ -1,4 +1,4 @@
-"""What a federation holds: examples, clients, and the population of who is there."""
+"""The data of a federation: examples, clients, and the population of clients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
@@ -19,14 +19,14 @@ Memory = MutableMapping[str, Params]
 
 @dataclass(frozen=True)
 class Population:
-    """Who is there, and the group each client declares, if it does."""
+    """The ids of all clients, and the group each of them declares, if any."""
 
     declared: Mapping[ClientId, GroupId | None]
-    groups: int = 0  # how many groups there are, declared by clients or lying inside them; 0: not known
+    groups: int = 0  # number of groups, declared by clients or inside them; 0: unknown
 
     @cached_property
     def ids(self) -> tuple[ClientId, ...]:
-        """Everybody, in rising order."""
+        """All client ids, in ascending order."""
         return tuple(sorted(self.declared))
 
     def __len__(self) -> int:
@@ -35,19 +35,19 @@ class Population:
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs and labels; images may stay bytes until they are used."""
+    """Inputs and labels. Images may stay bytes until a network reads them."""
 
     x: NDArray[np.uint8] | NDArray[np.float32]  # [examples, *shape]
     y: NDArray[np.int64]  # [examples]
-    group: NDArray[np.int64] | None = None  # [examples], where groups lie inside a client
-    scale: float = 1.0  # what a network sees is x * scale + shift
+    group: NDArray[np.int64] | None = None  # [examples], if groups lie inside a client
+    scale: float = 1.0  # the network reads x * scale + shift
     shift: float = 0.0
 
     def __len__(self) -> int:
         return len(self.y)
 
     def inputs(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
-        """What a network sees of these rows, as float32."""
+        """The inputs of these rows as the network reads them, in float32."""
         x = self.x[rows].astype(np.float32)  # always a copy: the examples are shared
         if self.scale != 1.0:
             x *= np.float32(self.scale)
@@ -56,15 +56,16 @@ class Examples:
         return torch.from_numpy(x)
 
     def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
+        """The labels of these rows."""
         return torch.from_numpy(self.y[rows].astype(np.int64))
 
     def take(self, rows: NDArray[np.int64]) -> "Examples":
-        """The same rows only."""
+        """A copy with only these rows."""
         group = None if self.group is None else self.group[rows]
         return Examples(self.x[rows], self.y[rows], group, self.scale, self.shift)
 
     def of_group(self, group: GroupId) -> "Examples":
-        """The rows of one group that lies inside the client."""
+        """The rows of one group inside the client."""
         assert self.group is not None
         return self.take(np.flatnonzero(self.group == group))
 
@@ -78,43 +79,48 @@ class Client:
     test: Examples
     group: GroupId | None = None
     memory: Memory = field(default_factory=dict)  # never sent
+    validation: Examples | None = None  # split off the training rows where `validation_share` asks for it
 
     def groups(self) -> list[GroupId]:
-        """The groups this client has training rows of; one, none, or several inside it."""
+        """The groups of this client's training rows: none, one, or several inside it."""
         if self.train.group is not None:
             return [int(group) for group in np.unique(self.train.group)]
         return [] if self.group is None else [self.group]
 
 
 class FederatedData(ABC):
-    """A data set dealt out to clients; a client is made when it is asked for.
+    """A data set split into clients; a client is built when it is asked for.
 
-    Clients that share a test set share the very object, so that it need be scored only once.
+    Clients with a common test set must share one `Examples` object, so that it is scored only once.
     """
 
     name: str
     classes: int
     shape: tuple[int, ...]  # of one input
     group_names: tuple[str, ...] = ()
-    label_names: tuple[str, ...] = ()  # what people call the classes; default: their numbers
+    label_names: tuple[str, ...] = ()  # names of the classes; default: their numbers
     population: Population
 
     @abstractmethod
     def client(self, number: ClientId) -> Client:
-        """The client of this number, with an empty memory."""
+        """The client with this id, with an empty memory."""
 
     def client_name(self, number: ClientId) -> str:
-        """What people call this client."""
+        """The name of a client, for people."""
         return str(number)
 
     def group_name(self, number: GroupId) -> str:
-        """What people call this group."""
+        """The name of a group, for people."""
         return self.group_names[number] if 0 <= number < len(self.group_names) else f"G{number + 1}"
 
     def unseen(self) -> Mapping[ClientId, Client]:
-        """Clients kept out of training, to see how a newcomer fares; mostly there are none."""
+        """Unseen clients: kept out of training, to test how the result serves them. Default: none."""
         return {}
 
+    def train_sizes(self) -> tuple[int, ...]:
+        """The number of training rows of every client; () if that is unknown without building the clients."""
+        return ()
+
     def about(self) -> dict[str, object]:
-        """Facts for the record: sizes, sources, angles, whatever tells this data from other data."""
+        """Metadata for the record of a run: sizes, sources, angles."""
         return {}

@@ -1,6 +1,6 @@
-"""Rows of one array, dealt out to clients: what most data sets come down to."""
+"""Data sets that are one array of rows, split into clients."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,110 +13,125 @@ from e2fl.data.partitioners import Rows, split_rows
 from e2fl.errors import DataError
 from e2fl.randomness import stream
 
-TRAIN, TEST, UNDECIDED = 0, 1, 2  # what a row is for; undecided where the source does not say
+TRAIN, TEST, UNDECIDED = 0, 1, 2  # the part a row belongs to; undecided if the source has no split
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which rows are one client's."""
+class ClientRows:
+    """The rows of one client."""
 
     name: str
     train: Rows
     test: Rows
     group: GroupId | None = None
 
+    def all(self) -> Rows:
+        return np.concatenate([self.train, self.test])
+
 
 @dataclass(frozen=True)
-class Deal:
-    """All rows, and whose they are."""
+class Partition:
+    """All rows, and the client each of them belongs to."""
 
-    rows: Examples
-    shares: tuple[Share, ...]  # client number i has shares[i]
-    newcomers: tuple[Share, ...] = ()  # kept out of training
-    groups: int = 0  # how many there are, of clients or inside them; 0: not known
-    pooled: Rows | None = None  # where all clients are tested on the same rows
+    examples: Examples
+    clients: tuple[ClientRows, ...]  # indexed by client id
+    unseen: tuple[ClientRows, ...] = ()  # kept out of training; their ids follow those of `clients`
+    groups: int = 0  # number of groups, of clients or inside them; 0: unknown
+    pooled_test: Rows | None = None  # the test rows of all clients, if they share them
 
 
-class DealtData(FederatedData):
-    """A data set that is a `Deal`; a client's rows are copied out when it is asked for."""
+class PartitionedData(FederatedData):
+    """A data set that is a `Partition`; the rows of a client are copied when it is asked for."""
 
-    dealt: Deal
+    partitioned: Partition
 
     @cached_property
-    def population(self) -> Population:  # type: ignore[override]  # known only when the data has been read
-        declared = {number: share.group for number, share in enumerate(self.dealt.shares)}
-        return Population(declared, self.dealt.groups)
+    def population(self) -> Population:  # type: ignore[override]  # known only once the data has been read
+        declared = {number: rows.group for number, rows in enumerate(self.partitioned.clients)}
+        return Population(declared, self.partitioned.groups)
 
     def client(self, number: ClientId) -> Client:
-        return self._client(number, self.dealt.shares[number])
+        return self._client(number, self.partitioned.clients[number])
 
     def client_name(self, number: ClientId) -> str:
-        return (self.dealt.shares + self.dealt.newcomers)[number].name
+        return (self.partitioned.clients + self.partitioned.unseen)[number].name
 
     def unseen(self) -> Mapping[ClientId, Client]:
-        first = len(self.dealt.shares)
-        return {first + place: self._client(first + place, share) for place, share in enumerate(self.dealt.newcomers)}
+        first = len(self.partitioned.clients)
+        return {number: self._client(number, rows) for number, rows in enumerate(self.partitioned.unseen, first)}
+
+    def train_sizes(self) -> tuple[int, ...]:
+        return tuple(len(rows.train) for rows in self.partitioned.clients)
 
     @cached_property
-    def _pooled(self) -> Examples | None:
-        return None if self.dealt.pooled is None else self.dealt.rows.take(self.dealt.pooled)
+    def _pooled_test(self) -> Examples | None:
+        rows = self.partitioned.pooled_test
+        return None if rows is None else self.partitioned.examples.take(rows)
 
-    def _client(self, number: ClientId, share: Share) -> Client:
-        rows = self.dealt.rows
-        test = rows.take(share.test) if self._pooled is None else self._pooled
-        return Client(number, rows.take(share.train), test, share.group)
+    def _client(self, number: ClientId, rows: ClientRows) -> Client:
+        examples = self.partitioned.examples
+        test = examples.take(rows.test) if self._pooled_test is None else self._pooled_test
+        return Client(number, examples.take(rows.train), test, rows.group)
 
 
 @dataclass(frozen=True)
-class Owner:
-    """The rows of one client, by what they are for."""
+class SourceRows:
+    """The rows of one client as the source splits them."""
 
     name: str
-    rows: Mapping[int, Rows]  # TRAIN, TEST, UNDECIDED
+    parts: Mapping[int, Rows]  # by TRAIN, TEST and UNDECIDED
 
-    def count(self) -> int:
-        return sum(len(rows) for rows in self.rows.values())
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.parts.values())
 
 
-def owners(client: NDArray[Any], split: NDArray[Any], names: Mapping[Any, str] | None = None) -> list[Owner]:
-    """Whose rows are whose, in the order of the clients' values."""
+def rows_by_client(
+    client: NDArray[Any], split: NDArray[Any], names: Mapping[Any, str] | None = None
+) -> list[SourceRows]:
+    """The rows of each client, ordered by the clients' values."""
     order = np.argsort(client, kind="stable")
     values, starts = np.unique(client[order], return_index=True)
     found = []
     for value, rows in zip(values.tolist(), np.split(order, starts[1:]), strict=True):
-        parts = {purpose: rows[split[rows] == purpose] for purpose in (TRAIN, TEST, UNDECIDED)}
-        found.append(Owner(str(value) if names is None else names[value], parts))
+        parts = {part: rows[split[rows] == part] for part in (TRAIN, TEST, UNDECIDED)}
+        found.append(SourceRows(str(value) if names is None else names[value], parts))
     return found
 
 
-def share_out(
-    found: list[Owner], *, test_share: float, seed: int, min_samples: int = 2
-) -> tuple[list[Share], list[Share], list[str]]:
-    """Clients, newcomers, and the names of those who are neither.
+def split_clients(
+    sources: Sequence[SourceRows], *, test_share: float, seed: int, min_samples: int = 2
+) -> tuple[list[ClientRows], list[ClientRows], list[str]]:
+    """Clients, unseen clients, and the names of clients without test rows.
 
-    Rows that are undecided are split at random, client by client. Who has rows to test with but none to train with is
-    a newcomer: half of its rows are to find its group with, the other half to test with; a single row is to test with.
-    Who has fewer than `min_samples` is a newcomer too; what the source has for testing then stays for testing. Who has
-    none to test with is left out.
+    Undecided rows are split at random, client by client. A client with test rows but no training rows becomes an
+    unseen client: half of its rows serve to find its group, the other half to test; a single row is a test row. A
+    client with fewer than `min_samples` rows is unseen too, and then keeps the test rows of the source.
     """
-    shares, newcomers, left_out = [], [], []
-    for place, owner in enumerate(found):
-        train, test, undecided = (owner.rows[purpose] for purpose in (TRAIN, TEST, UNDECIDED))
-        if len(undecided):
-            if len(undecided) == 1:
-                test = np.concatenate([test, undecided])
-            else:
-                more_train, more_test = split_rows(undecided, test_share, stream(seed, "client test", place))
-                train, test = np.concatenate([train, more_train]), np.concatenate([test, more_test])
+    clients, unseen, untested = [], [], []
+    for place, source in enumerate(sources):
+        train, test, undecided = (source.parts[part] for part in (TRAIN, TEST, UNDECIDED))
+        if len(undecided) == 1:
+            test = np.concatenate([test, undecided])
+        elif len(undecided):
+            more_train, more_test = split_rows(undecided, test_share, stream(seed, "client test", place))
+            train, test = np.concatenate([train, more_train]), np.concatenate([test, more_test])
         if not len(test):
-            left_out.append(owner.name)
-        elif not len(train) or owner.count() < min_samples:
-            if not (len(train) and len(owner.rows[TEST])):
+            untested.append(source.name)
+        elif not len(train) or len(source) < min_samples:
+            if not (len(train) and len(source.parts[TEST])):
+                # The name of the stream is older than the word "unseen"; another one would draw other rows.
                 rows, rng = np.concatenate([train, test]), stream(seed, "newcomer", place)
                 train, test = split_rows(rows, 0.5, rng) if len(rows) > 1 else (rows[:0], rows)
-            newcomers.append(Share(owner.name, train, test))
+            unseen.append(ClientRows(source.name, train, test))
         else:
-            shares.append(Share(owner.name, train, test))
-    if not shares and not left_out:
-        raise DataError("no client has both rows to train and rows to test with")
-    return shares, newcomers, left_out
+            clients.append(ClientRows(source.name, train, test))
+    if not clients and not untested:
+        raise DataError("no client has both training and test rows")
+    return clients, unseen, untested
+
+
+def largest(clients: Sequence[ClientRows], count: int | None) -> tuple[ClientRows, ...]:
+    """The clients with most rows, in their order; of equals the earlier ones."""
+    by_size = sorted(clients, key=lambda rows: -len(rows.train) - len(rows.test))
+    kept = {rows.name for rows in by_size[:count]}
+    return tuple(rows for rows in clients if rows.name in kept)

@@ -1,8 +1,8 @@
-"""Dealing rows out to clients, with the argument names that Flower's data sets use.
+"""Partitioners: rules that assign rows to clients, with the argument names of Flower Datasets.
 
-A partitioner is given a `dataset`, then says how many partitions there are and hands out each. Any object with that
-interface will do: `deal` takes ours and others' alike, and asks only which rows went where. Flower's own want a data
-set of Hugging Face's package `datasets`, and get one.
+A partitioner is given a `dataset` and then returns each of its partitions. Any object with this interface works:
+`partition_rows` accepts ours and others, and only asks which rows are in which partition. Flower's partitioners need a
+`Dataset` of the Hugging Face package `datasets`, and get one.
 """
 
 import importlib
@@ -20,18 +20,18 @@ from e2fl.randomness import stream
 
 Rows = NDArray[np.int64]
 
-ATTEMPTS = 100  # draws of a Dirichlet partition before it is given up
-LARGEST_ALPHA = 1e9  # clients are all alike long before; sums of far larger numbers are not finite
-ROW = " row"  # begins the name of the column by which we know rows again; messages keep silent about it
+ATTEMPTS = 100  # draws of a Dirichlet partition
+LARGEST_ALPHA = 1e9  # all clients are alike long before; sums of far larger numbers overflow
+ROW = " row"  # start of the name of the column that numbers the rows; messages do not mention it
 
 
 class Columns:
-    """Named columns of equal length; as much of a Hugging Face `Dataset` as partitioners use."""
+    """Named columns of equal length, with the part of a Hugging Face `Dataset` that partitioners use."""
 
     def __init__(self, columns: Mapping[str, Any]):
         self.columns = {name: np.asarray(values) for name, values in columns.items()}
         if len({len(values) for values in self.columns.values()}) > 1:
-            raise DataError("columns of one table must have the same length")
+            raise DataError("all columns must have the same length")
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -53,18 +53,18 @@ class Columns:
         return {name: values[key] for name, values in self.columns.items()}
 
     def unique(self, column: str) -> list[Any]:
-        """The values of a column, each once, in the order they come."""
+        """The distinct values of a column, in order of appearance."""
         values, first = np.unique(self[column], return_index=True)
         found: list[Any] = values[np.argsort(first)].tolist()
         return found
 
     def select(self, indices: Sequence[int] | Rows) -> "Columns":
-        """These rows only."""
+        """Only these rows."""
         rows = np.asarray(indices, dtype=np.int64)
         return Columns({name: values[rows] for name, values in self.columns.items()})
 
     def shard(self, num_shards: int, index: int, contiguous: bool = True) -> "Columns":
-        """One of so many even parts."""
+        """One of `num_shards` even parts."""
         rows = np.arange(len(self))
         return self.select(np.array_split(rows, num_shards)[index] if contiguous else rows[index::num_shards])
 
@@ -73,13 +73,13 @@ class Columns:
         return self.select(np.random.default_rng(seed).permutation(len(self)))
 
     def sort(self, column: str, reverse: bool = False) -> "Columns":
-        """The same rows, by the values of one column."""
+        """The same rows, ordered by one column."""
         order = np.argsort(self[column], kind="stable")
         return self.select(order[::-1] if reverse else order)
 
 
 class Partitioner(Protocol):
-    """What we ask of anybody's partitioner; `dataset` is assigned once, before anything else."""
+    """The interface of a partitioner; `dataset` is assigned once, before anything else."""
 
     dataset: Any
 
@@ -89,10 +89,10 @@ class Partitioner(Protocol):
     def load_partition(self, partition_id: int, /) -> Any: ...
 
 
-def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
-    """The rows of each partition. `columns` are what a partitioner may go by, such as the label."""
+def partition_rows(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
+    """The rows of each partition. columns: what a partitioner may partition by, such as the label."""
     if not callable(getattr(partitioner, "load_partition", None)):
-        raise ConfigError(f"a {type(partitioner).__name__} is no partitioner: it has no load_partition")
+        raise ConfigError(f"a {type(partitioner).__name__} is not a partitioner: it has no load_partition")
     table = Columns(columns)
     row = ROW
     while row in table.columns:
@@ -104,15 +104,15 @@ def deal(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
     parts = [np.asarray(partitioner.load_partition(number)[row], dtype=np.int64) for number in range(count)]
     every = np.concatenate(parts)
     if len(np.unique(every)) != len(every):
-        raise DataError(f"{type(partitioner).__name__} dealt some rows to more than one client")
+        raise DataError(f"{type(partitioner).__name__} gave some rows to more than one client")
     for number, rows in enumerate(parts):
         if not len(rows):
-            raise DataError(f"{type(partitioner).__name__} left partition {number} without a row; ask for fewer")
+            raise DataError(f"{type(partitioner).__name__} left partition {number} empty; ask for fewer partitions")
     return parts
 
 
 def _assign(partitioner: Partitioner, table: Columns) -> None:
-    """Give a partitioner its data: in our form, or in Hugging Face's if it takes no other."""
+    """Assign the dataset: `Columns`, or a Hugging Face `Dataset` if the partitioner accepts nothing else."""
     kind = type(partitioner).__name__
     try:
         try:
@@ -122,15 +122,13 @@ def _assign(partitioner: Partitioner, table: Columns) -> None:
             lists = {name: values.tolist() for name, values in table.columns.items()}
             partitioner.dataset = datasets.Dataset.from_dict(lists)
     except ImportError as error:
-        raise ConfigError(f"a {kind} takes only data sets of Hugging Face's: pip install datasets") from error
+        raise ConfigError(f"a {kind} needs a Hugging Face Dataset: pip install datasets") from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the {kind} does not take the rows; if it was used before, make a new one: {error}"
-        ) from error
+        raise ConfigError(f"the {kind} rejected the rows; if it was used before, create a new one: {error}") from error
 
 
 class OwnPartitioner(ABC):
-    """A partitioner of this package: it says once for each dataset where all rows go."""
+    """Base of the partitioners of this package: the partitions are computed once for each dataset."""
 
     num_partitions: int
     _dataset: Any = None
@@ -142,7 +140,7 @@ class OwnPartitioner(ABC):
     @dataset.setter
     def dataset(self, value: Any) -> None:
         self._dataset = value
-        self.__dict__.pop("parts", None)  # they were of the dataset before
+        self.__dict__.pop("parts", None)  # computed for the previous dataset
 
     @abstractmethod
     def divide(self) -> list[Rows]:
@@ -155,13 +153,13 @@ class OwnPartitioner(ABC):
         return self.divide()
 
     def load_partition(self, partition_id: int, /) -> Any:
-        """The rows of one partition, as the dataset's own type."""
+        """The rows of one partition, in the type of the dataset."""
         return self.dataset.select(self.parts[partition_id])
 
 
 @dataclass
 class Iid(OwnPartitioner):
-    """Rows shuffled and dealt out evenly."""
+    """Shuffle the rows and split them evenly."""
 
     num_partitions: int
     seed: int = 0
@@ -174,10 +172,10 @@ class Iid(OwnPartitioner):
 
 @dataclass
 class Dirichlet(OwnPartitioner):
-    """For each value of a column, its rows in proportions drawn from a Dirichlet distribution.
+    """For each value of a column, split its rows in proportions drawn from a Dirichlet distribution.
 
-    Large `alpha`: every client has the same mix. Small: a few clients have nearly all rows of a value. Drawn again
-    while a client has fewer than `min_partition_size` rows.
+    With a large `alpha` all clients have the same mix; with a small one a few clients have nearly all rows of a value.
+    The draw is repeated while a client has fewer than `min_partition_size` rows.
     """
 
     num_partitions: int
@@ -196,7 +194,7 @@ class Dirichlet(OwnPartitioner):
             if min(len(rows) for rows in parts) >= self.min_partition_size:
                 return parts
         raise ConfigError(
-            f"{ATTEMPTS} draws with alpha = {self.alpha} all left a client with fewer than min_partition_size = "
+            f"all {ATTEMPTS} draws with alpha = {self.alpha} left a client with fewer than min_partition_size = "
             f"{self.min_partition_size} of {len(values)} rows; choose a larger alpha, fewer clients, or a smaller size"
         )
 
@@ -206,8 +204,8 @@ class Dirichlet(OwnPartitioner):
             rows = rng.permutation(np.flatnonzero(values == value))
             shares = rng.dirichlet(np.full(self.num_partitions, self.alpha))
             cuts = (np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
-            for part, dealt in zip(parts, np.split(rows, cuts), strict=True):
-                part.append(dealt)
+            for part, chosen in zip(parts, np.split(rows, cuts), strict=True):
+                part.append(chosen)
         return [np.sort(np.concatenate(part)) for part in parts]
 
 
@@ -216,7 +214,7 @@ class NaturalId(OwnPartitioner):
     """One partition for each value of a column, such as a writer or a hospital."""
 
     partition_by: str
-    min_partition_size: int = 1  # those with fewer rows are left out
+    min_partition_size: int = 1  # values with fewer rows are left out
 
     @property
     def num_partitions(self) -> int:  # type: ignore[override]  # a result here, a setting elsewhere
@@ -234,7 +232,7 @@ class NaturalId(OwnPartitioner):
 
 @dataclass
 class ByGroup(OwnPartitioner):
-    """Clients of one group only: each value of a column gets clients in proportion to its rows, dealt evenly."""
+    """Clients of a single group: each value of a column gets clients in proportion to its rows, all of one size."""
 
     num_partitions: int
     partition_by: str
@@ -246,12 +244,12 @@ class ByGroup(OwnPartitioner):
             raise ConfigError(f"{len(values)} groups need at least as many clients, not {self.num_partitions}")
         if self.num_partitions > counts.sum():
             _enough(self.num_partitions, int(counts.sum()))
-        shares = shared(tuple(counts.tolist()), self.num_partitions)
+        clients = apportion(tuple(counts.tolist()), self.num_partitions)
         parts: list[Rows] = []
-        for place, (value, share) in enumerate(zip(values, shares, strict=True)):
+        for place, (value, count) in enumerate(zip(values, clients, strict=True)):
             rows = np.flatnonzero(np.asarray(self.dataset[self.partition_by]) == value)
             order = stream(self.seed, "partition", place).permutation(rows)
-            parts += [np.sort(dealt) for dealt in np.array_split(order, share)]
+            parts += [np.sort(chosen) for chosen in np.array_split(order, count)]
         return parts
 
 
@@ -263,20 +261,25 @@ PARTITIONERS: dict[str, type[OwnPartitioner]] = {
 }
 
 
-def shared(sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
-    """So many shares for so many sizes, in proportion, nobody without one; the fairest largest-remainder deal."""
-    quotas = [whole * size / sum(sizes) for size in sizes]
-    shares = [max(1, int(quota)) for quota in quotas]
-    while sum(shares) != whole:
-        step = 1 if sum(shares) < whole else -1
-        able = [place for place in range(len(sizes)) if step > 0 or shares[place] > 1]
-        shares[max(able, key=lambda place: step * (quotas[place] - shares[place]))] += step
-    return tuple(shares)
+def apportion(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
+    """Whole numbers that add up to `total`, in proportion to `sizes` (largest remainder), each at least 1."""
+    quotas = [total * size / sum(sizes) for size in sizes]
+    seats = [max(1, int(quota)) for quota in quotas]
+    while sum(seats) != total:
+        step = 1 if sum(seats) < total else -1
+        able = [place for place in range(len(sizes)) if step > 0 or seats[place] > 1]
+        seats[max(able, key=lambda place: step * (quotas[place] - seats[place]))] += step
+    return tuple(seats)
 
 
-def split_rows(rows: Rows, test_share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Rows to train and rows to test with, drawn at random; at least one of each where there are two or more."""
-    count = min(max(1, round(len(rows) * test_share)), len(rows) - 1)
+def held_out(rows: int, share: float) -> int:
+    """How many of two or more rows make up a share; at least one on each side."""
+    return min(max(1, round(rows * share)), rows - 1)
+
+
+def split_rows(rows: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Two or more rows split at random into the rest and a share, such as training and test rows."""
+    count = held_out(len(rows), share)
     order = rng.permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])
 

@@ -1,7 +1,4 @@
-"""What a data set looks like: the numbers behind its picture, from any `FederatedData`.
-
-Pure and small: a few example inputs of each group, how many clients each group has, and who has which labels.
-"""
+"""A summary of any `FederatedData`: sample inputs, clients of each group, and the labels of clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,39 +7,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
-from e2fl.data.partitioned import DealtData
 
-EVERYBODY = "all clients"  # what the one group is called where there are none
-SHOWN = 60  # clients whose label mix is told
+ALL_CLIENTS = "all clients"  # the name of the one group if there are none
+SHOWN = 60  # clients whose labels are counted
 
 
 @dataclass(frozen=True)
-class ClientFacts:
-    """One client's training examples."""
+class ClientSummary:
+    """The training examples of one client."""
 
     name: str
     group: str | None  # the one it declares
     labels: tuple[int, ...]  # examples of each class
-    groups: Mapping[str, int]  # examples of each group, where groups lie inside it
+    groups: Mapping[str, int]  # examples of each group, if groups lie inside it
 
 
 @dataclass(frozen=True)
-class DataFacts:
+class DataSummary:
     """A data set at a glance."""
 
     name: str
     clients: int
     unseen_clients: int
     classes: int
-    labels: tuple[str, ...]  # what the classes are called
+    labels: tuple[str, ...]  # names of the classes
     shape: tuple[int, ...]
     clients_per_group: Mapping[str, int]  # a client with rows of several groups counts in each
-    samples: Mapping[
-        str, tuple[NDArray[np.uint8], ...]
-    ]  # images of each group as grey bytes; none where inputs are no images
+    samples: Mapping[str, tuple[NDArray[np.uint8], ...]]  # grey images of each group; none if inputs are not images
     label_mix: Mapping[str, tuple[int, ...]]  # examples of each class, by group, of the clients below
-    shown: tuple[ClientFacts, ...]  # clients, evenly picked where there are many
-    sizes: tuple[int, ...]  # training examples of every client; of those shown where the others had to be opened
+    shown: tuple[ClientSummary, ...]  # all clients, or an even choice of them
+    sizes: tuple[int, ...]  # training examples of every client, or of those shown
 
     @property
     def inside(self) -> bool:
@@ -50,42 +44,33 @@ class DataFacts:
         return any(client.groups for client in self.shown)
 
 
-def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataFacts:
-    """Facts about a data set. Only `clients` of them are opened, at least one of each group that clients declare."""
+def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataSummary:
+    """Summarise a data set. At most `clients` clients are built, at least one of each declared group."""
     opened = {number: data.client(number) for number in _picked(data, clients)}
-    shown = tuple(_client_facts(data, client) for client in opened.values())
+    shown = tuple(_client_summary(data, client) for client in opened.values())
     inside = any(client.train.group is not None for client in opened.values())
     mix: dict[str, NDArray[np.int64]] = {}
     for client in opened.values():
         for group, rows in _rows_by_group(data, client).items():
             counts = np.bincount(client.train.y[rows], minlength=data.classes)
             mix[group] = mix.get(group, np.zeros(data.classes, dtype=np.int64)) + counts
-    return DataFacts(
+    return DataSummary(
         name=data.name,
         clients=len(data.population),
         unseen_clients=len(data.unseen()),
         classes=data.classes,
-        labels=_labels(data),
+        labels=data.label_names or tuple(str(number) for number in range(data.classes)),
         shape=data.shape,
         clients_per_group=_clients_per_group(data, opened, inside),
         samples=_samples(data, opened, samples) if _is_image(data.shape) else {},
         label_mix={group: tuple(mix[group].tolist()) for group in _in_order(data, mix)},
         shown=shown,
-        sizes=_sizes(data) or tuple(len(client.train) for client in opened.values()),
+        sizes=data.train_sizes() or tuple(len(client.train) for client in opened.values()),
     )
 
 
-def _labels(data: FederatedData) -> tuple[str, ...]:
-    return data.label_names or tuple(str(number) for number in range(data.classes))
-
-
-def _sizes(data: FederatedData) -> tuple[int, ...]:
-    """Training examples of every client, if that is known without opening them."""
-    return tuple(len(share.train) for share in data.dealt.shares) if isinstance(data, DealtData) else ()
-
-
 def _picked(data: FederatedData, limit: int) -> list[ClientId]:
-    """Clients to look at: the first of each group, then others at even distances."""
+    """The first client of each group, and others at even distances."""
     ids = list(data.population.ids)
     if len(ids) <= limit:
         return ids
@@ -95,7 +80,7 @@ def _picked(data: FederatedData, limit: int) -> list[ClientId]:
 
 
 def _group_of(data: FederatedData, group: GroupId | None) -> str:
-    return EVERYBODY if group is None else data.group_name(group)
+    return ALL_CLIENTS if group is None else data.group_name(group)
 
 
 def _rows_by_group(data: FederatedData, client: Client) -> dict[str, NDArray[np.int64]]:
@@ -105,10 +90,10 @@ def _rows_by_group(data: FederatedData, client: Client) -> dict[str, NDArray[np.
     return {data.group_name(int(group)): np.flatnonzero(inside == group) for group in np.unique(inside)}
 
 
-def _client_facts(data: FederatedData, client: Client) -> ClientFacts:
+def _client_summary(data: FederatedData, client: Client) -> ClientSummary:
     counts = np.bincount(client.train.y, minlength=data.classes)
     groups = {} if client.train.group is None else _rows_by_group(data, client)
-    return ClientFacts(
+    return ClientSummary(
         data.client_name(client.id),
         None if client.group is None else data.group_name(client.group),
         tuple(counts.tolist()),
@@ -129,7 +114,7 @@ def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client], i
 
 
 def _in_order(data: FederatedData, groups: Mapping[str, object]) -> list[str]:
-    """Groups by number, not by when they were met."""
+    """Group names in the order of their numbers."""
     known = [data.group_name(number) for number in range(data.population.groups)]
     return [group for group in known if group in groups] + [group for group in groups if group not in known]
 
@@ -141,14 +126,14 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 def _samples(
     data: FederatedData, opened: Mapping[ClientId, Client], count: int
 ) -> dict[str, tuple[NDArray[np.uint8], ...]]:
-    """A few images of each group, of different classes as far as there are any."""
+    """A few images of each group, of different classes if possible."""
     chosen: dict[str, tuple[NDArray[np.uint8], ...]] = {}
     for client in opened.values():
         for group, rows in _rows_by_group(data, client).items():
             if group in chosen or not len(rows):
                 continue
             _, first = np.unique(client.train.y[rows], return_index=True)
-            # One of each class first, then whatever there is.
+            # One of each class first, then the others.
             order = np.concatenate([rows[first], np.setdiff1d(rows, rows[first])])[:count]
             chosen[group] = tuple(_grey(image) for image in client.train.inputs(order).numpy())
     return {group: chosen[group] for group in _in_order(data, chosen)}

@@ -1,6 +1,6 @@
-"""A data set as a picture: samples of each group, clients per group, and the labels of each client.
+"""A data set as an SVG picture: samples of each group, clients per group, and the labels of each client.
 
-Drawn as SVG by hand, so that nothing needs to be installed for it.
+The SVG is written directly, so that no plotting library is needed.
 """
 
 import base64
@@ -17,7 +17,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.summary import DataFacts
+from e2fl.data.summary import DataSummary
 
 WIDTH = 900
 PIXEL = 44  # side of a sample
@@ -29,14 +29,14 @@ LEGEND_LINES = 8
 INK, FAINT, BAR = "#222", "#666", "#3b6fb6"
 
 
-def draw(facts: DataFacts) -> str:
+def draw(summary: DataSummary) -> str:
     """The picture, as the text of an SVG file."""
     parts: list[str] = []
-    y = _title(parts, facts)
-    if facts.samples:
-        y = _samples(parts, facts, y)
-    y = _bars(parts, facts, y)
-    y = _mixes(parts, facts, y)
+    y = _title(parts, summary)
+    if summary.samples:
+        y = _samples(parts, summary, y)
+    y = _bars(parts, summary, y)
+    y = _mixes(parts, summary, y)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + MARGIN}" width="{WIDTH}" '
         f'height="{y + MARGIN}" font-family="sans-serif" font-size="12" fill="{INK}">'
@@ -57,20 +57,20 @@ def png(grey: NDArray[np.uint8]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
 
 
-def _title(parts: list[str], facts: DataFacts) -> int:
-    unseen = f", {facts.unseen_clients} more kept out of training" if facts.unseen_clients else ""
-    shape = " x ".join(map(str, facts.shape))
-    parts.append(_text(MARGIN, 32, facts.name, size=18))
+def _title(parts: list[str], summary: DataSummary) -> int:
+    unseen = f", {summary.unseen_clients} more kept out of training" if summary.unseen_clients else ""
+    shape = " x ".join(map(str, summary.shape))
+    parts.append(_text(MARGIN, 32, summary.name, size=18))
     parts.append(
-        _text(MARGIN, 52, f"{facts.clients} clients{unseen}, {facts.classes} classes, inputs {shape}", colour=FAINT)
+        _text(MARGIN, 52, f"{summary.clients} clients{unseen}, {summary.classes} classes, inputs {shape}", colour=FAINT)
     )
     return 76
 
 
-def _samples(parts: list[str], facts: DataFacts, y: int) -> int:
+def _samples(parts: list[str], summary: DataSummary, y: int) -> int:
     parts.append(_text(MARGIN, y, "Samples of each group", size=14))
     y += 12
-    for group, images in facts.samples.items():
+    for group, images in summary.samples.items():
         parts.append(_text(MARGIN, y + PIXEL // 2 + 4, group, width=NAMES))
         for place, image in enumerate(images):
             data = base64.b64encode(png(image)).decode()
@@ -82,11 +82,11 @@ def _samples(parts: list[str], facts: DataFacts, y: int) -> int:
     return y + 24
 
 
-def _bars(parts: list[str], facts: DataFacts, y: int) -> int:
-    parts.append(_text(MARGIN, y, f"Clients per group{_few(facts) if facts.inside else ''}", size=14))
+def _bars(parts: list[str], summary: DataSummary, y: int) -> int:
+    parts.append(_text(MARGIN, y, f"Clients per group{_few(summary) if summary.inside else ''}", size=14))
     y += 10
-    most = max(facts.clients_per_group.values(), default=1)
-    for group, count in facts.clients_per_group.items():
+    most = max(summary.clients_per_group.values(), default=1)
+    for group, count in summary.clients_per_group.items():
         length = round((RIGHT - LEFT - 60) * count / most)
         parts.append(_text(MARGIN, y + 14, group, width=NAMES))
         parts.append(_rect(LEFT, y + 3, max(1, length), ROW - 6, BAR))
@@ -95,46 +95,46 @@ def _bars(parts: list[str], facts: DataFacts, y: int) -> int:
     return y + 28
 
 
-def _few(facts: DataFacts) -> str:
-    return "" if len(facts.shown) == facts.clients else f" ({len(facts.shown)} of {facts.clients})"
+def _few(summary: DataSummary) -> str:
+    return "" if len(summary.shown) == summary.clients else f" ({len(summary.shown)} of {summary.clients})"
 
 
-def _mixes(parts: list[str], facts: DataFacts, y: int) -> int:
-    few = _few(facts)
-    groups = tuple(facts.clients_per_group)
-    if facts.inside:
-        mixes = [tuple(client.groups.get(group, 0) for group in groups) for client in facts.shown]
-        y = _clients(parts, f"Groups inside each client{few}", facts, mixes, groups, y)
+def _mixes(parts: list[str], summary: DataSummary, y: int) -> int:
+    few = _few(summary)
+    groups = tuple(summary.clients_per_group)
+    if summary.inside:
+        mixes = [tuple(client.groups.get(group, 0) for group in groups) for client in summary.shown]
+        y = _clients(parts, f"Groups inside each client{few}", summary, mixes, groups, y)
         y = _legend(parts, groups, y)
-    if len(facts.label_mix) > 1:
-        y = _shares(parts, f"Labels in each group{few}: shares of its examples", facts, y)
+    if len(summary.label_mix) > 1:
+        y = _shares(parts, f"Labels in each group{few}: shares of its examples", summary, y)
     y = _clients(
-        parts, f"Labels of each client{few}", facts, [client.labels for client in facts.shown], facts.labels, y
+        parts, f"Labels of each client{few}", summary, [client.labels for client in summary.shown], summary.labels, y
     )
-    return _legend(parts, facts.labels, y)
+    return _legend(parts, summary.labels, y)
 
 
-def _shares(parts: list[str], title: str, facts: DataFacts, y: int) -> int:
+def _shares(parts: list[str], title: str, summary: DataSummary, y: int) -> int:
     """A bar for each group, all of one length, divided by label."""
     parts.append(_text(MARGIN, y, title, size=14))
     y += 10
-    for group, counts in facts.label_mix.items():
+    for group, counts in summary.label_mix.items():
         parts.append(_text(MARGIN, y + 14, group, width=NAMES))
-        _stack(parts, y + 3, ROW - 6, group, counts, facts.labels, (RIGHT - LEFT) / max(1, sum(counts)))
+        _stack(parts, y + 3, ROW - 6, group, counts, summary.labels, (RIGHT - LEFT) / max(1, sum(counts)))
         y += ROW
     return y + 28
 
 
 def _clients(
-    parts: list[str], title: str, facts: DataFacts, mixes: Sequence[Sequence[int]], kinds: Sequence[str], y: int
+    parts: list[str], title: str, summary: DataSummary, mixes: Sequence[Sequence[int]], kinds: Sequence[str], y: int
 ) -> int:
-    """A bar for each client, as long as it has examples; clients of one group stand together, with its name beside."""
+    """A bar for each client, with the number of its examples as length; clients of one group stand together."""
     parts.append(_text(MARGIN, y, f"{title}: length is the number of examples", size=14))
     y += 10
     each = (RIGHT - LEFT) / max([1, *(sum(counts) for counts in mixes)])
     height = max(5, min(ROW - 6, 480 // max(1, len(mixes))))
-    together: dict[str | None, list[tuple[str, Sequence[int]]]] = {group: [] for group in facts.clients_per_group}
-    for client, counts in zip(facts.shown, mixes, strict=True):
+    together: dict[str | None, list[tuple[str, Sequence[int]]]] = {group: [] for group in summary.clients_per_group}
+    for client, counts in zip(summary.shown, mixes, strict=True):
         together.setdefault(client.group, []).append((client.name, counts))
     named = height > 10
     for group, members in together.items():
@@ -165,7 +165,7 @@ def _stack(
 
 
 def _legend(parts: list[str], kinds: Sequence[str], y: int) -> int:
-    """Colours and what they stand for, on as many lines as it takes, but not on very many."""
+    """The meaning of the colours, on at most `LEGEND_LINES` lines."""
     x, line = MARGIN, 1
     for place, (kind, colour) in enumerate(zip(kinds, _colours(len(kinds)), strict=True)):
         short = _short(kind, NAMES)
@@ -183,7 +183,7 @@ def _legend(parts: list[str], kinds: Sequence[str], y: int) -> int:
 
 @cache
 def _colours(count: int) -> list[str]:
-    """Colours that can be told apart, light and dark in turn."""
+    """Distinguishable colours, light and dark in turn."""
     found = []
     for place in range(count):
         red, green, blue = colorsys.hls_to_rgb(place / count, 0.45 + 0.2 * (place % 2), 0.6)
@@ -201,7 +201,7 @@ def _rect(x: float, y: float, width: float, height: float, colour: str, hint: st
 
 
 def _short(text: str, width: float) -> str:
-    """As much of a text as goes into so many pixels."""
+    """A text, cut to a width in pixels."""
     shown = _printable(text)
     if _breadth(shown) <= width:
         return shown
@@ -210,12 +210,12 @@ def _short(text: str, width: float) -> str:
 
 
 def _breadth(text: str) -> float:
-    """Pixels that a text takes at 12 points, guessed on the safe side."""
+    """An upper estimate of the width of a text at 12 points, in pixels."""
     wide = sum(sign in "mwMW%@…" or unicodedata.east_asian_width(sign) in "WF" for sign in text)
     upper = sum(sign.isupper() and sign not in "MW" for sign in text)
     return 12.0 * wide + 9.5 * upper + 7.5 * (len(text) - wide - upper)
 
 
 def _printable(text: str) -> str:
-    """A text that XML can hold and a screen can show."""
+    """A text without characters that XML does not allow."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

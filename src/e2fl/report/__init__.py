@@ -1,21 +1,25 @@
-"""The fairness report: runs on disk, or anybody's table of scores, as one self-contained HTML page.
+"""The fairness report: runs on disk as one self-contained HTML page.
 
     from e2fl.report import report_runs
     report_runs([Path("runs/demo-compare-1")], Path("report.html"))
 
-Way through: runs or scores (measurements) -> study -> verdict, contents (tables), bars, lines, points (plots) ->
-sections -> page, export.
+How it works: from_runs (measurements) -> study -> verdict and sections (one module per question: text, table, plot)
+-> html, export.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2fl.errors import ReportError
+
 if TYPE_CHECKING:
     from e2fl.report.study import Study
     from e2fl.runs.runner import Run
 
-# What each needs is imported when it is called: a table of scores can be audited without torch.
+NEEDS = "the page needs libraries for plots and tables; install them with: pip install 'e2fl[report]'"
+
+# Modules are imported when they are needed: importing this package loads neither torch nor a plotting library.
 
 
 def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = None) -> "Study":
@@ -27,11 +31,10 @@ def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = No
 
 
 def report(runs: "Sequence[Run]", out: Path, *, notes: Sequence[str] = (), export_to: Path | None = None) -> "Study":
-    """The same of runs at hand."""
+    """Write the page of these runs."""
     from e2fl.report.from_runs import study_of
-    from e2fl.report.picture import picture
 
-    study = study_of(runs, notes).with_data(picture(runs[0].experiment))
+    study = study_of(runs, notes)
     _put(study, out, export_to)
     return study
 
@@ -51,9 +54,11 @@ def report_scores(
 
 
 def _put(study: "Study", out: Path, export_to: Path | None) -> None:
-    from e2fl.report.export import export
-    from e2fl.report.html import write
-
+    try:
+        from e2fl.report.export import export
+        from e2fl.report.html import write
+    except ImportError as error:
+        raise ReportError(NEEDS) from error
     write(study, out)
     if export_to is not None:
         export(study, export_to)

@@ -1,4 +1,4 @@
-"""Anybody's tables of scores into a study."""
+"""Tables of scores into a study."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,20 +7,20 @@ import numpy as np
 
 from e2fl import metrics
 from e2fl.audit.reader import Scores
-from e2fl.report.study import Clients, Contender, Json, Outcome, Study
+from e2fl.report.study import Clients, Json, Method, Outcome, Study
 
 
 def study_of_scores(tables: Sequence[tuple[str, Scores]], title: str) -> Study:
-    """The study these tables make: each is a contender, under the name given."""
-    contenders = [Contender(name, (_outcome(scores),)) for name, scores in tables]
+    """The study these tables make: each is a method, under the name given."""
+    methods = [Method(name, (_outcome(scores),)) for name, scores in tables]
     first = tables[0][1]
     parts = [
         f"{len(first.client_names):,} clients" + (f" in {len(first.group_names)} groups" if first.group_names else "")
     ]
-    cautions = [scores.caution for _, scores in tables if scores.caution]
+    warnings = [scores.caution for _, scores in tables if scores.caution]
     if any(set(scores.client_names) != set(first.client_names) for _, scores in tables[1:]):
-        cautions.append("The tables do not hold the same clients: their numbers are not comparable as they are.")
-    cautions += [
+        warnings.append("The tables do not hold the same clients: their numbers are not comparable as they are.")
+    warnings += [
         "A client in several groups has no n: its groups weigh the same in its accuracy."
         for _, scores in tables
         if scores.n is None and len(scores.client) > len(scores.client_names)
@@ -28,12 +28,24 @@ def study_of_scores(tables: Sequence[tuple[str, Scores]], title: str) -> Study:
     return Study(
         title=title,
         subtitle=" · ".join(["table of scores", *parts]),
-        contenders=tuple(contenders),
-        cautions=tuple(dict.fromkeys(cautions)),
-        facts=tuple({"label": name, "about": scores.about} for name, scores in tables),
-        source="table",
-        protected_direction=next((scores.direction for _, scores in tables if scores.direction), ""),
+        methods=tuple(methods),
+        warnings=tuple(dict.fromkeys(warnings)),
+        runs=tuple(_facts(name) for name, _ in tables),
+        protected_groups=_protected_groups([scores for _, scores in tables]),
     )
+
+
+def _facts(name: str) -> Json:
+    empty = dict.fromkeys(("seed", "rounds", "version", "seconds", "folder", "command"))
+    return {**empty, "label": name, "environment": {}, "data": {}, "config": ""}
+
+
+def _protected_groups(tables: Sequence[Scores]) -> tuple[str, str] | None:
+    for scores in tables:
+        if scores.direction:
+            first, _, second = scores.direction.partition(" minus ")
+            return first, second
+    return None
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -69,7 +81,16 @@ def _clients(scores: Scores) -> Clients:
         groups,
         metrics.combined(scores.accuracy, scores.client, weights),
         np.bincount(scores.client, weights=weights, minlength=count).astype(np.float64),
+        _members(scores),
     )
+
+
+def _members(scores: Scores) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    if scores.group is not None:
+        for group, client, value in zip(scores.group, scores.client, scores.accuracy.tolist(), strict=True):
+            found.setdefault(scores.group_names[group], {})[scores.client_names[client]] = value
+    return found
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

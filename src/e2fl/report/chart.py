@@ -1,17 +1,22 @@
-"""What all plots share: a Vega-Lite frame, a colour and a mark for each contender, and how numbers are shown.
+"""What all plots share: an Altair chart with one colour and one mark per method, and how numbers are shown.
 
-Plots are Vega-Lite specifications, plain dictionaries; a contender that the reader picks stays bright in all of them.
+A method that the reader picks in the legend stays bright in all plots; the others fade.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import altair as alt
+
 from e2fl.report.study import Study
-from e2fl.report.theme import DASHES, Paint, shape_of
-from e2fl.runs.records import finite
+from e2fl.report.theme import DASHES, Theme, shape_of
 
-Spec = dict[str, Any]  # what Vega-Lite takes: nested dictionaries of plain values
+Row = dict[str, Any]
+Channels = dict[str, Any]
 
+# Plots keep names as keys of JavaScript objects, and every object has these already.
 INHERITED = {
     "__defineGetter__",
     "__defineSetter__",
@@ -27,103 +32,112 @@ INHERITED = {
     "valueOf",
 }
 PICKED = "picked.length == 0 || indexof(picked, datum.label) >= 0"
+FADED = 0.08
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture: what it is called, what to see in it, what it says to those who cannot see it."""
+    """A plot: its title, what to look for, what it says to readers who cannot see it, and its Vega-Lite text."""
 
     key: str
     title: str
     caption: str
     alt: str
-    spec: Spec
+    spec: dict[str, Any]
 
 
-def frame(paint: Paint, height: int, layers: list[Spec], values: list[Spec]) -> Spec:
-    """A whole specification: layers over shared data."""
-    layers = [layer | {"data": _harmless(layer["data"]["values"])} if "data" in layer else layer for layer in layers]
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "width": paint.width,
-        "height": height,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "config": paint.config(),
-        "params": [{"name": "picked", "value": []}],
-        "data": _harmless(values),
-        "layer": layers,
-    }
+def draw(key: str, title: str, caption: str, text: str, layers: Sequence[alt.Chart], theme: Theme, height: int) -> Plot:
+    """The plot of these layers. Its alternative text is part of the specification: Vega puts it on the page again."""
+    chart: Any = alt.layer(*layers).add_params(alt.param("picked", value=[]))
+    fit = alt.AutoSizeParams(type="fit", contains="padding")
+    chart = chart.properties(width=theme.width, height=height, description=text, autosize=fit)
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: dict[str, Any] = chart.to_dict()
+    return Plot(key, title, caption, text, spec | {"config": theme.config()})
+
+
+def data(rows: Sequence[Row]) -> alt.InlineData:
+    """Rows for a chart: harmless names, and null for what is not finite."""
+    return alt.InlineData([{key: _harmless(value) for key, value in row.items()} for row in rows])
 
 
 def own_name(name: str) -> str:
-    """The name, marked invisibly if every JavaScript object has something of that name: plots keep names as keys."""
+    """The name, marked invisibly if every JavaScript object already has something of that name."""
     return f"{name}\u200b" if name in INHERITED else name
 
 
-def _harmless(values: list[Spec]) -> Spec:
-    rows = [{k: own_name(v) if isinstance(v, str) else v for k, v in row.items()} for row in values]
-    return {"values": finite(rows)}
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return own_name(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def colour(study: Study, paint: Paint) -> Spec:
-    """The colour of a contender, the same everywhere."""
-    return _by_contender(study, paint, list(paint.colours))
+def marks(rows: Sequence[Row], study: Study, theme: Theme) -> alt.Chart:
+    """A chart of these rows whose points have the colour of their method."""
+    return alt.Chart(data(rows)).encode(color=colour(study, theme))
 
 
-def shape(study: Study, paint: Paint) -> Spec:
-    """Its mark, for those who do not see the colour."""
-    return _by_contender(study, paint, [shape_of(place) for place in range(len(study.contenders))])
+def colour(study: Study, theme: Theme) -> alt.Color:
+    """The colour of a method, the same everywhere."""
+    return alt.Color("label:N", **_by_method(study, theme, list(theme.colours)))
 
 
-def dash(study: Study, paint: Paint) -> Spec:
-    """Its line, for the same reason."""
-    return _by_contender(study, paint, list(DASHES))
+def shape(study: Study, theme: Theme) -> alt.Shape:
+    """The mark of a method, for readers who do not see the colour."""
+    return alt.Shape("label:N", **_by_method(study, theme, [shape_of(n) for n in range(len(study.methods))]))
 
 
-def _by_contender(study: Study, paint: Paint, choices: list[Any]) -> Spec:
-    labels = [own_name(contender.label) for contender in study.contenders]
-    scale = {"domain": labels, "range": [choices[place % len(choices)] for place in range(len(labels))]}
-    legend: Spec | None = {} if paint.legend and len(labels) > 1 else None
-    return {"field": "label", "type": "nominal", "scale": scale, "legend": legend}
+def dash(study: Study, theme: Theme) -> alt.StrokeDash:
+    """The dashes of a method's line, for the same reason."""
+    return alt.StrokeDash("label:N", **_by_method(study, theme, list(DASHES)))
 
 
-def lit(full: float = 1.0) -> Spec:
-    """Bright, unless the reader picked others."""
-    return {"condition": {"test": PICKED, "value": full}, "value": 0.08}
+def _by_method(study: Study, theme: Theme, choices: Sequence[Any]) -> Channels:
+    labels = [own_name(method.label) for method in study.methods]
+    scale = alt.Scale(domain=labels, range=[choices[place % len(choices)] for place in range(len(labels))])
+    return {"scale": scale, "legend": alt.Legend(title=None) if theme.legend and len(labels) > 1 else None}
 
 
-def quantity(field: str, title: str | None, ticks: int = 8, /, **scale: Any) -> Spec:
-    """A numeric axis; the scale starts at 0 only where it is told to."""
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "scale": {"zero": False, "nice": True} | scale,
-        "axis": {"tickCount": ticks},
-    }
+def bright(full: float = 1.0) -> Any:
+    """Opaque, unless the reader picked other methods."""
+    return alt.condition(PICKED, alt.value(full), alt.value(FADED))
 
 
-def whole(axis: Spec) -> Spec:
-    """The same axis for things that are counted: no ticks between whole numbers."""
-    return axis | {"axis": axis["axis"] | {"tickMinStep": 1, "format": ",d"}}
+def quantity(axis: type[alt.X] | type[alt.Y], field: str, title: str, ticks: int = 8, /, **scale: Any) -> Any:
+    """A numeric axis; it starts at 0 only where it is told to."""
+    options = {"zero": False, "nice": True} | scale
+    return axis(f"{field}:Q", title=title, scale=alt.Scale(**options), axis=alt.Axis(tickCount=ticks))
 
 
-def names(field: str, count: int, title: str | None = None) -> Spec:
-    """An axis of so many names, in the order of the data; turned where there are many."""
-    angle = 0 if count <= 14 else -50
-    # Naming the order here would make an expression of names that anybody wrote.
-    place: Spec = {"field": field, "type": "nominal", "sort": None, "title": title, "axis": {"labelAngle": angle}}
-    return place | {"scale": {"padding": 0.6}} if count < 5 else place  # two bars need not fill a page
+def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> dict[str, Any]:
+    """A scale with room around these values, but none where no value can be."""
+    pad = 0.12 * (max(values) - min(values)) or max(1.0, 0.1 * abs(max(values)))
+    return {"domain": [max(low, min(values) - pad), min(high, max(values) + pad)], "nice": False}
 
 
-def tip(field: str, title: str, form: str = ".2f") -> Spec:
+def whole_numbers(axis: type[alt.X] | type[alt.Y], field: str, title: str, values: Sequence[float]) -> Any:
+    """An axis of counts, such as rounds: ticks at whole numbers only."""
+    low, high = math.floor(min(values)), math.ceil(max(values))
+    step = max(1, nice_step((high - low) / 6))
+    ticks = list(range(math.ceil(low / step) * step, high + 1, step))
+    scale = alt.Scale(domain=[low, max(high, low + 1)], nice=False, zero=False)
+    return axis(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(values=ticks, format=",d"))
+
+
+def nice_step(least: float) -> int:
+    """The smallest of 1, 2, 5, 10, 20, 50, ... that is not below this."""
+    power = 10 ** max(0, math.floor(math.log10(least))) if least > 1 else 1
+    return next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= least)
+
+
+def tip(field: str, title: str, form: str = ".2f") -> alt.Tooltip:
     """A number in a tooltip."""
-    return {"field": field, "title": title, "format": form, "type": "quantitative"}
+    return alt.Tooltip(f"{field}:Q", title=title, format=form)
 
 
-def tip_text(field: str, title: str) -> Spec:
+def tip_text(field: str, title: str) -> alt.Tooltip:
     """A word in a tooltip."""
-    return {"field": field, "title": title, "type": "nominal"}
+    return alt.Tooltip(f"{field}:N", title=title)
 
 
-ALGORITHM = tip_text("label", "algorithm")
+METHOD = tip_text("label", "method")

@@ -3,75 +3,109 @@
 DEFINITIONS: dict[str, tuple[str, str]] = {
     "accuracy": (
         "Accuracy",
-        "Of a client: the share of its own test examples that are right, in percent, with the model it is given after "
-        "the last round (never the best round). Of a group: the mean over its clients, every client weighing the same "
-        "however many examples it has.",
+        "Of a client: the percentage of its own test examples that are classified correctly by the model it has after "
+        "the last round (never the best round). Of a group: the mean over its clients; every client has the same "
+        "weight, however many examples it has.",
     ),
     "mean": (
         "Mean",
-        "Over clients: the mean of all clients' accuracies, each client weighing the same. Over groups: the mean of "
-        "the groups' accuracies, each group weighing the same however many clients it has.",
+        "Over clients: the mean of all clients' accuracies, every client with the same weight. Over groups: the mean "
+        "of the groups' accuracies, every group with the same weight, however many clients it has.",
     ),
     "worst10": (
         "Worst 10 %",
         "The mean of the lowest tenth of the values, and of at least one: of 100 clients the lowest 10, of 10 groups "
-        "the lowest one, which is then the worst group.",
+        "the lowest one, which this page calls the worst group. It is found in each run, then averaged over seeds.",
     ),
     "best10": ("Best 10 %", "The mean of the highest tenth of the values, and of at least one."),
+    "std": (
+        "Standard deviation",
+        "The square root of the variance, in percentage points: how far accuracies typically lie from their mean.",
+    ),
     "variance": (
         "Variance",
-        "The population variance (divided by the number of values) of the accuracies in percent, so its unit is "
-        "percent points squared. Over clients it is a measure of equality, over groups of equity; 0 means that all "
-        "are served alike. A low variance alone is no merit: everybody may be served badly.",
+        "The population variance (divided by the number of values) of the accuracies in percent, in percentage points "
+        "squared. Over clients it measures equality, over groups equity; 0 means that all accuracies are the same. A "
+        "low variance alone is no merit: all may be equally poor.",
     ),
     "loss": (
         "Loss",
-        "Cross-entropy: the mean over a client's test examples, then the mean over the clients of the group.",
+        "Cross-entropy: the mean over a client's test examples, then the mean over the clients of the group. Its "
+        "standard deviations over clients and over groups are Definitions 1 and 2 of the E2FL paper.",
     ),
     "interval": (
-        "± and noise",
-        "Every measure is computed in each run and then averaged over seeds. ± is half the width of the 95 % interval "
-        "of that mean (Student's t). Differences are taken seed by seed, between runs with the same data and the same "
-        "draws of clients; a difference whose interval holds 0 is within noise. With one seed, noise cannot be judged.",
+        "Intervals and chance",
+        "Every measure is computed in each run and then averaged over seeds. With several seeds, the 95 % interval is "
+        "Student's t over seeds; differences between methods are taken seed by seed, between runs with the same data. "
+        "With one seed, the interval is over clients, a bootstrap: clients are redrawn with replacement 2,000 times "
+        "(for a group, within that group; for a difference of two methods, the same clients for both), the measure is "
+        "computed each time, and the interval reaches from the 2.5 % to the 97.5 % quantile, widened for few clients "
+        "as Student's t is (expanded percentile interval). For the worst group, the group stays the one that is worst "
+        "in the run. Such an interval shows how much depends on which clients take part, not how far another training "
+        "run would differ. Fewer than 5 clients are too few to judge and have no interval; nor have clients that all "
+        "have the same accuracy, as clients with one model and one test set do. A difference whose interval contains "
+        "0 may be chance. Intervals are cut at 0 and at 100 % where no value can lie beyond. Whether the worst group "
+        "is lower than the rest is tested with Welch's t-test over clients, or Student's t-test over seeds; the "
+        "p-value is multiplied by the number of groups and compared with 0.05.",
     ),
     "bytes": (
         "Bytes",
-        "Lengths of the messages as really encoded, training only, in MiB (2^20 bytes): what one drawn client sends "
-        "(up) and is sent (down) in one round on average; the total is over all clients and rounds, up and down. "
-        "Models handed out for use are not counted here.",
+        "Lengths of the encoded messages of training, in bytes, KiB (2^10 bytes) or MiB (2^20 bytes): what one client "
+        "sends (up) and receives (down) in one round on average; the total is over all clients and rounds, up and "
+        "down. Models that are sent only to be used are not counted here.",
+    ),
+    "budget": (
+        "Budget",
+        "What a method was given for training. Client trainings: how many times a client trained. Client epochs: "
+        "passes of a client over its training data, summed over clients. Examples: training examples processed.",
+    ),
+    "bits": (
+        "Bits per edge",
+        "The bits that one client sends (up) or receives (down) in one round, divided by the edges (weights) of the "
+        "model, on average. Entropy: the lower bound that an ideal coder would reach for the same messages.",
     ),
     "gain": (
         "Gain over training alone",
-        "A client's accuracy minus what the same client reaches by training alone on its own data, same seed. Worse "
-        "off means lower by any amount. The interval is of the mean over clients; clients who share a test set or a "
-        "model are not independent, so it is a lower bound of the noise.",
+        "A client's accuracy minus the accuracy that the same client reaches by training on its own data alone, with "
+        "the same seed. Worse off means lower by any amount. The interval is over clients (bootstrap); clients that "
+        "share a test set or a model are not independent, so the true uncertainty is larger.",
     ),
     "pareto": (
         "Not beaten",
-        "No other contender is at least as good in mean accuracy, in the worst group and in bytes, and better in one "
-        "of them.",
+        "No other method is at least as good on mean accuracy, on the worst group and on bytes, and better on one of "
+        "them.",
     ),
-    "inference": (
-        "Inference of groups",
-        "Where groups are not declared but found. Right: clients in the right group after the best one-to-one matching "
-        "of found to true groups, in percent. Purity: clients that are of the true group most of their found group is "
-        "of, in percent. Adjusted Rand: how far the two groupings agree, 1 is fully and 0 is chance. Changed: clients "
-        "in another group than at the evaluation before, in percent. Passes: passes over its training data that a "
-        "client spends to find its group. Bytes: what was sent for that alone.",
+    "recovery": (
+        "Recovery of groups",
+        "Where groups are found and not declared. Right: clients in the right group after the best one-to-one matching "
+        "of found to true groups, in percent. Purity: clients whose true group is the most frequent one of their found "
+        "group, in percent. Adjusted Rand: how far the two groupings agree; 1 is full agreement and 0 is chance. "
+        "Changed: clients in another group than at the evaluation before, in percent. Passes: passes over its training "
+        "data that a client needs to find its group. Bytes: what was sent for that alone.",
+    ),
+    "found": (
+        "Found groups",
+        "No groups were declared, so the measures over groups are over the groups that an algorithm found. Their names "
+        "are numbers; they need not be the same groups in another run.",
     ),
     "eod": (
-        "EOD, equal opportunity difference",
-        "True-positive rate of the first group minus that of the second, over all their test examples. 0 is even; "
-        "negative is a disadvantage of the first; undefined where a group has no positives.",
+        "Equal opportunity difference",
+        "EOD: the true-positive rate of the first group minus that of the second, over all their test examples: the "
+        "difference in how many of the truly positive examples are found. 0 is even; undefined where a group has no "
+        "positive examples.",
     ),
-    "di": ("DI, difference of F1", "F1 of the positive class in the first group minus that in the second; 0 is even."),
+    "di": (
+        "F1 gap",
+        "F1 of the positive class in the first group minus that in the second; 0 is even. The E2FL paper calls it DI; "
+        "it is not the disparate impact ratio of four-fifths rules.",
+    ),
     "spd": (
-        "SPD, statistical parity difference",
-        "Share of positive predictions in the first group minus that in the second; 0 is even.",
+        "Statistical parity difference",
+        "SPD: the share of positive predictions in the first group minus that in the second; 0 is even.",
     ),
     "view": (
         "Views, such as (GM)",
-        "The same run seen through other models. E2FL serves each client its group's model; (GM) is the global model "
-        "for everybody.",
+        "The same run measured with other models. E2FL gives each client the model of its group; (GM) is the global "
+        "model for all clients.",
     ),
 }

@@ -3,27 +3,22 @@
 import json
 from pathlib import Path
 
-from e2fl.errors import ReportError
-from e2fl.report import contents
+import vl_convert
+
+from e2fl.report.dotplot import DotPlot
+from e2fl.report.section import METHOD
 from e2fl.report.sections import sections
-from e2fl.report.study import Json, Study
-from e2fl.report.table import Table
+from e2fl.report.study import Study
+from e2fl.report.table import Column, Table, cells
 from e2fl.report.theme import IN_FILE
-from e2fl.report.verdict import verdict
-from e2fl.runs.records import finite
+from e2fl.report.verdict import key_figures, verdict
 from e2fl.version import __version__
 
 SHARPNESS = 2.0  # pixels of a PNG for one on the page
 
 
 def export(study: Study, folder: Path) -> list[Path]:
-    """Write all files into a folder, and say which."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise ReportError(
-            "exporting plots needs the plotting library; get it with: pip install 'e2fl[report]'"
-        ) from error
+    """Write all files into a folder and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
 
@@ -33,29 +28,39 @@ def export(study: Study, folder: Path) -> list[Path]:
         written.append(path)
 
     parts = sections(study, IN_FILE)
-    for part in parts:
-        for plot in part.plots:
-            svg = vl_convert.vegalite_to_svg(plot.spec)
-            put(f"{plot.key}.svg", svg)
-            put(f"{plot.key}.png", vl_convert.svg_to_png(svg, scale=SHARPNESS))
+    for shown in (plot for part in parts for plot in part.plots):
+        plot = shown.plot(study, IN_FILE) if isinstance(shown, DotPlot) else shown
+        svg = vl_convert.vegalite_to_svg(plot.spec)
+        put(f"{plot.key}.svg", svg)
+        put(f"{plot.key}.png", vl_convert.svg_to_png(svg, scale=SHARPNESS))
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
-    if study.source == "runs":
-        tables.append(contents.fact_table(study))
     for table in tables:
         put(f"{table.key}.csv", table.csv())
         put(f"{table.key}.tex", table.latex())
-    clients = contents.client_table(study)
-    put(f"{clients.key}.csv", clients.csv())
-    put("report.json", json.dumps(finite(_everything(study, tables)), indent=1, allow_nan=False) + "\n")
+    put("clients.csv", client_table(study).csv())
+    everything = {
+        "title": study.title,
+        "verdict": verdict(study),
+        "key_figures": [vars(figure) for figure in key_figures(study)],
+        "warnings": list(study.warnings),
+        "version": __version__,
+        "tables": {table.key: table.json() for table in tables},
+        "runs": list(study.runs),
+    }
+    put("report.json", json.dumps(everything, indent=1, allow_nan=False) + "\n")
     return written
 
 
-def _everything(study: Study, tables: list[Table]) -> Json:
-    return {
-        "title": study.title,
-        "verdict": verdict(study),
-        "cautions": list(study.cautions),
-        "version": __version__,
-        "tables": {table.key: table.json() for table in tables},
-        "runs": list(study.facts),
-    }
+def client_table(study: Study) -> Table:
+    """Every client of every seed."""
+    rows = []
+    for method in study.methods:
+        for outcome in method.outcomes:
+            known = outcome.clients
+            if known is None:
+                continue
+            groups = known.groups.tolist() if known.groups is not None else [""] * len(known)
+            columns = (known.names.tolist(), groups, known.n.tolist(), known.accuracy.tolist())
+            rows += [cells([method.label, outcome.seed, *values]) for values in zip(*columns, strict=True)]
+    titles = ("seed", "client", "group", "n", "accuracy")
+    return Table("clients", "Every client", (METHOD, *(Column(title, title) for title in titles)), tuple(rows))

@@ -1,57 +1,61 @@
-"""Folders of runs into a study: who is compared, seed by seed, and whether the comparison is a fair one."""
+"""Folders of runs into a study: what is compared, seed by seed, and whether the comparison is fair.
+
+Reading a run never builds what its files name and never imports it: a run folder may come from anywhere.
+"""
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from e2fl.algorithms import ALGORITHMS
-from e2fl.config.defaults import trimmed
-from e2fl.config.experiment import UNSAVED, Experiment, from_dict
-from e2fl.errors import E2flError, RunError
-from e2fl.report.study import Clients, Contender, Json, Outcome, Sent, Study, clients_of
-from e2fl.runs.folder import Folder
-from e2fl.runs.records import Summary
-from e2fl.runs.runner import Run, read_run
+from e2fl.errors import RunError
+from e2fl.report.study import Clients, Json, Method, Outcome, Study, clients_of, number
 
-SAME = ("name", "seed", "variants", *UNSAVED)  # settings that do not tell two contenders apart
+if TYPE_CHECKING:
+    from e2fl.config.experiment import Experiment
+    from e2fl.runs.runner import Run
+
+SAME = ("name", "seed", "variants")  # settings that do not tell two methods apart
 VIEWS = {"global": "GM"}  # what the paper calls a view
 DEPTH = 3  # folders below a given one in which runs are looked for
+EMPTY = 64  # bytes: more than the frame of a message, less than any model
+LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
     """All finished runs in these folders or below them, and what was left out."""
+    from e2fl.runs.folder import Folder
+    from e2fl.runs.runner import read_run
+
     runs: list[Run] = []
     left_out = []
     for path in paths:
         found = list(run_folders(path))
         if not found:
-            raise RunError(f"{path} holds no run: there is no config.toml in it or in folders below it")
+            raise RunError(f"{path} holds no run: neither it nor a folder below it has a config.toml")
         for folder in found:
             if Folder(folder).finished():
                 runs.append(read_run(folder))
             else:
-                left_out.append(f"{folder.name} is not finished and was left out; go on with it with --resume.")
+                left_out.append(f"{folder.name} is not finished and was left out; continue it with --resume.")
     if not runs:
-        raise RunError(f"no run in {', '.join(map(str, paths))} is finished; go on with it with --resume")
+        raise RunError(f"no run in {', '.join(map(str, paths))} is finished; continue it with --resume")
     return runs, left_out
 
 
-def read_unfinished(path: Path) -> Run:
-    """What a run has left on disk so far, as a run."""
+def read_unfinished(path: Path) -> "Run":
+    """What a run has written to its folder so far, as a run."""
+    from e2fl.runs.folder import Folder
+    from e2fl.runs.runner import Run
+
     folder = Folder(path)
-    try:
-        experiment = from_dict(tomllib.loads((path / "config.toml").read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, E2flError) as error:
-        raise RunError(f"{path} is not the folder of a run: config.toml cannot be read ({error})") from error
-    history = folder.read_history()
+    experiment, history = folder.read_experiment(), folder.read_history()
     if not history:
         raise RunError(f"{path} has no evaluated round yet")
     return Run(experiment, summary_so_far(experiment, history), history, [], None, path)
 
 
-def summary_so_far(experiment: Experiment, history: Sequence[Json]) -> Json:
+def summary_so_far(experiment: "Experiment", history: Sequence[Json]) -> Json:
     """What summary.json would hold if the run ended now, as far as its history tells."""
     return {
         "algorithm": experiment.algorithm["name"],
@@ -63,50 +67,63 @@ def summary_so_far(experiment: Experiment, history: Sequence[Json]) -> Json:
     }
 
 
-def study_of(runs: Sequence[Run], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
-    """The study these runs make: runs that differ only in their seed are one contender."""
-    cautions = list(notes)
+def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
+    """The study of these runs: runs that differ only in their seed are one method."""
+    warnings = list(notes)
     by_key: dict[str, dict[int, Run]] = {}
     for run in runs:
-        same = by_key.setdefault(_key(run.experiment), {})
+        same = by_key.setdefault(json.dumps(_settings(run.experiment), sort_keys=True), {})
         if run.experiment.seed in same:
-            cautions.append(
-                f"{_display(run.experiment)} was given twice with seed {run.experiment.seed}; the last one is shown."
-            )
+            label, seed = _display(run.experiment), run.experiment.seed
+            warnings.append(f"{label} was given twice with seed {seed}; the last one is shown.")
         same[run.experiment.seed] = run
     teams = [[same[seed] for seed in sorted(same)] for same in by_key.values()]
     labels = _labels([team[0].experiment for team in teams])
     named = sorted(zip(labels, teams, strict=True), key=lambda pair: _place(*pair))
-    contenders = [contender for label, team in named for contender in _contenders(label, team)]
-    cautions += [
-        f"{label}: {run.summary['caution']}." for label, team in named for run in team if "caution" in run.summary
-    ]
-    cautions += _differences(contenders, teams)
+    methods = [method for label, team in named for method in _methods(label, team)]
+    warnings += [f"{label}: {text}." for label, team in named for run in team for text in _warnings(run.summary)]
+    warnings += _differences(methods, teams)
+    data, picture = _data(runs)
     return Study(
-        title=_title([run.experiment for run in runs]),
-        subtitle=_subtitle(runs[0], contenders),
-        contenders=tuple(contenders),
-        cautions=tuple(dict.fromkeys(cautions)),
-        facts=tuple(_facts(label, run) for label, team in named for run in team),
+        title=", ".join(dict.fromkeys(run.experiment.name for run in runs)),
+        subtitle=_subtitle(runs[0], methods),
+        methods=tuple(methods),
+        warnings=tuple(dict.fromkeys(warnings)),
+        runs=tuple(_facts(label, run) for label, team in named for run in team),
         unfinished=unfinished,
-        protected_direction=_direction(contenders),
+        data=data,
+        data_picture=picture,
+        protected_groups=_protected_groups(methods),
+        groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
     )
 
 
-def _place(label: str, team: Sequence[Run]) -> tuple[bool, int, str]:
-    """Where a contender stands on the page: who trains alone first, then as algorithms are listed."""
+def _warnings(summary: Json) -> list[str]:
+    found = summary.get("warnings", summary.get("caution"))
+    texts = found if isinstance(found, list) else [] if found is None else [found]
+    return [str(text).removesuffix(".") for text in texts]
+
+
+def _place(label: str, team: Sequence["Run"]) -> tuple[bool, int, str]:
+    """The order on the page: training alone first, then as algorithms are listed."""
+    from e2fl.algorithms import ALGORITHMS
+
     known = list(ALGORITHMS)
     name = team[0].experiment.algorithm["name"]
     return not _alone(team), known.index(name) if name in known else len(known), label
 
 
-def _alone(team: Sequence[Run]) -> bool:
-    """Whether clients send nothing, as recorded; nothing that a file names is imported."""
-    return team[0].result.trains_alone
+def _alone(team: Sequence["Run"]) -> bool:
+    """Whether clients train on their own: as recorded, or, in older runs, where replies are empty messages."""
+    summary = team[0].summary
+    if "trains_alone" in summary:
+        return summary["trains_alone"] is True
+    sent = (_numbers(summary.get("bytes")) or {}).get("up_per_client_round")
+    return team[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
 
 
 def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
-    """This folder if it is of a run, or those below it that are."""
+    """This folder if it is a run's, or the folders of runs below it."""
     if (path / "config.toml").is_file():
         yield path
     elif depth and path.is_dir():
@@ -115,16 +132,17 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
                 yield from run_folders(inner, depth - 1)
 
 
-def _settings(experiment: Experiment) -> Json:
-    return {name: value for name, value in trimmed(experiment).to_dict().items() if name not in SAME}
+def _settings(experiment: "Experiment") -> Json:
+    from e2fl.config.defaults import trimmed
+    from e2fl.config.experiment import UNSAVED
+
+    return {n: value for n, value in trimmed(experiment).to_dict().items() if n not in (*SAME, *UNSAVED)}
 
 
-def _key(experiment: Experiment) -> str:
-    return json.dumps(_settings(experiment), sort_keys=True)
+def _display(experiment: "Experiment") -> str:
+    """The label given, or the name of the algorithm's class."""
+    from e2fl.algorithms import ALGORITHMS
 
-
-def _display(experiment: Experiment) -> str:
-    """The label given, or what the algorithm is called in its own code."""
     name = str(experiment.algorithm["name"])
     if "label" in experiment.algorithm:
         return experiment.label
@@ -132,8 +150,8 @@ def _display(experiment: Experiment) -> str:
     return kind.__name__ if kind is not None else name.rpartition(":")[2]
 
 
-def _labels(experiments: Sequence[Experiment]) -> list[str]:
-    """A name for each, with the settings that tell namesakes apart."""
+def _labels(experiments: Sequence["Experiment"]) -> list[str]:
+    """A name for each; methods of the same name are told apart by the settings in which they differ."""
     names = [_display(experiment) for experiment in experiments]
     labels = []
     for name, experiment in zip(names, experiments, strict=True):
@@ -157,107 +175,113 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _contenders(label: str, team: Sequence[Run]) -> list[Contender]:
+def _methods(label: str, team: Sequence["Run"]) -> list[Method]:
     """The runs of one configuration, and the other views of their models."""
-    found = [Contender(label, tuple(_outcome(run, None) for run in team), alone=_alone(team))]
+    found = [Method(label, tuple(_outcome(run, None) for run in team), alone=_alone(team))]
     for view in team[0].summary.get("views", {}):
         if all(view in run.summary.get("views", {}) for run in team):
             name = f"{label} ({VIEWS.get(view, view)})"
-            found.append(Contender(name, tuple(_outcome(run, view) for run in team), view=True))
+            found.append(Method(name, tuple(_outcome(run, view) for run in team), view=True))
     return found
 
 
-def _outcome(run: Run, view: str | None) -> Outcome:
+def _outcome(run: "Run", view: str | None) -> Outcome:
     part = run.summary if view is None else run.summary["views"][view]
     lines = run.history if view is None else [line | line["views"][view] for line in run.history if "views" in line]
     clients: Clients | None = None
     if run.clients:
         clients = clients_of(run.clients, "accuracy" if view is None else f"accuracy_{view}")
+    asked = run.summary.get("participation")
     return Outcome(
         seed=run.experiment.seed,
         user=part["user"],
         group=part.get("group"),
         groups=part.get("groups") or {},
         clients=clients,
-        sent=_sent(run),
+        sent=_sent(run.summary),
         history=lines,
         protected=part.get("protected"),
-        inference=_inferred(run.summary) if view is None else None,
+        recovery=_recovery(run.summary) if view is None else None,
+        budget=_numbers(run.summary.get("budget")),
+        participation=asked if isinstance(asked, Mapping) else None,
+        bits=_numbers(run.summary.get("bits")),
+        loss=part.get("loss"),
         diverged=part.get("diverged", 0),
     )
 
 
-def _inferred(summary: Json) -> Json | None:
-    """How well groups were found, if anything was done to find them."""
+def _numbers(found: Any) -> dict[str, float] | None:
+    """The finite numbers of an optional part of a summary."""
+    if not isinstance(found, Mapping):
+        return None
+    return {str(key): known for key, value in found.items() if (known := number(value)) is not None}
+
+
+def _recovery(summary: Json) -> Json | None:
+    """How well groups were found, unless clients declared them; older runs tell by what finding them cost."""
     found: Json | None = summary.get("inference")
     if not found:
         return None
-    return None if Summary.from_json(summary).membership == "declared" else found
+    free = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
+    return found if summary.get("membership", "declared" if free else "found") == "found" else None
 
 
-def _sent(run: Run) -> Sent | None:
-    found = run.summary.get("bytes")
+def _sent(summary: Json) -> dict[str, float] | None:
+    found = _numbers(summary.get("bytes"))
     if not found:
         return None
-    return Sent(
-        found.get("up_per_client_round", 0.0),
-        found.get("down_per_client_round", 0.0),
-        found["up_total"] + found["down_total"],
-    )
+    return found | {"total": found.get("up_total", 0.0) + found.get("down_total", 0.0)}
 
 
-def _differences(contenders: Sequence[Contender], teams: Sequence[Sequence[Run]]) -> list[str]:
+def _differences(methods: Sequence[Method], teams: Sequence[Sequence["Run"]]) -> list[str]:
     """What makes a comparison unfair, in words."""
     experiments = [team[0].experiment for team in teams]
     found = [
-        f"The runs do not share the same {name} section: their numbers are not comparable as they are."
+        f"The runs do not share the same {name} section: their numbers cannot be compared directly."
         for name in ("data", "model")
         if len({json.dumps(getattr(experiment, name), sort_keys=True) for experiment in experiments}) > 1
     ]
-    at_work = [team[0] for team in teams if not _alone(team)]
-    if len({run.experiment.rounds for run in at_work}) > 1:
+    working = [team[0] for team in teams if not _alone(team)]
+    if len({run.experiment.rounds for run in working}) > 1:
         found.append("The runs do not have the same number of rounds: the budgets differ.")
-    if len({run.experiment.algorithm.get("clients_per_round", "default") for run in at_work}) > 1:
-        found.append("The runs do not draw the same number of clients a round: the budgets differ.")
-    if len({contender.seeds for contender in contenders}) > 1:
-        found.append("Not every algorithm was run with every seed: paired statements use the seeds that are shared.")
+    if len({run.experiment.algorithm.get("clients_per_round", "default") for run in working}) > 1:
+        found.append("The runs do not ask the same number of clients per round: the budgets differ.")
+    if len({method.seeds for method in methods}) > 1:
+        found.append("Not every method was run with every seed: paired statements use the seeds that are shared.")
+    if len({run.summary.get("groups_are") for team in teams for run in team if run.summary.get("groups_are")}) > 1:
+        found.append("Some runs measure groups that were found, others declared groups: these cannot be compared.")
     faults = {run.experiment.label: _faults(run) for team in teams for run in team if _faults(run)}
-    found += [f"{label}: {count} replies were left out as faulty." for label, count in faults.items()]
+    found += [f"{label}: {count} replies were rejected as faulty." for label, count in faults.items()]
     return found
 
 
-def _faults(run: Run) -> int:
+def _faults(run: "Run") -> int:
     return sum(sum(line.get("faults", {}).values()) for line in run.history)
 
 
-def _title(experiments: Sequence[Experiment]) -> str:
-    return ", ".join(dict.fromkeys(experiment.name for experiment in experiments))
-
-
-def _subtitle(run: Run, contenders: Sequence[Contender]) -> str:
-    outcome = contenders[0].outcomes[0]
+def _subtitle(run: "Run", methods: Sequence[Method]) -> str:
+    outcome = methods[0].outcomes[0]
     clients = len(outcome.clients) if outcome.clients else None
     parts = [f"data set {run.summary['dataset']}"]
     if clients is not None:
         parts.append(f"{clients:,} clients" + (f" in {len(outcome.groups)} groups" if outcome.groups else ""))
     elif outcome.groups:
         parts.append(f"{len(outcome.groups)} groups")
-    seeds = sorted({seed for contender in contenders for seed in contender.seeds})
+    seeds = sorted({seed for method in methods for seed in method.seeds})
     parts.append(f"{run.experiment.rounds} rounds")
     parts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}")
     return " · ".join(parts)
 
 
-def _direction(contenders: Sequence[Contender]) -> str:
-    for contender in contenders:
-        for outcome in contender.outcomes:
-            if outcome.protected and len(outcome.groups) == 2:
-                first, second = outcome.groups
-                return f"{first} minus {second}"
-    return ""
+def _protected_groups(methods: Sequence[Method]) -> tuple[str, str] | None:
+    for outcome in (outcome for method in methods for outcome in method.outcomes):
+        if outcome.protected and len(outcome.groups) == 2:
+            first, second = outcome.groups
+            return first, second
+    return None
 
 
-def _facts(label: str, run: Run) -> Json:
+def _facts(label: str, run: "Run") -> Json:
     summary = run.summary
     return {
         "label": label,
@@ -266,7 +290,6 @@ def _facts(label: str, run: Run) -> Json:
         "version": summary.get("version"),
         "environment": summary.get("environment", {}),
         "seconds": (summary.get("seconds") or {}).get("total"),
-        "data": summary.get("data", {}),
         "folder": None if run.folder is None else run.folder.name,
         "command": _command(run.folder),
         "config": run.experiment.to_toml(),
@@ -274,9 +297,30 @@ def _facts(label: str, run: Run) -> Json:
 
 
 def _command(folder: Path | None) -> str | None:
-    """The command that made a run, from its folder or the comparison's above it."""
+    """The command that made a run, from its folder or from the comparison's above it."""
     for place in () if folder is None else (folder, folder.parent):
         path = place / "command.txt"
         if path.is_file():
             return path.read_text(encoding="utf-8").strip()
     return None
+
+
+def _data(runs: Sequence["Run"]) -> tuple[Json | None, bytes | None]:
+    """What the first run that stored it says about its data: data.json, and the picture data.svg."""
+    for folder in (run.folder for run in runs if run.folder is not None):
+        text = _small_file(folder / "data.json")
+        try:
+            found = None if text is None else json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found, _small_file(folder / "data.svg")
+    return None, None
+
+
+def _small_file(path: Path) -> bytes | None:
+    """The bytes of a regular file of a sensible size, or None."""
+    try:
+        return path.read_bytes() if path.is_file() and path.stat().st_size <= LARGEST else None
+    except OSError:
+        return None

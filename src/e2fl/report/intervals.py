@@ -1,51 +1,113 @@
-"""How far a mean over seeds can be trusted: Student's t intervals, paired where the same seeds were run."""
+"""How far a value can be trusted: Student's t over seeds, a bootstrap over clients where there is only one seed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr, stdtrit
+
+from e2fl import metrics
 
 LEVEL = 0.95
+RESAMPLES = 2000
+FEW = 5  # with fewer clients than this, an interval over clients means nothing
+BLOCK = 4_000_000  # values that are drawn at a time, which bounds the memory
+
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and half the width of its 95 % interval; no width where there is only one value."""
+    """A value with its 95 % interval; no ends where no interval can be given."""
 
     mean: float
-    half: float | None
-    count: int
+    low: float | None
+    high: float | None
+    count: int  # seeds, or clients
+    over: str = "seeds"
 
     @property
-    def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
+    def half(self) -> float | None:
+        """Half the width of the interval; None where there is none."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
-    def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
-
-    @property
-    def within_noise(self) -> bool | None:
-        """Whether 0 lies inside the interval; None where one value is all there is."""
-        return None if self.half is None else abs(self.mean) <= self.half
+    def may_be_chance(self) -> bool | None:
+        """Whether 0 lies inside the interval; None where there is no interval."""
+        return None if self.low is None or self.high is None else self.low <= 0 <= self.high
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of these values, each from a seed of its own, with its interval."""
+def over_seeds(values: Sequence[float]) -> Interval:
+    """The mean of values from different seeds, with its Student's t interval."""
+    if not len(values):
+        raise ValueError("an interval needs at least one value")
     numbers = np.asarray(values, dtype=np.float64)
-    count = len(numbers)
-    if not count:
-        raise ValueError("there is nothing to average")
-    mean = float(numbers.mean())
+    mean, count = float(numbers.mean()), len(numbers)
     if count < 2:
-        return Interval(mean, None, count)
-    error = float(numbers.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, float(stdtrit(count - 1, (1 + LEVEL) / 2)) * error, count)
+        return Interval(mean, None, None, count)
+    half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * float(numbers.std(ddof=1)) / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, count)
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval | None:
     """First minus second, seed by seed; None where they share no seed."""
     shared = sorted(first.keys() & second.keys())
-    return interval([first[seed] - second[seed] for seed in shared]) if shared else None
+    return over_seeds([first[seed] - second[seed] for seed in shared]) if shared else None
+
+
+def row_means(rows: Numbers) -> Numbers:
+    """The mean of each resample."""
+    means: Numbers = rows.mean(axis=1)
+    return means
+
+
+def row_worst10(rows: Numbers) -> Numbers:
+    """The mean of the lowest tenth of each resample, as `metrics.worst10`."""
+    count = metrics.tenth(rows.shape[1])
+    means: Numbers = np.partition(rows, count - 1, axis=1)[:, :count].mean(axis=1)
+    return means
+
+
+def bootstrap(strata: Sequence[Numbers], statistic: Callable[[Numbers], Numbers] = row_means) -> Interval:
+    """The statistic, summed over strata, with its bootstrap interval: clients are redrawn within each stratum.
+
+    The percentiles are widened for few clients as much as Student's t is (the expanded percentile interval). There is
+    no interval with fewer than `FEW` clients in a stratum, nor where a stratum's clients are all alike: clients that
+    share a model and a test set would give an interval of width 0, which is not certainty.
+    """
+    value = sum(float(statistic(stratum[None, :])[0]) for stratum in strata)
+    count = min(len(stratum) for stratum in strata)
+    if count < FEW or any(np.ptp(stratum) == 0 for stratum in strata):
+        return Interval(value, None, None, count, "clients")
+    rng = np.random.default_rng(0)  # the same page for the same runs
+    draws: Numbers = sum((_resampled(stratum, statistic, rng) for stratum in strata), start=np.zeros(RESAMPLES))
+    tail = float(ndtr(-math.sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + LEVEL) / 2)))
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Interval(value, float(low), float(high), count, "clients")
+
+
+def _resampled(values: Numbers, statistic: Callable[[Numbers], Numbers], rng: np.random.Generator) -> Numbers:
+    rows = max(1, BLOCK // len(values))
+    sizes = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
+    return np.concatenate([statistic(values[rng.integers(0, len(values), (size, len(values)))]) for size in sizes])
+
+
+def welch(one: Numbers, other: Numbers) -> float:
+    """The two-sided p-value of Welch's t-test that two samples have the same mean."""
+    errors = [float(values.var(ddof=1)) / len(values) for values in (one, other)]
+    difference = abs(float(one.mean() - other.mean()))
+    if sum(errors) == 0:
+        return 1.0 if difference == 0 else 0.0
+    freedom = sum(errors) ** 2 / sum(e**2 / (len(v) - 1) for e, v in zip(errors, (one, other), strict=True))
+    return float(2 * stdtr(freedom, -difference / math.sqrt(sum(errors))))
+
+
+def one_sample(values: Sequence[float]) -> float:
+    """The two-sided p-value of Student's t-test that the mean of these values is 0."""
+    numbers = np.asarray(values, dtype=np.float64)
+    error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
+    if error == 0:
+        return 1.0 if numbers.mean() == 0 else 0.0
+    return float(2 * stdtr(len(numbers) - 1, -abs(float(numbers.mean())) / error))

@@ -1,32 +1,37 @@
-"""The page of a run that is still going on: written anew after evaluated rounds, and loading itself anew."""
+"""The page of a run in progress: rewritten after evaluated rounds, and reloading itself."""
 
 import sys
 import time
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
-from e2fl.errors import E2flError
+from e2fl.errors import E2flError, ReportError
+from e2fl.report import NEEDS
 from e2fl.report.from_runs import read_unfinished, run_folders, study_of
-from e2fl.report.html import script, write
+from e2fl.report.study import Json
 from e2fl.runs.folder import Folder
-from e2fl.runs.records import Json
 from e2fl.runs.runner import Watcher, read_run
 
-RELOAD = 5  # seconds after which the page in the browser loads itself anew
+try:
+    from e2fl.report.html import bundle, write
+except ImportError as error:
+    raise ReportError(NEEDS) from error
+
+RELOAD = 5  # seconds after which the page in the browser reloads itself
 PAUSE = 3.0  # seconds between two pages at least: training matters more
 
 WAITING = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
 <meta http-equiv="refresh" content="{RELOAD}"><link rel="icon" href="data:,"><title>Fairness report</title></head>
-<body><p>The first evaluated round is not over yet; this page will show it by itself.</p></body></html>
+<body><p>The first evaluated round is not over yet; this page will show it when it is.</p></body></html>
 """
 
 
 class Live(Watcher):
-    """Keeps the page of a run, or of a comparison, up to date while it goes on."""
+    """Keeps the page of a run, or of a comparison, up to date while it is in progress."""
 
     def __init__(self, folder: Path, page: Path):
-        script()  # what is missing is said before the training, not after its first round
+        bundle()  # a missing library is reported before the training, not after its first round
         self.folder, self.page = folder, page
         self.standing = ""
         self.last = 0
@@ -45,7 +50,7 @@ class Live(Watcher):
             self.written = time.monotonic()
 
     def stop(self) -> None:
-        """Nothing more will come, and the page says so and rests."""
+        """The run has ended early: write the page once more, without reloading."""
         self._write(reload=0)
 
     def _write(self, reload: int) -> None:

@@ -1,4 +1,4 @@
-"""What a report is about: contenders, each with its outcomes over seeds; measurements, no words, no pictures."""
+"""What a report is about: methods, each with its outcomes over seeds. Measurements only: no words, no pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,82 +9,98 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl import metrics
+from e2fl.report.intervals import Interval, Numbers, bootstrap, over_seeds, paired, row_means, row_worst10
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Every client at the last evaluation: one entry each, groups inside a client counted together."""
+    """Every client at the last evaluation; where groups lie inside a client, its parts are combined."""
 
     names: NDArray[np.object_]  # [clients]
     groups: NDArray[np.object_] | None  # [clients]; a client with several groups names them all
-    accuracy: NDArray[np.float64]  # [clients]
-    n: NDArray[np.float64]  # [clients], test examples
+    accuracy: Numbers  # [clients]
+    n: Numbers  # [clients], test examples
+    members: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # group: client: accuracy in that group
 
     def __len__(self) -> int:
         return len(self.names)
 
 
 @dataclass(frozen=True)
-class Sent:
-    """Bytes as really encoded, of training."""
-
-    up_per_client_round: float
-    down_per_client_round: float
-    total: float
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """One run, or one table of scores, at its last evaluation."""
+    """One run at its last evaluation."""
 
     seed: int
     user: Mapping[str, float]
     group: Mapping[str, float] | None
     groups: Mapping[str, Json]  # name: clients, accuracy, loss
     clients: Clients | None = None
-    sent: Sent | None = None
+    sent: Mapping[str, float] | None = None  # encoded bytes of training: up and down per client per round, total
     history: Sequence[Json] = ()  # the lines of history.jsonl, as seen through this view
     protected: Mapping[str, float | None] | None = None
-    inference: Mapping[str, Any] | None = None  # None where groups were declared
-    diverged: int = 0  # clients whose models give outputs that are no finite numbers
+    recovery: Mapping[str, Any] | None = None  # how well groups were found; None where clients declared them
+    budget: Mapping[str, float] | None = None  # client_trainings, client_epochs, examples
+    participation: Mapping[str, Mapping[str, float]] | None = None  # group: clients, asked, asked_per_client
+    bits: Mapping[str, float] | None = None  # per edge
+    loss: Mapping[str, Any] | None = None  # over clients and over groups: mean, std
+    diverged: int = 0  # clients whose models give outputs that are not finite
 
     def value(self, key: str) -> float | None:
         """A measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""
-        return measured(
-            {
-                "user": self.user,
-                "group": self.group,
-                "groups": self.groups,
-                "protected": self.protected,
-                "inference": self.inference,
-                "bytes": None if self.sent is None else vars(self.sent),
-            },
-            key,
-        )
+        return measured({**vars(self), "bytes": self.sent}, key)
+
+    def lowest_groups(self) -> list[str]:
+        """The tenth of the groups with the lowest accuracy, at least one: those that group/worst10 averages."""
+        known = {name: value for name in self.groups if (value := self.value(f"groups/{name}/accuracy")) is not None}
+        return sorted(known, key=lambda name: known[name])[: metrics.tenth(len(known))] if known else []
+
+    def parts(self, key: str) -> dict[str, dict[str, float]] | None:
+        """A measure that is a mean, as the sum of the means of these strata of clients; None for other measures."""
+        if self.clients is None:
+            return None
+        if key == "user/mean":
+            names = self.clients.names.tolist()
+            return {"": dict(zip(names, self.clients.accuracy.tolist(), strict=True))}
+        groups = {"group/worst10": self.lowest_groups(), "group/mean": list(self.groups)}.get(key)
+        if groups is None and key.startswith("groups/") and key.endswith("/accuracy"):
+            groups = [key.removeprefix("groups/").removesuffix("/accuracy")]
+        members = self.clients.members
+        if not groups or any(not members.get(group) for group in groups):
+            return None
+        return {g: {name: value / len(groups) for name, value in members[g].items()} for g in groups}
 
 
 def measured(line: Mapping[str, Any], key: str) -> float | None:
-    """The number of this name, such as user/mean, in a line of history; None where there is none, or no finite one."""
+    """The number of this name, such as user/mean, in a line of history; None where it is missing or not finite."""
+    if key in ("user/std", "group/std"):
+        variance = measured(line, f"{key.removesuffix('/std')}/variance")
+        return None if variance is None or variance < 0 else math.sqrt(variance)
     place: Any = line
     first, _, rest = key.partition("/")
     # A group may have a slash in its name: only the ends of such a key are ours.
-    parts = [first, *rest.rsplit("/", 1)] if first == "groups" else key.split("/")
+    parts = [first, *rest.rsplit("/", 1)] if first in ("groups", "participation") else key.split("/")
     for part in parts:
         if not isinstance(place, Mapping) or part not in place:
             return None
         place = place[part]
-    return float(place) if isinstance(place, int | float) and math.isfinite(place) else None
+    return number(place)
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if usable else None
 
 
 @dataclass(frozen=True)
-class Contender:
+class Method:
     """What is compared: an algorithm as configured, or another view of its models, over one or more seeds."""
 
     label: str
     outcomes: tuple[Outcome, ...]
-    alone: bool = False  # trains alone: nothing was sent
+    alone: bool = False  # every client trains on its own: nothing was sent
     view: bool = False  # not a run of its own: other models of the same run
 
     def by_seed(self, key: str) -> dict[int, float]:
@@ -98,9 +114,54 @@ class Contender:
         values = self.by_seed(key)
         return float(np.mean(list(values.values()))) if values else None
 
+    def interval(self, key: str) -> Interval | None:
+        """A measure with its interval: over seeds, or over clients where there is one seed; cut to possible values."""
+        found = self._interval(key)
+        if found is None or found.low is None or found.high is None or key.startswith("protected/"):
+            return found
+        top = 100.0 if key.endswith(("/mean", "10", "/accuracy")) else math.inf
+        return replace(found, low=max(0.0, found.low), high=min(top, found.high))
+
+    def _interval(self, key: str) -> Interval | None:
+        values = list(self.by_seed(key).values())
+        if len(values) != 1:
+            return over_seeds(values) if values else None
+        outcome = self.outcomes[0]
+        strata, statistic = outcome.parts(key), row_means
+        if key == "user/worst10" and outcome.clients is not None:
+            strata, statistic = outcome.parts("user/mean"), row_worst10
+        arrays = [np.array(list(stratum.values())) for stratum in (strata or {}).values()]
+        if not arrays or not all(np.isfinite(array).all() for array in arrays):
+            return over_seeds(values)
+        return replace(bootstrap(arrays, statistic), mean=values[0])
+
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(outcome.seed for outcome in self.outcomes)
+
+
+def difference(first: Method, second: Method, key: str) -> Interval | None:
+    """First minus second: paired over seeds, or over clients where they share one seed."""
+    one, two = first.by_seed(key), second.by_seed(key)
+    if not one or not two:
+        return None
+    found = paired(one, two)
+    if found is None:
+        return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])), None, None, 0)
+    if found.count > 1:
+        return found
+    seed = next(iter(one.keys() & two.keys()))
+    own, other = (next(o for o in method.outcomes if o.seed == seed).parts(key) for method in (first, second))
+    if own is None or other is None:
+        return found
+    strata = []
+    for group in sorted(own.keys() | other.keys()):
+        a, b = own.get(group), other.get(group)
+        names = (a or b or {}) if a is None or b is None else a.keys() & b.keys()
+        strata.append(np.array([(a[name] if a else 0.0) - (b[name] if b else 0.0) for name in sorted(names)]))
+    if not all(len(stratum) and np.isfinite(stratum).all() for stratum in strata):
+        return found
+    return replace(bootstrap(strata), mean=found.mean)
 
 
 @dataclass(frozen=True)
@@ -109,43 +170,56 @@ class Study:
 
     title: str
     subtitle: str
-    contenders: tuple[Contender, ...]
-    cautions: tuple[str, ...] = ()  # what a reader must know before believing a comparison
-    facts: tuple[Json, ...] = ()  # of each run: label, seed, rounds, version, config, command, folder
-    source: str = "runs"  # or "table": somebody else's scores
-    unfinished: str = ""  # while a run goes on: where it stands
-    data: Json | None = None  # a picture of the data: see `picture`
-    protected_direction: str = ""  # which group minus which
+    methods: tuple[Method, ...]
+    warnings: tuple[str, ...] = ()  # what a reader must know before trusting a comparison
+    runs: tuple[Json, ...] = ()  # of each run: label, seed, rounds, version, config, command, folder
+    unfinished: str = ""  # while a run is in progress: the round it has reached
+    data: Json | None = None  # data.json of the first run that has one
+    data_picture: bytes | None = None  # data.svg beside it
+    protected_groups: tuple[str, str] | None = None  # differences are the first minus the second
+    groups_found: bool = False  # groups were found by an algorithm, not declared by clients
 
     @property
-    def main(self) -> tuple[Contender, ...]:
-        """The contenders that are runs of their own."""
-        return tuple(contender for contender in self.contenders if not contender.view)
+    def main(self) -> tuple[Method, ...]:
+        """The methods that are runs of their own."""
+        return tuple(method for method in self.methods if not method.view)
 
     @property
-    def alone(self) -> Contender | None:
-        """The one that trains alone, if it was run."""
-        return next((contender for contender in self.main if contender.alone), None)
+    def alone(self) -> Method | None:
+        """The method whose clients train on their own, if it was run."""
+        return next((method for method in self.main if method.alone), None)
 
     @property
     def group_names(self) -> list[str]:
-        """All groups, in the order they were met."""
-        return list(dict.fromkeys(name for c in self.contenders for o in c.outcomes for name in o.groups))
+        """All groups, in the order in which they first occur."""
+        return list(dict.fromkeys(name for m in self.methods for o in m.outcomes for name in o.groups))
 
     @property
     def seeds(self) -> list[int]:
-        return sorted({seed for contender in self.contenders for seed in contender.seeds})
+        return sorted({seed for method in self.methods for seed in method.seeds})
 
     @property
     def worst(self) -> str:
         """The measure of equity: of the worst group, or of the worst clients where there are no groups."""
         return "group/worst10" if self.group_names else "user/worst10"
 
-    def with_data(self, data: Json | None) -> "Study":
-        return replace(self, data=data)
+    @property
+    def worst_words(self) -> str:
+        """What that measure is called."""
+        if not self.group_names:
+            return "worst tenth of clients"
+        found = "found " if self.groups_found else ""
+        return f"worst {found}group" if metrics.tenth(len(self.group_names)) == 1 else f"worst tenth of {found}groups"
+
+    @property
+    def interval_words(self) -> str:
+        """What the intervals on this page are."""
+        if len(self.seeds) > 1:
+            return f"95 % intervals over {len(self.seeds)} seeds"
+        return "95 % intervals over clients (bootstrap, one run)"
 
 
-def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy", unit: float = 1.0) -> Clients | None:
+def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy") -> Clients | None:
     """The clients of a clients.csv; `column` is the view."""
     if not rows or column not in rows[0]:
         return None
@@ -153,40 +227,42 @@ def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy", unit
     codes = {name: place for place, name in enumerate(dict.fromkeys(names))}
     places = np.array([codes[name] for name in names])
     n = np.array([float(row["n"]) for row in rows])
-    values = unit * np.array([float(row[column]) for row in rows])
+    values = np.array([float(row[column]) for row in rows])
     groups: list[list[str]] = [[] for _ in codes]
-    for place, row in zip(places, rows, strict=True):
+    members: dict[str, dict[str, float]] = {}
+    for place, name, row, value in zip(places, names, rows, values.tolist(), strict=True):
         if row.get("group"):
             groups[place].append(str(row["group"]))
-    named = any(groups)
+            members.setdefault(str(row["group"]), {})[name] = value
     return Clients(
         np.array(list(codes), dtype=object),
-        np.array([", ".join(found) for found in groups], dtype=object) if named else None,
+        np.array([", ".join(found) for found in groups], dtype=object) if members else None,
         metrics.combined(values, places, n),
         np.bincount(places, weights=n).astype(np.float64),
+        members,
     )
 
 
 @dataclass(frozen=True)
 class Gains:
-    """Clients of one run beside the same clients training alone, the same seed."""
+    """Clients of one run beside the same clients training on their own, with the same seed."""
 
     seed: int
     names: NDArray[np.object_]
     groups: NDArray[np.object_] | None
-    alone: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
+    alone: Numbers
+    accuracy: Numbers
 
     @property
-    def difference(self) -> NDArray[np.float64]:
+    def difference(self) -> Numbers:
         return self.accuracy - self.alone
 
 
-def gains(contender: Contender, alone: Contender) -> list[Gains]:
-    """Client by client against training alone, for each seed both were run with."""
+def gains(method: Method, alone: Method) -> list[Gains]:
+    """Every client against training on its own, for each seed that both methods ran with."""
     found = []
     others = {outcome.seed: outcome.clients for outcome in alone.outcomes}
-    for outcome in contender.outcomes:
+    for outcome in method.outcomes:
         own, other = outcome.clients, others.get(outcome.seed)
         if own is None or other is None:
             continue
@@ -201,58 +277,31 @@ def gains(contender: Contender, alone: Contender) -> list[Gains]:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A column of the main table: where it is found, how it is written, and which way is better."""
-
-    key: str
-    title: str
-    definition: str
-    better: int = 1  # 1: more is better, -1: less is better
-    scale: float = 1.0
-    over: str = ""
-
-
-MIB = 2**20
-MEASURES = (
-    Measure("group/mean", "mean", "mean", over="groups"),
-    Measure("group/worst10", "worst", "worst10", over="groups"),
-    Measure("group/best10", "best", "best10", over="groups"),
-    Measure("group/variance", "variance", "variance", -1, over="groups"),
-    Measure("user/mean", "mean", "mean", over="clients"),
-    Measure("user/worst10", "worst 10 %", "worst10", over="clients"),
-    Measure("user/best10", "best 10 %", "best10", over="clients"),
-    Measure("user/variance", "variance", "variance", -1, over="clients"),
-    Measure("bytes/up_per_client_round", "up", "bytes", -1, 1 / MIB, over="MiB a client and round"),
-    Measure("bytes/down_per_client_round", "down", "bytes", -1, 1 / MIB, over="MiB a client and round"),
-)
-
-
-@dataclass(frozen=True)
 class Front:
-    """Where a contender stands in accuracy, equity and bytes, and who is at least as good in all and better in one."""
+    """A method's accuracy, equity and bytes, and the methods at least as good in all of them and better in one."""
 
-    contender: Contender
+    method: Method
     mean: float
     worst: float
-    mib: float | None
-    beaten_by: tuple[str, ...] = field(default=())
+    sent: float | None
+    beaten_by: tuple[str, ...] = ()
 
 
 def pareto(study: Study) -> list[Front]:
-    """Who is not beaten in everything at once. What is not known (bytes of a table) is not compared."""
-    stands = []
-    for contender in study.contenders:
-        mean, worst, sent = (contender.mean(key) for key in ("user/mean", study.worst, "bytes/total"))
+    """Which methods no other method beats. What is not known is not compared."""
+    found = []
+    for method in study.methods:
+        mean, worst, sent = (method.mean(key) for key in ("user/mean", study.worst, "bytes/total"))
         if mean is not None and worst is not None:
-            stands.append(Front(contender, mean, worst, None if sent is None else sent / MIB))
+            found.append(Front(method, mean, worst, sent))
     return [
-        replace(stand, beaten_by=tuple(o.contender.label for o in stands if o is not stand and _dominates(o, stand)))
-        for stand in stands
+        replace(one, beaten_by=tuple(o.method.label for o in found if o is not one and _dominates(o, one)))
+        for one in found
     ]
 
 
 def _dominates(first: Front, second: Front) -> bool:
     pairs = [(first.mean, second.mean), (first.worst, second.worst)]
-    if first.mib is not None and second.mib is not None:
-        pairs.append((-first.mib, -second.mib))
+    if first.sent is not None and second.sent is not None:
+        pairs.append((-first.sent, -second.sent))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

@@ -1,16 +1,19 @@
-"""A table, and the forms it is written in: HTML for the page, CSV, LaTeX for a paper, JSON."""
+"""A table and the files it is written to: CSV, LaTeX, JSON. The page's template writes it as HTML."""
 
 import base64
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
+
+from e2fl.report.intervals import Interval
+
 Value = float | int | str | None
-LINKED = 200_000  # characters; a larger table is exported, not carried inside the page a second time
+LINKED = 200_000  # characters; a longer table is only exported, so that the page does not hold it twice
+DASH = "–"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that starts so
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Column:
     head: str = ""  # a title over several columns
     definition: str = ""  # where it is explained
     signed: bool = False
+    scale: float = 1.0  # from the exact value, as in files, to the value as written
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class Cell:
     """A number with its interval, or a text."""
 
     value: Value
-    half: float | None = None
+    low: float | None = None
+    high: float | None = None
     best: bool = False
 
 
@@ -43,173 +48,122 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    shown: int | None = None  # how many rows the page shows; None: all
+    shown: int = 200  # rows on the page; files have all
 
-    def html(self) -> str:
-        """The table as part of the page."""
-        rows = self.rows if self.shown is None else self.rows[: self.shown]
-        body = "".join(
-            f"<tr>{''.join(self._html_cell(place, cell) for place, cell in enumerate(r))}</tr>" for r in rows
-        )
-        more = len(self.rows) - len(rows)
-        notes = [self.note] if self.note else []
-        if more:
-            notes.append(f"{more:,} more rows are in the files that e2fl report --export writes.")
-        note = f'<p class="note">{escape(" ".join(notes))}</p>' if notes else ""
-        return (
-            f'<p class="caption" id="caption-{self.key}">{escape(self.title)}</p>'
-            f'<div class="scroll" tabindex="0" role="region" aria-labelledby="caption-{self.key}">'
-            f'<table id="table-{self.key}" aria-labelledby="caption-{self.key}">'
-            f"<thead>{self._html_head()}</thead><tbody>{body}</tbody></table></div>"
-            f'<p class="note">{self._download()}</p>{note}'
-        )
+    def is_text(self, place: int) -> bool:
+        """Whether a column holds words, which are aligned to the left."""
+        return place == 0 or any(isinstance(row[place].value, str) and row[place].value != DASH for row in self.rows)
+
+    def frame(self) -> pd.DataFrame:
+        """The exact values; an interval has columns of its own."""
+        found: dict[str, list[Any]] = {}
+        for place, column in enumerate(self.columns):
+            cells = [row[place] for row in self.rows]
+            found[harmless(column.key)] = [_plain(cell.value) for cell in cells]
+            for end in ("low", "high"):
+                if any(getattr(cell, end) is not None for cell in cells):
+                    found[harmless(f"{column.key}_{end}")] = [_plain(getattr(cell, end)) for cell in cells]
+        return pd.DataFrame(found, dtype=object)
 
     def csv(self) -> str:
-        """The table with every digit; an interval stands in a column of its own."""
-        wide = [any(row[place].half is not None for row in self.rows) for place in range(len(self.columns))]
-        header = []
-        for column, has_half in zip(self.columns, wide, strict=True):
-            header += [column.key, f"{column.key}_ci95"] if has_half else [column.key]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
-        for row in self.rows:
-            line: list[Any] = []
-            for cell, has_half in zip(row, wide, strict=True):
-                line.append(_plain(cell.value))
-                if has_half:
-                    line.append(_plain(cell.half))
-            writer.writerow(line)
-        return text.getvalue()
+        return str(self.frame().to_csv(index=False, lineterminator="\n"))
 
     def latex(self) -> str:
         """The table for \\usepackage{booktabs}; the best cells are bold."""
-        lines = [f"% {_one_line(self.title)}", f"\\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", "\\toprule"]
-        spans = _spans(self.columns)
-        if any(title for title, _ in spans):
-            lines.append(
-                " & ".join(
-                    f"\\multicolumn{{{count}}}{{c}}{{{_tex(title)}}}" if title else " & ".join([""] * count)
-                    for title, count in spans
-                )
-                + " \\\\"
-            )
-            lines.append("".join(_rules(spans)))
-        lines += [" & ".join(_tex(column.title) for column in self.columns) + " \\\\", "\\midrule"]
-        for row in self.rows:
-            cells = [_tex_cell(column, cell) for column, cell in zip(self.columns, row, strict=True)]
-            lines.append(" & ".join(cells) + " \\\\")
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+        rows = [[_tex_cell(c, cell) for c, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+        titles = [_tex(column.title) for column in self.columns]
+        heads = [_tex(column.head) for column in self.columns]
+        columns = pd.MultiIndex.from_arrays([heads, titles]) if any(heads) else pd.Index(titles)
+        align = "".join("l" if self.is_text(place) else "r" for place in range(len(self.columns)))
+        frame = pd.DataFrame(rows, columns=columns)
+        body = frame.to_latex(index=False, escape=False, column_format=align, multicolumn_format="c")
+        return f"% {_one_line(self.title)}\n{body}"
 
     def json(self) -> dict[str, Any]:
-        """The table as plain values."""
-        rows = []
-        for row in self.rows:
-            found: dict[str, Any] = {}
-            for column, cell in zip(self.columns, row, strict=True):
-                found[column.key] = _finite(cell.value)
-                if cell.half is not None:
-                    found[f"{column.key}_ci95"] = _finite(cell.half)
-            rows.append(found)
-        return {"title": self.title, "rows": rows}
+        rows = self.frame().to_dict("records")
+        return {"title": self.title, "rows": [{k: None if v == "" else v for k, v in row.items()} for row in rows]}
 
-    def _html_head(self) -> str:
-        spans = _spans(self.columns)
-        top = ""
-        if any(title for title, _ in spans):
-            cells = (f'<th colspan="{count}" scope="colgroup">{escape(title)}</th>' for title, count in spans)
-            top = f'<tr class="over">{"".join(cells)}</tr>'
-        titles = "".join(
-            f'<th scope="col"{self._kind(place)}>{_explained(column)}</th>' for place, column in enumerate(self.columns)
-        )
-        return f"{top}<tr>{titles}</tr>"
-
-    def _kind(self, place: int) -> str:
-        if place == 0:
-            return ' class="name"'
-        return ' class="text"' if any(isinstance(row[place].value, str) for row in self.rows) else ""
-
-    def _html_cell(self, place: int, cell: Cell) -> str:
-        if place == 0:
-            return f'<th scope="row">{escape(str(cell.value))}</th>'
-        column = self.columns[place]
-        text = escape(written(cell.value, column))
-        if _has_width(column, cell):
-            text += f' <span class="half">± {cell.half:.{column.digits}f}</span>'
-        if cell.best:
-            text = f'<strong>{text}<span class="aloud"> (best)</span></strong>'
-        exact = ""
-        if isinstance(cell.value, int | float) and math.isfinite(cell.value):
-            exact = f' data-key="{escape(column.key)}" data-value="{cell.value!r}"'
-        kind = ' class="text"' if isinstance(cell.value, str) else ""
-        return f"<td{kind}{exact}>{text}</td>"
-
-    def _download(self) -> str:
+    def link(self) -> str:
+        """The CSV as an address; empty where the table is too long."""
         text = self.csv()
-        if len(text) > LINKED:
-            return "This table is too long to carry a copy of itself: e2fl report --export writes it as CSV."
-        coded = base64.b64encode(text.encode()).decode()
-        name = f"{self.key}.csv"
-        return f'<a class="get" download="{name}" href="data:text/csv;base64,{coded}">Save as {name}</a>'
+        return "" if len(text) > LINKED else f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}"
+
+    def spans(self) -> list[tuple[str, int]]:
+        """Titles over several columns, and over how many."""
+        spans: list[tuple[str, int]] = []
+        for column in self.columns:
+            if spans and spans[-1][0] == column.head:
+                spans[-1] = (column.head, spans[-1][1] + 1)
+            else:
+                spans.append((column.head, 1))
+        return spans
 
 
-def text_cells(values: Iterable[Value]) -> tuple[Cell, ...]:
-    """Plain cells."""
+def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
+    """Cells without intervals."""
     return tuple(Cell(value) for value in values)
+
+
+def cell(found: Interval | None, *, best: bool = False) -> Cell:
+    """A cell with its interval."""
+    return Cell(None) if found is None else Cell(found.mean, found.low, found.high, best)
 
 
 def written(value: Value, column: Column) -> str:
     """A value as people read it; a dash where there is none."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "–"
+        return DASH
     if isinstance(value, str):
         return value
-    if isinstance(value, int):
+    scaled = value * column.scale
+    if isinstance(value, int) and scaled == value:
         return f"{value:,}"
-    signed = column.signed and round(value, column.digits) != 0
-    text = f"{value:+.{column.digits}f}" if signed else f"{value:,.{column.digits}f}"
+    signed = column.signed and round(scaled, column.digits) != 0
+    text = f"{scaled:{'+' if signed else ''},.{column.digits}f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _explained(column: Column) -> str:
-    title = escape(column.title)
-    return f'<a class="def" href="#def-{column.definition}">{title}</a>' if column.definition else title
+def span(cell: Cell, column: Column) -> str:
+    """The interval of a cell as people read it; empty where there is none, or where its ends look the same."""
+    if cell.value is None or any(end is None or not math.isfinite(end) for end in (cell.low, cell.high)):
+        return ""
+    coarser = replace(column, digits=max(0, column.digits - 1))
+    low, high = written(cell.low, coarser), written(cell.high, coarser)
+    return "" if low == high else f"{low} to {high}"
 
 
-def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    spans: list[tuple[str, int]] = []
-    for column in columns:
-        if spans and spans[-1][0] == column.head:
-            spans[-1] = (column.head, spans[-1][1] + 1)
-        else:
-            spans.append((column.head, 1))
-    return spans
+UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 
 
-def _rules(spans: Sequence[tuple[str, int]]) -> Iterable[str]:
-    """A line under each title that spans columns."""
-    first = 1
-    for title, count in spans:
-        if title:
-            yield f"\\cmidrule(lr){{{first}-{first + count - 1}}}"
-        first += count
+def unit(sizes: Sequence[float | None]) -> tuple[str, float, int]:
+    """The unit for these numbers of bytes, the bytes in it, and the digits to write: the smallest is never 0.00."""
+    known = [size for size in sizes if size]
+    top = max(known, default=0.0)
+    name, size = next((found for found in UNITS if top >= found[1]), UNITS[-1])
+    return name, size, 0 if size == 1.0 else 2 if min(known, default=size) >= 0.01 * size else 4
+
+
+def harmless(text: str) -> str:
+    """One line of text that no spreadsheet takes for a formula."""
+    line = " ".join(text.splitlines())
+    return f"'{line}" if text.startswith(FORMULA) else line
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, str):
+        return harmless(value)
+    return "" if value is None or not math.isfinite(value) else value
 
 
 TEX = {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "\N{MINUS SIGN}": "$-$",
-    "–": "--",
+    DASH: "--",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 
 
@@ -218,29 +172,12 @@ def _tex(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without breaks: a name must not end a comment or a row of LaTeX."""
+    """Without line breaks: a name must not end a comment or a row of LaTeX."""
     return " ".join(text.split())
 
 
 def _tex_cell(column: Column, cell: Cell) -> str:
     text = _tex(written(cell.value, column))
-    if cell.best:
-        text = f"\\textbf{{{text}}}"
-    if _has_width(column, cell):
-        text += f" $\\pm$ {cell.half:.{column.digits}f}"
-    return text
-
-
-def _has_width(column: Column, cell: Cell) -> bool:
-    """Whether there is an interval to show."""
-    if cell.half is None or cell.value is None or not math.isfinite(cell.half):
-        return False
-    return round(cell.half, column.digits) != 0
-
-
-def _plain(value: Value) -> Any:
-    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
-
-
-def _finite(value: Value) -> Value:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    interval = span(cell, column)
+    text = f"\\textbf{{{text}}}" if cell.best else text
+    return f"{text} ({_tex(interval)})" if interval else text

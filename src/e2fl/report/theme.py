@@ -1,18 +1,29 @@
-"""Colours and marks: one for each contender, the same in every plot; safe for colour-blind eyes, with shapes beside."""
+"""Colours and marks: one of each per method, the same in every plot, safe for colour-blind readers and in grey."""
 
 from dataclasses import dataclass
 from typing import Any
 
-# At least 3:1 against the page behind them; dark ones for light pages and light ones for dark pages, in the same order.
+# At least 3:1 against the page; dark colours for light pages and light colours for dark pages, in the same order.
 LIGHT = ("#0072b2", "#c44e00", "#00815e", "#a6467f", "#5b6470", "#8a6800", "#2f86bd", "#7a1f4f")
-DARK = ("#5aaeea", "#f0905a", "#35c79f", "#e08fc3", "#aab4bf", "#dfb63c", "#9cd6f7", "#d97a9b")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 3, 8, 3])
+MARKS = {  # Vega's names, and the same shapes as paths in a box of 16 by 16
+    "circle": "M8 2a6 6 0 1 1 0 12a6 6 0 1 1 0-12z",
+    "square": "M2.5 2.5h11v11h-11z",
+    "triangle-up": "M8 1.5 15 14H1z",
+    "diamond": "M8 .5 15 8 8 15.5 1 8z",
+    "cross": "M5.5 1h5v4.5H15v5h-4.5V15h-5v-4.5H1v-5h4.5z",
+    "triangle-down": "M1 2h14L8 14.5z",
+    "triangle-right": "M2 1v14l12.5-7z",
+    "triangle-left": "M14 1v14L1.5 8z",
+}
+SHADE = 0.5  # of the colour, the rest ink: the second eight colours are shades of the first
+INK = "#1c2127"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 
 
 def shape_of(place: int) -> str:
-    """The mark of a contender; where colours repeat, marks are shifted, so that no two contenders look alike."""
-    return SHAPES[(place + place // (2 * len(LIGHT))) % len(SHAPES)]
+    """The mark of a method; where colours repeat, marks are shifted, so that no two methods look alike."""
+    return list(MARKS)[(place + place // (2 * len(LIGHT))) % len(MARKS)]
 
 
 def _mixed(colour: str, other: str) -> str:
@@ -21,21 +32,15 @@ def _mixed(colour: str, other: str) -> str:
     return "#" + "".join(f"{round(SHADE * one + (1 - SHADE) * two):02x}" for one, two in parts)
 
 
-SHADE = 0.5  # of the colour, the rest ink: the second eight are shades of the first
-INK = "#1c2127"
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
-
-
 @dataclass(frozen=True)
-class Paint:
-    """How plots are painted: on the page, where the style sheet decides, or in a file of its own."""
+class Theme:
+    """How plots look: on the page, where the style sheet decides, or in a file of their own."""
 
     colours: tuple[str, ...]
     ink: str
     muted: str
     line: str
-    accent: str
-    background: str | None
+    background: str
     font: str
     legend: bool
     width: int | str
@@ -44,12 +49,14 @@ class Paint:
         return self.colours[place % len(self.colours)]
 
     def config(self) -> dict[str, Any]:
-        """What all plots share."""
+        """What all plots share. The alternative text of a plot says what it shows; its marks are not read out."""
         return {
             "background": self.background,
             "font": self.font,
             "view": {"stroke": None},
+            "mark": {"aria": False},
             "axis": {
+                "aria": False,
                 "labelColor": self.muted,
                 "titleColor": self.muted,
                 "labelFontSize": 12,
@@ -58,14 +65,13 @@ class Paint:
                 "gridColor": self.line,
                 "domainColor": self.line,
                 "tickColor": self.line,
-                "labelLimit": 120,
+                "labelLimit": 220,
             },
             "axisX": {"grid": False, "labelOverlap": True, "labelSeparation": 8},
             "text": {"color": self.ink, "fontSize": 12},
             "legend": {
                 "labelColor": self.ink,
                 "symbolOpacity": 1,
-                "titleColor": self.muted,
                 "labelLimit": 300,
                 "orient": "bottom",
                 "title": None,
@@ -73,7 +79,7 @@ class Paint:
         }
 
 
-ON_PAGE = Paint(
+ON_PAGE = Theme(
     colours=(
         *(f"var(--c{place})" for place in range(len(LIGHT))),
         *(f"color-mix(in srgb, var(--c{place}) {SHADE:.0%}, var(--ink))" for place in range(len(LIGHT))),
@@ -81,19 +87,17 @@ ON_PAGE = Paint(
     ink="var(--ink)",
     muted="var(--muted)",
     line="var(--line)",
-    accent="var(--accent)",
     background="transparent",
     font=FONT,
     legend=False,
     width="container",
 )
 
-IN_FILE = Paint(
+IN_FILE = Theme(
     colours=(*LIGHT, *(_mixed(colour, INK) for colour in LIGHT)),
     ink=INK,
     muted="#4c5560",
     line="#d9dde2",
-    accent="#0072b2",
     background="#ffffff",
     font="Liberation Sans, Arial, sans-serif",
     legend=True,

@@ -1,47 +1,56 @@
-"""The verdict: a few sentences, computed from the numbers, true in every case.
+"""The verdict and the key figures: a few plain sentences computed from the numbers, true in every case.
 
-Who is spoken of: of the algorithms that exchange something, the one that serves the worst group best, against the one
-of the others that is best on average. Views of the same run are left to the tables.
+They compare, of the methods that exchange something, the one that is best for the worst group with the one of the
+others that is best on average. Views of the same run appear in the tables only.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from e2fl import metrics
-from e2fl.report.intervals import Interval, interval, paired
-from e2fl.report.study import Contender, Study, gains
+from e2fl.report.intervals import FEW, Interval, one_sample, welch
+from e2fl.report.study import Method, Study, difference, gains
 
-SMALL = 0.05  # percent points: what rounds to 0.0 is not called a difference
+SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
+CHANCE = 0.05
+ONE_RUN = "One run only, so this may be chance. Repeat with three or more seeds."
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Whom the verdict compares."""
+    """The methods that the verdict compares."""
 
-    subject: Contender
-    rival: Contender
+    subject: Method
+    baseline: Method
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number that a reader should see first."""
+
+    title: str
+    value: str
+    detail: str
 
 
 def chosen(study: Study) -> Pair | None:
     """The pair the verdict is about; None where there is nothing to compare."""
-    working = [contender for contender in study.main if not contender.alone]
+    working = [method for method in study.main if not method.alone]
     if len(study.main) < 2:
         return None
     if len(working) < 2:
         subject = working[0] if working else study.main[0]
         return Pair(subject, next(other for other in study.main if other is not subject))
-    subject = max(working, key=lambda c: (_mean(c, study.worst), _mean(c, "user/mean")))
-    others = [contender for contender in working if contender is not subject]
-    return Pair(subject, max(others, key=lambda c: (_mean(c, "user/mean"), _mean(c, study.worst))))
+    subject = max(working, key=lambda m: (_mean(m, study.worst), _mean(m, "user/mean")))
+    others = [method for method in working if method is not subject]
+    return Pair(subject, max(others, key=lambda m: (_mean(m, "user/mean"), _mean(m, study.worst))))
 
 
-def difference(first: Contender, second: Contender, key: str) -> Interval | None:
-    """First minus second: paired over shared seeds, or the plain difference of means where none is shared."""
-    one, two = first.by_seed(key), second.by_seed(key)
-    if not one or not two:
-        return None
-    return paired(one, two) or Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])), None, 0)
+def subject_of(study: Study) -> Method:
+    """The method the page speaks about first."""
+    pair = chosen(study)
+    return study.main[0] if pair is None else pair.subject
 
 
 def verdict(study: Study) -> str:
@@ -49,59 +58,45 @@ def verdict(study: Study) -> str:
     pair = chosen(study)
     sentences = [f"Not finished: {study.unfinished}."] if study.unfinished else []
     sentences += _diverged(study)
-    sentences += _alone_on_the_page(study) if pair is None else _compared(study, pair)
+    sentences += _single(study) if pair is None else _compared(study, pair)
     sentences += _protected(study, pair)
     return " ".join(sentences)
 
 
 def _diverged(study: Study) -> list[str]:
-    """Whose accuracies mean nothing."""
-    found = {c.label: max(outcome.diverged for outcome in c.outcomes) for c in study.contenders}
+    found = {m.label: max(outcome.diverged for outcome in m.outcomes) for m in study.methods}
     return [
-        f"{label} diverged: the models of {count:,} {'client' if count == 1 else 'clients'} give outputs that are no "
-        "finite numbers, so their accuracy means nothing."
+        f"{label} diverged: the models of {_clients(count)} give outputs that are not finite, so their accuracy means "
+        "nothing."
         for label, count in found.items()
         if count
     ]
 
 
-def worst_words(study: Study) -> str:
-    """What the measure of equity is called."""
-    if not study.group_names:
-        return "the worst tenth of clients"
-    return "the worst group" if metrics.tenth(len(study.group_names)) == 1 else "the worst tenth of groups"
-
-
 def points(value: float) -> str:
-    """An amount of percent points, without its sign."""
-    return f"{abs(value):.1f} points"
-
-
-def span(found: Interval) -> str:
-    """An interval in words."""
-    return f"95 % interval {_signed(found.low or 0.0)} to {_signed(found.high or 0.0)}"
+    """An amount of percentage points, without its sign."""
+    return f"{abs(value):.1f} percentage points"
 
 
 def _compared(study: Study, pair: Pair) -> list[str]:
-    subject, rival = pair.subject, pair.rival
-    worst = difference(subject, rival, study.worst)
-    mean = difference(subject, rival, "user/mean")
+    subject, baseline = pair.subject, pair.baseline
+    worst = difference(subject, baseline, study.worst)
+    mean = difference(subject, baseline, "user/mean")
     if worst is None or mean is None:
-        return _alone_on_the_page(study)
-    working = [contender for contender in study.main if not contender.alone]
-    where = worst_words(study)
-    against = "training alone" if rival.alone else rival.label
+        return _single(study)
+    working = [method for method in study.main if not method.alone]
+    where = f"the {study.worst_words}"
+    against = "training alone" if baseline.alone else baseline.label
     if abs(worst.mean) < SMALL:
-        first = f"{subject.label} and {against} serve {where} equally well"
+        first = f"{subject.label} and {against} reach the same accuracy for {where}"
     elif len(working) > 2 and worst.mean > 0:
-        best = f"Of {len(working)} algorithms, {subject.label} serves {where} best: {points(worst.mean)} better than"
-        first = f"{best} {against} (of the others, the best on average)"
+        first = (
+            f"Of {len(working)} methods, {subject.label} is best for {where}: {points(worst.mean)} better than "
+            f"{against} (of the others, the best on average)"
+        )
     else:
-        first = f"{subject.label} serves {where} {points(worst.mean)} {_way(worst.mean)} than {against}"
-    sentences = [f"{first}{_cost(subject.label, worst.mean, mean.mean)}."]
-    sentences += _noise(worst, mean) if study.source == "runs" else ["One table each cannot tell this from noise."]
-    sentences += _against_alone(study, pair)
-    return sentences
+        first = f"{subject.label} is {points(worst.mean)} {_way(worst.mean)} than {against} for {where}"
+    return [f"{first}{_cost(subject.label, worst.mean, mean.mean)}.", *_chance(worst, mean), *_alone(study, pair)]
 
 
 def _cost(subject: str, worst: float, mean: float) -> str:
@@ -113,110 +108,227 @@ def _cost(subject: str, worst: float, mean: float) -> str:
     if worst > 0 > mean:
         return f", at the cost of {points(mean)} on average"
     joined = "but" if worst < 0 < mean else "and"
-    return f", {joined} is {points(mean)} {_way(mean)} on average"
+    return f", {joined} {points(mean)} {_way(mean)} on average"
 
 
-def _noise(worst: Interval, mean: Interval) -> list[str]:
-    """Whether the two differences can be told from chance."""
+def _chance(worst: Interval, mean: Interval) -> list[str]:
+    """Whether the two differences may be chance."""
     if worst.count == 0:
-        return ["They share no seed, so noise cannot be judged."]
-    if worst.count == 1:
-        return ["This is one seed: noise cannot be judged; repeat with more, such as --seeds 0,1,2."]
-    named = [("worst", worst), ("average", mean)]
-    told = [(name, found) for name, found in named if abs(found.mean) >= SMALL]
-    if not told:
-        return []
-    parts = [f"{_place(name)} is {_judged(found)} ({span(found)})" for name, found in told]
-    return [f"Over {worst.count} seeds, {' and '.join(parts)}."]
+        return ["They share no seed, so this may be chance. Repeat both with the same three or more seeds."]
+    if worst.over == "clients" or worst.count == 1:
+        return [ONE_RUN]
+    told = [(name, found) for name, found in (("worst", worst), ("average", mean)) if abs(found.mean) >= SMALL]
+    place = {"worst": "the difference for the worst", "average": "the difference on average"}
+    parts = [f"{place[name]} {judged(found)} ({span(found)})" for name, found in told]
+    return [f"Over {worst.count} seeds, {' and '.join(parts)}."] if parts else []
 
 
-def _place(name: str) -> str:
-    return "the difference for the worst" if name == "worst" else "the difference on average"
+def judged(found: Interval) -> str:
+    """Whether a difference may be chance."""
+    return "may be chance" if found.may_be_chance else "is more than chance"
 
 
-def _judged(found: Interval) -> str:
-    return "within noise" if found.within_noise else "beyond noise"
+def span(found: Interval) -> str:
+    """An interval of a difference in words."""
+    return f"95 % interval {_signed(found.low or 0.0)} to {_signed(found.high or 0.0)}"
 
 
-def _against_alone(study: Study, pair: Pair) -> list[str]:
+def _alone(study: Study, pair: Pair) -> list[str]:
     alone = study.alone
     if alone is None:
-        return (
-            ["Who gains from taking part is not known: training alone was not run."] if study.source == "runs" else []
-        )
+        return ["Training alone was not run, so it is not known which clients gain by taking part."]
     sentences = []
-    # Spoken of as clients, where clients are known: not while a run goes on.
     if not pair.subject.alone:
-        found = gains(pair.subject, alone)
-        if found:
-            sentences.append(_worse_off(pair.subject, [(int((g.difference < 0).sum()), len(g.names)) for g in found]))
+        worse = worse_off(pair.subject, alone)
+        if worse is not None:
+            sentences.append(_worse_words(pair.subject, *worse))
         better = difference(alone, pair.subject, study.worst)
-        if pair.rival is not alone and better is not None and better.mean >= SMALL:
-            sentences.append(f"Training alone serves {worst_words(study)} better still, by {points(better.mean)}.")
+        if pair.baseline is not alone and better is not None and better.mean >= SMALL:
+            sentences.append(f"Training alone is better still for the {study.worst_words}, by {points(better.mean)}.")
     return sentences
 
 
-def _worse_off(subject: Contender, by_seed: list[tuple[int, int]]) -> str:
-    worse = interval([count for count, _ in by_seed]).mean
-    clients = by_seed[0][1]
-    seeds = f" (mean over {len(by_seed)} seeds)" if len(by_seed) > 1 else ""
+def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
+    """Clients that do worse than training on their own, averaged over seeds; all clients; and the number of seeds."""
+    found = gains(method, alone)
+    if not found:
+        return None
+    return float(np.mean([int((g.difference < 0).sum()) for g in found])), len(found[0].names), len(found)
+
+
+def _worse_words(subject: Method, worse: float, clients: int, seeds: int) -> str:
     if worse == 0:
-        return f"With {subject.label} no client is worse off than training alone."
-    told = f"{worse:.0f}" if worse == round(worse) else f"{worse:.1f}"
-    verb = "is" if told == "1" else "are"
-    return f"With {subject.label}, {told} of {clients:,} clients{seeds} {verb} worse off than training alone."
+        return f"With {subject.label}, no client does worse than training alone."
+    mean = f" (mean over {seeds} seeds)" if seeds > 1 else ""
+    verb = "does" if worse == 1 else "do"
+    return f"With {subject.label}, {_count(worse)} of {_clients(clients)}{mean} {verb} worse than training alone."
 
 
-def _alone_on_the_page(study: Study) -> list[str]:
-    """What is said of one contender by itself."""
-    contender = study.main[0]
-    mean = contender.mean("user/mean")
-    if mean is None:
+def _single(study: Study) -> list[str]:
+    """What can be said of one method by itself."""
+    method = study.main[0]
+    mean, worst = method.mean("user/mean"), method.mean(study.worst)
+    if mean is None or worst is None:
         return []
-    start = f"{contender.label}: clients reach {mean:.1f} % on average"
-    means = {name: contender.mean(f"groups/{name}/accuracy") for name in study.group_names}
-    known = {name: value for name, value in means.items() if value is not None}
-    if len(known) > 1:
-        low, high = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
-        gap = known[high] - known[low]
-        if gap < SMALL:
-            told = [f"{start}; all {len(known)} groups are served alike."]
-        else:
-            told = [
-                f"{start}; the worst group, {low}, reaches {known[low]:.1f} %, "
-                f"{points(gap)} less than the best, {high}."
-            ]
+    start = f"{method.label}: clients reach {mean:.1f} % on average"
+    best = method.mean(study.worst.replace("worst", "best"))
+    gap = 0.0 if best is None else best - worst
+    if gap >= SMALL:
+        named = _named(method) if study.group_names else ""
+        top = "best group" if study.worst_words.endswith("group") else "best tenth"
+        told = f"{start}; the {study.worst_words}{named} reaches {worst:.1f} %, {points(gap)} less than the {top}."
+    elif len(study.group_names) > 1:
+        told = f"{start}. {_every(len(study.group_names))} have the same accuracy."
     else:
-        worst, best = contender.mean("user/worst10"), contender.mean("user/best10")
-        assert worst is not None
-        assert best is not None
-        if best - worst < SMALL:
-            told = [f"{start}; all clients are served alike."]
-        else:
-            gap_words = f"{points(best - worst)} less than the best tenth"
-            told = [f"{start}; the worst tenth of them reaches {worst:.1f} %, {gap_words}."]
-    if study.source == "runs":
-        told.append("There is nothing to compare with: run another algorithm, or training alone, beside it.")
-    return told
+        told = f"{start}. All clients have the same accuracy."
+    return [told, "There is nothing to compare with: run another method, or training alone, beside it."]
+
+
+def _every(groups: int) -> str:
+    return "Both groups" if groups == 2 else f"All {groups} groups"
+
+
+def _named(method: Method) -> str:
+    """Which group is the worst one, and in how many runs it is, in brackets; empty where the worst are several."""
+    lowest = [outcome.lowest_groups() for outcome in method.outcomes]
+    if any(len(names) != 1 for names in lowest):
+        return ""
+    name, times = Counter(names[0] for names in lowest).most_common(1)[0]
+    if times == len(lowest):
+        return f" ({name})"
+    return " (another group in each seed)" if times == 1 else f" ({name} in {times} of {len(lowest)} seeds)"
 
 
 def _protected(study: Study, pair: Pair | None) -> list[str]:
-    """Equal opportunity, where groups are a protected attribute."""
-    asked = [study.main[0]] if pair is None else [pair.subject, pair.rival]
-    found = [(contender.label, contender.mean("protected/eod")) for contender in asked]
-    told = [f"{_signed(value, 3)} with {label}" for label, value in found if value is not None]
-    if not told:
+    """Equal opportunity, where the groups are a protected attribute: who is missed."""
+    if study.protected_groups is None:
         return []
-    return [f"Equal opportunity ({study.protected_direction}; 0 is even) differs by {' and '.join(told)}."]
+    first, second = study.protected_groups
+    asked = [study.main[0]] if pair is None else [pair.subject, pair.baseline]
+    sentences = []
+    for method in asked:
+        value = method.mean("protected/eod")
+        if value is None and any(outcome.protected for outcome in method.outcomes):
+            sentences.append(
+                f"With {method.label}, equal opportunity is undefined: a group has no positive test examples."
+            )
+        elif value is not None and abs(100 * value) < SMALL:
+            sentences.append(f"{method.label} finds the same share of positive examples of {first} and of {second}.")
+        elif value is not None:
+            more = "more" if value > 0 else "fewer"
+            sentences.append(
+                f"Of the examples that are truly positive, {method.label} finds {points(100 * value)} {more} of "
+                f"{first} than of {second}."
+            )
+    return sentences
 
 
-def _mean(contender: Contender, key: str) -> float:
-    found = contender.mean(key)
+def key_figures(study: Study) -> list[KeyFigure]:
+    """Three or four numbers in plain words: who is worst served, the gap, the best method, who is worse off."""
+    subject, pair, alone = subject_of(study), chosen(study), study.alone
+    found = [_worst_figure(study, subject), _gap_figure(study, subject)]
+    found.append(None if pair is None else _best_figure(study, pair))
+    if alone is not None and not subject.alone and (worse := worse_off(subject, alone)) is not None:
+        detail = f"with {subject.label}" + (f", mean over {worse[2]} seeds" if worse[2] > 1 else "")
+        value = f"{_count(worse[0])} of {_clients(worse[1])}"
+        found.append(KeyFigure("Worse off than training on their own", value, detail))
+    return [figure for figure in found if figure is not None]
+
+
+def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
+    interval = subject.interval(study.worst)
+    if interval is None:
+        return None
+    value = f"{interval.mean:.1f} %"
+    best = subject.mean(study.worst.replace("worst", "best"))
+    if best is not None and best - interval.mean < SMALL:
+        what = "groups" if study.group_names else "clients"
+        return KeyFigure(study.worst_words.capitalize(), value, f"All {what} have this accuracy with {subject.label}.")
+    lowest = sorted({name for outcome in subject.outcomes for name in outcome.lowest_groups()})
+    if study.worst_words.endswith("group") and len(lowest) == 1:
+        value = f"{lowest[0]}: {value}"
+    detail = f"accuracy with {subject.label}"
+    if study.worst_words.endswith("group") and len(lowest) > 1:
+        detail += f"{_named(subject)}"
+    if interval.low is not None and interval.high is not None:
+        detail += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
+    judgement = _certain(study, subject, lowest)
+    return KeyFigure(study.worst_words.capitalize(), value, f"{detail}.{judgement}")
+
+
+def _certain(study: Study, method: Method, lowest: list[str]) -> str:
+    """Whether the worst group is truly worse than the rest; the p-value counts every group it was picked from."""
+    if len(lowest) != 1 or len(study.group_names) < 2:
+        return ""
+    pairs = []
+    for outcome in method.outcomes:
+        members = {} if outcome.clients is None else outcome.clients.members
+        own = np.array(list(members.get(lowest[0], {}).values()))
+        rest = np.array([value for name, values in members.items() if name != lowest[0] for value in values.values()])
+        if not len(own) or not len(rest) or not np.isfinite(own).all() or not np.isfinite(rest).all():
+            return ""
+        pairs.append((own, rest))
+    if len(pairs) > 1:
+        p = one_sample([float(own.mean() - rest.mean()) for own, rest in pairs])
+    elif min(len(own) for own in pairs[0]) < FEW:
+        return f" Too few clients ({len(pairs[0][0])}) to judge whether this is chance."
+    else:
+        p = welch(*pairs[0])
+    if p * len(study.group_names) < CHANCE:
+        return " Lower than the other groups by more than chance."
+    return " It may be lower than the other groups by chance."
+
+
+def _gap_figure(study: Study, subject: Method) -> KeyFigure | None:
+    best, worst = subject.mean(study.worst.replace("worst", "best")), subject.mean(study.worst)
+    if best is None or worst is None or len(study.group_names) == 1:
+        return None
+    title = "Gap between best and worst group"
+    if not study.worst_words.endswith("group"):
+        title = f"Gap between best and {study.worst_words}"
+    pair = chosen(study)
+    detail = f"percentage points with {subject.label}"
+    if pair is not None:
+        values = [pair.baseline.mean(key) for key in (study.worst.replace("worst", "best"), study.worst)]
+        if values[0] is not None and values[1] is not None:
+            detail += f"; {values[0] - values[1]:.1f} with {pair.baseline.label}"
+    return KeyFigure(title, f"{best - worst:.1f}", detail)
+
+
+def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
+    found = difference(pair.subject, pair.baseline, study.worst)
+    if found is None:
+        return None
+    against = "training alone" if pair.baseline.alone else pair.baseline.label
+    if abs(found.mean) < SMALL:
+        return KeyFigure(f"Best for the {study.worst_words}", "no difference", f"{pair.subject.label} and {against}")
+    best = pair.subject.label if found.mean > 0 else against
+    other = against if found.mean > 0 else pair.subject.label
+    detail = f"{points(found.mean)} more than {other}. "
+    if found.over == "seeds" and found.low is not None:
+        detail += f"Over {found.count} seeds, this {judged(found)} ({span(found)})."
+    elif found.low is not None:
+        detail += f"Over clients: {span(found)}. {ONE_RUN}"
+    else:
+        detail += ONE_RUN if found.count else "They share no seed, so this may be chance."
+    return KeyFigure(f"Best for the {study.worst_words}", best, detail)
+
+
+def _mean(method: Method, key: str) -> float:
+    found = method.mean(key)
     return float("-inf") if found is None else found
 
 
 def _way(value: float) -> str:
     return "better" if value > 0 else "worse"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def _clients(count: int) -> str:
+    return "1 client" if count == 1 else f"{count:,} clients"
 
 
 def _signed(value: float, digits: int = 1) -> str:

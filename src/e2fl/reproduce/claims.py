@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from e2fl.report.intervals import Interval, interval
+from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
@@ -62,7 +62,7 @@ def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | Non
     if shared is None:
         return None
     number, first, second = shared
-    differences = interval([first[seed] - second[seed] for seed in first])
+    differences = over_seeds([first[seed] - second[seed] for seed in first])
     base = sum(second.values()) / len(second)
     change = 100 * differences.mean / base if claim.relative and base else differences.mean
     seeds = "1 seed" if differences.count == 1 else f"{differences.count} seeds"

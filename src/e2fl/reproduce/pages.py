@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.errors import ConfigError
-from e2fl.report.intervals import interval
+from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import figures, paper_tables, tables
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
@@ -219,7 +219,7 @@ def _board(entries: Sequence[Entry]) -> Table:
     for settings in dict.fromkeys(entry.settings for entry in entries):
         same = [entry for entry in entries if entry.settings == settings]
         team = teams(same)[0]
-        means = [interval(list(values)) if (values := team.values(read).values()) else None for read in columns]
+        means = [over_seeds(list(values)) if (values := team.values(read).values()) else None for read in columns]
         shown = [NONE if mean is None else tables.with_interval(mean, 2) for mean in means]
         rank = means[1] or means[2]
         row = (same[0].method, str(len(team.entries)), str(team.round), *shown)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2fl.metrics import spread
-from e2fl.report.intervals import Interval, interval
+from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import FOUND, Entry, Json
 from e2fl.reproduce.studies import paper
 
@@ -187,7 +187,7 @@ def _ours(line: Line, team: Team, columns: Sequence[Column]) -> list[tuple[str, 
 
 def _interval(team: Team, column: Column) -> Interval | None:
     values = list(team.values(column.read).values())
-    return interval(values) if values else None
+    return over_seeds(values) if values else None
 
 
 def with_interval(found: Interval, digits: int) -> str:

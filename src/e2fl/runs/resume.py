@@ -80,10 +80,16 @@ class Requirements:
             raise RunError(f"{name} needs models that clients kept and that are gone: {missing[0]}{more}")
 
     def same_experiment(self, found: Checkpoint) -> None:
+        name = f"checkpoint round-{found.number:07d}"
         # In earlier versions the number of rounds was part of the fingerprint.
         earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
-            raise RunError(f"checkpoint round-{found.number:07d} is of another experiment")
+            raise RunError(f"{name} is of another experiment")
+        clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
+        if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
+            raise RunError(
+                f"checkpoint round-{found.number:07d} is of an earlier version and lacks the initial ranking"
+            )
 
 
 def missing_memories(folder: Folder, found: Checkpoint) -> list[str]:

@@ -1,4 +1,4 @@
-"""The files of the data sets we know: what they are called, what must be in them, where they can be had."""
+"""The files of the known data sets: names, checksums and mirrors."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _TFF = ("https://storage.googleapis.com/tff-datasets-public/", "https://fedml.s3
 
 @dataclass(frozen=True)
 class File:
-    """One file as it was published."""
+    """One file as published."""
 
     name: str
-    sha256: str | None  # None: nobody published one
-    size: int  # bytes; the largest it may be, where there is no checksum
-    mirrors: tuple[str, ...]  # folders of the web that hold it
-    members: tuple[str, ...] = ()  # what is taken out of it, if it is an archive
+    sha256: str | None  # None: none is published
+    size: int  # bytes; an upper limit if there is no checksum
+    mirrors: tuple[str, ...]  # URLs of folders that hold it
+    members: tuple[str, ...] = ()  # the files to extract, if it is an archive
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class File:
 class Source:
     """The files of one data set, all in one folder."""
 
-    name: str  # also of the folder
+    name: str  # also the name of the folder
     about: str
     licence: str
     files: tuple[File, ...]
@@ -43,7 +43,7 @@ class Source:
         return next(file for file in self.files if file.name == name)
 
     def locate(self, name: str, directory: str | None = None) -> Path | None:
-        """Where a file lies: in the data directory or in its folder there, as published or compressed with gzip."""
+        """The path of a file: in the data directory or its folder there, as published or compressed with gzip."""
         home = data_directory(directory)
         for folder in (home / self.name, home):
             for path in (folder / name, folder / f"{name}.gz"):
@@ -52,30 +52,30 @@ class Source:
         return None
 
     def archive(self, file: File, home: Path) -> Path | None:
-        """Where an archive lies that was not unpacked yet."""
+        """The path of an archive that is not unpacked yet."""
         places = (home / self.name / file.name, home / file.name)
         return next((path for path in places if path.is_file()), None)
 
     def read(self, name: str, directory: str | None = None) -> bytes:
-        """The contents of a file, as published and checked."""
+        """The contents of a file, with verified checksum."""
         path = self.locate(name, directory)
         if path is None:
             raise DataError(self.where_to_put(name, directory))
         return contents(self.file(name), path)
 
     def where_to_put(self, name: str, directory: str | None = None) -> str:
-        """What to do about a file that is not here."""
+        """What to do about a missing file."""
         place = data_directory(directory) / self.name / name
         file = self.file(name)
         return (
-            f"{place} is missing; `e2fl data get {self.name}` fetches it, or put it there yourself "
+            f"{place} is missing; run `e2fl data get {self.name}`, or put it there yourself "
             f"(from {file.urls[0]}{', SHA-256 ' + file.sha256 if file.sha256 else ''}), "
-            "or point E2FL_DATA or data.dir to the folder that has it"
+            "or set E2FL_DATA or data.dir to the folder that has it"
         )
 
 
 def contents(file: File, path: Path) -> bytes:
-    """What is in a file that was published whole, refused unless it is exactly that."""
+    """The contents of a file, which must be exactly the published one."""
     if path.name == f"{file.name}.gz":
         raw = gunzip(path, file.size)
     else:
@@ -121,7 +121,7 @@ MNIST = Source(
 
 QMNIST = Source(
     "qmnist",
-    "who wrote each digit of MNIST, for mnist_writers",
+    "the writer of each digit of MNIST, for mnist_writers",
     "BSD style (facebookresearch/qmnist)",
     (
         File(
@@ -154,7 +154,7 @@ FEMNIST = Source(
     "671,585 and 77,483 images of digits and letters by 3,400 writers (TensorFlow Federated's copy of LEAF)",
     "images from NIST Special Database 19 (US government); LEAF is BSD 2-Clause",
     (File("fed_emnist.tar.bz2", None, 400 * 2**20, _TFF, ("fed_emnist_train.h5", "fed_emnist_test.h5")),),
-    advice="or LEAF's own all_data_*.json, made compact with `e2fl data convert FOLDER femnist.npz`",
+    advice="or LEAF's all_data_*.json, converted with `e2fl data convert FOLDER femnist.npz`",
 )
 
 SOURCES: dict[str, Source] = {source.name: source for source in (MNIST, QMNIST, ADULT, FEMNIST)}

@@ -1,6 +1,6 @@
-"""Writes FEMNIST, from any source it can be read from, as one .npz of ours, without holding it in memory.
+"""Convert FEMNIST from any supported source into one compact .npz, without holding it in memory.
 
-The arrays are stored as they are, uncompressed: so they can be left on disk and read image by image.
+The arrays are stored uncompressed, so that images can stay on disk until they are used.
 """
 
 import shutil
@@ -17,12 +17,12 @@ from e2fl.data.sets.femnist import SIDE, read_parts
 from e2fl.errors import DataError
 
 
-def convert(source: Path, target: Path, said: Callable[[int, int], None] = lambda writers, images: None) -> int:
-    """Write `target`, whole or not at all; the number of images. `said` hears how many have been read."""
+def convert(source: Path, target: Path, progress: Callable[[int, int], None] = lambda writers, images: None) -> int:
+    """Write `target` and return the number of images. progress: called with the writers and images read so far."""
     if target.suffix != ".npz":
         raise DataError(f"the compact file must end in .npz: {target}")
     if target.exists():
-        raise DataError(f"{target} is there already; remove it or choose another name")
+        raise DataError(f"{target} already exists; remove it or choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
     names: dict[str, int] = {}
     labels: list[NDArray[np.uint8]] = []
@@ -39,7 +39,7 @@ def convert(source: Path, target: Path, said: Callable[[int, int], None] = lambd
                 writers.append(np.full(len(part.y), number, dtype=np.uint32))
                 splits.append(np.full(len(part.y), part.split, dtype=np.uint8))
                 images += len(part.y)
-                said(len(names), images)
+                progress(len(names), images)
             if not images:
                 raise DataError(f"{source} holds no images")
             pixels.seek(0)
@@ -68,4 +68,4 @@ def _write_stream(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], s
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))  # no clock: equal images give an equal file
+    return zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))  # a fixed date: equal images give equal files

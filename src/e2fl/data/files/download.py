@@ -1,48 +1,40 @@
-"""Downloads: from the first mirror that works, going on where a broken one stopped, into place only when it is right.
+"""Downloads: each file from the first mirror that delivers it, verified before it is put in place.
 
-Only https is spoken (and plain http with this machine itself), and a redirect may not change that. What arrives is
-written to a .partial file beside its place; it is renamed when its length and its SHA-256 are right.
+pooch downloads to a temporary file, checks its SHA-256 and moves it. On top of that, only https is accepted (and plain
+http from this machine itself), a redirect must not change that, and a mirror cannot send more than the file has.
 """
 
-import hashlib
-import http.client
 import ipaddress
-import os
-import re
-import ssl
-import urllib.error
-import urllib.request
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from e2fl.data.files.catalogue import File
+from e2fl.data.files.places import sha256
 from e2fl.errors import DataError
 from e2fl.version import __version__
 
 BLOCK = 2**16
-ATTEMPTS = 3  # at one mirror, as long as each brings it further
-TIMEOUT = 30.0  # seconds of silence
+TIMEOUT = 30.0  # seconds without data
 
-Heard = Callable[[int, int | None], None]  # is told bytes so far, and of how many
+Progress = Callable[[int, int | None], None]  # called with the bytes so far, and the bytes of the whole file if known
 
 
 class MirrorError(Exception):
-    """A mirror that did not give what it should."""
+    """A mirror did not deliver the file."""
 
 
-def download(file: File, target: Path, heard: Heard = lambda done, whole: None, *, timeout: float = TIMEOUT) -> str:
-    """Fetch a file to `target`; the SHA-256 of what came. Raises `DataError` when no mirror gave it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.partial")
+def download(
+    file: File, target: Path, progress: Progress = lambda done, total: None, *, timeout: float = TIMEOUT
+) -> str:
+    """Fetch a file to `target` and return its SHA-256. Raises `DataError` if no mirror delivers it."""
     reasons = []
     for url in file.urls:
         try:
-            _fetch(url, partial, file, heard, timeout)
-            digest = _verified(partial, file)
-            os.replace(partial, target)
-            return digest
+            _fetch(url, file, target, progress, timeout)
+            return sha256(target)
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
     raise DataError(
@@ -50,110 +42,70 @@ def download(file: File, target: Path, heard: Heard = lambda done, whole: None, 
     )
 
 
-def _fetch(url: str, partial: Path, file: File, heard: Heard, timeout: float) -> None:
-    """Bring `partial` to its full length from one mirror."""
-    for _ in range(ATTEMPTS):
-        before = _size(partial)
-        if file.sha256 is not None and before == file.size:
-            return
-        try:
-            if _receive(url, partial, file, heard, timeout):
-                return
-            reason = "the connection was cut"
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 416:  # what we have is not the beginning of what they have
-                partial.unlink(missing_ok=True)
-                reason = "it cannot go on from here"
-                continue
-            if 300 <= error.code < 400:
-                _refuse_scheme(error.headers.get("Location", ""), urlsplit(url).scheme)
-            raise MirrorError(f"HTTP {error.code}") from error
-        except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-            reason = str(getattr(error, "reason", None) or error or type(error).__name__)
-        if _size(partial) <= before:
-            raise MirrorError(reason)
-    raise MirrorError(reason)
+def _fetch(url: str, file: File, target: Path, progress: Progress, timeout: float) -> None:
+    """Download from one mirror."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    _require_https(url, None)
+    downloader = pooch.HTTPDownloader(
+        progressbar=_Meter(file.size, progress),
+        chunk_size=BLOCK,
+        timeout=timeout,
+        headers={"User-Agent": f"e2fl/{__version__}", "Accept-Encoding": "identity"},
+        hooks={"response": lambda response, **_: _check(response, file.size)},
+    )
+    try:
+        pooch.retrieve(url, file.sha256, target.name, target.parent, downloader=downloader)
+    except requests.HTTPError as error:
+        code = error.response.status_code if error.response is not None else "error"
+        raise MirrorError(f"HTTP {code}") from error
+    except requests.RequestException as error:
+        raise MirrorError(f"the connection failed ({type(error).__name__})") from error
+    except ValueError as error:
+        raise MirrorError("its SHA-256 is not the published one") from error
+    except OSError as error:
+        raise MirrorError(str(error)) from error
 
 
-def _receive(url: str, partial: Path, file: File, heard: Heard, timeout: float) -> bool:
-    """Append what comes; whether it was all of it."""
-    start = _size(partial)
-    headers = {"User-Agent": f"e2fl/{__version__}", "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    _refuse_scheme(url, None)
-    request = urllib.request.Request(url, headers=headers)
-    opener = urllib.request.build_opener(_SameScheme())
-    with opener.open(request, timeout=timeout) as reply:
-        start = _resumed_at(reply, start)
-        whole = _length(reply, start)
-        if whole is not None and whole > file.size:
-            raise MirrorError(f"it has {whole} bytes; {file.size} is the most it may have")
-        with partial.open("r+b" if start else "wb") as out:
-            out.seek(start)
-            out.truncate()
-            done = _copy(reply, out, start, file.size, lambda size: heard(size, whole))
-    return done == (file.size if file.sha256 is not None else whole if whole is not None else done)
+class _Meter:
+    """Reports progress, and stops a mirror that sends too much; pooch calls it as it would a bar of tqdm."""
+
+    def __init__(self, limit: int, progress: Progress):
+        self.limit, self.progress = limit, progress
+        self.done = 0
+        self.total = 0  # set by pooch; 0: unknown
+
+    def update(self, count: int) -> None:
+        """Count bytes; pooch counts every block as a whole one, and at the end once more the total."""
+        self.done += count
+        if self.done >= self.limit + BLOCK:
+            raise MirrorError(f"it sends more than {self.limit} bytes")
+        self.progress(min(self.done, self.total or self.done), self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
-def _copy(reply: IO[bytes], out: IO[bytes], done: int, limit: int, heard: Callable[[int], None]) -> int:
-    while True:
-        part = reply.read(BLOCK)
-        if not part:
-            return done
-        if done + len(part) > limit:
-            raise MirrorError(f"it sends more than {limit} bytes")
-        out.write(part)
-        done += len(part)
-        heard(done)
+def _check(response: Any, limit: int) -> None:
+    """Reject a redirect to another scheme, and a file that is announced as too large."""
+    if "Location" in response.headers and 300 <= response.status_code < 400:
+        _require_https(urljoin(response.url, response.headers["Location"]), urlsplit(response.url).scheme)
+    length = response.headers.get("Content-Length", "")
+    if response.status_code == 200 and length.isdigit() and int(length) > limit:
+        raise MirrorError(f"it has {length} bytes; {limit} is the most it may have")
 
 
-def _resumed_at(reply: Any, wanted: int) -> int:
-    """Where what is sent begins: a mirror may not know how to go on, and begin anew."""
-    if reply.status != 206:
-        return 0
-    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", reply.headers.get("Content-Range", ""))
-    if match is None or int(match[1]) != wanted:
-        raise MirrorError("it sends another part than was asked for")
-    return wanted
-
-
-def _length(reply: Any, start: int) -> int | None:
-    """How long the whole file is, if we are told."""
-    said = reply.headers.get("Content-Length", "")
-    return start + int(said) if said.isdigit() else None
-
-
-def _verified(partial: Path, file: File) -> str:
-    """The SHA-256, if it is what it should be; what is wrong is removed, so that nobody goes on from it."""
-    digest = hashlib.sha256()
-    with partial.open("rb") as raw:
-        while part := raw.read(2**20):
-            digest.update(part)
-    found = digest.hexdigest()
-    if file.sha256 is not None and found != file.sha256:
-        partial.unlink()
-        raise MirrorError(f"its SHA-256 is {found}, not {file.sha256}")
-    return found
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-class _SameScheme(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        _refuse_scheme(newurl, urlsplit(req.full_url).scheme)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _refuse_scheme(url: str, before: str | None) -> None:
+def _require_https(url: str, before: str | None) -> None:
     parts = urlsplit(url)
     if before is not None and parts.scheme != before:
         raise MirrorError(f"it redirects from {before} to {parts.scheme}")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_this_machine(parts.hostname)):
-        raise MirrorError(f"{parts.scheme or 'a bare path'} is not spoken, only https")
+        raise MirrorError(f"{parts.scheme or 'a bare path'} is not supported, only https")
 
 
 def _is_this_machine(host: str | None) -> bool:

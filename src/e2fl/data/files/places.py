@@ -1,32 +1,28 @@
-"""Where data sets lie on this machine."""
+"""Where data sets are on this machine."""
 
 import hashlib
 import os
-import sys
+import stat
 from pathlib import Path
 
 from e2fl.errors import DataError
 
 
 def data_directory(directory: str | None = None) -> Path:
-    """The folder as configured, or as E2FL_DATA says, or the user's cache."""
+    """The folder that the configuration or E2FL_DATA names; default: the user's cache."""
     named = directory or os.environ.get("E2FL_DATA")
     return Path(named).expanduser() if named else cache_directory()
 
 
 def cache_directory() -> Path:
     """The folder of this user where downloads are kept."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "e2fl"
+    import pooch
+
+    return Path(pooch.os_cache("e2fl"))
 
 
 def existing(path: str) -> Path:
-    """A path that the user named and that is there."""
+    """A path given by the user, which must exist."""
     found = Path(path).expanduser()
     if not found.exists():
         looked = "" if found.is_absolute() else f" in {Path.cwd()}"
@@ -34,7 +30,19 @@ def existing(path: str) -> Path:
     return found
 
 
+def regular_file(path: Path) -> Path:
+    """A path that must be a regular file: reading a pipe or a device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise DataError(f"{path} is {kind}, not a file; name a file")
+    return path
+
+
 def sha256(path: Path) -> str:
-    """What tells this file from any other."""
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

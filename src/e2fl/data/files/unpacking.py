@@ -1,10 +1,9 @@
-"""Files from outside, opened without trust: every size is known before memory is taken, and nothing in them is run.
+"""Untrusted files: every size is checked before memory is allocated, and nothing in them is executed.
 
-A file may be damaged, may unpack to more than it should, or may ask to be written elsewhere. All of these end in
-`DataError`. No pickles: arrays of objects are refused.
+A file that is damaged, unpacks to more than it should, or asks to be written elsewhere ends in a `DataError`. Arrays of
+objects are refused, because they are pickles.
 """
 
-import ast
 import bz2
 import gzip
 import io
@@ -12,6 +11,7 @@ import lzma
 import math
 import struct
 import tarfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -26,8 +26,10 @@ from e2fl.errors import DataError
 MIB = 2**20
 NPZ_LIMIT = 8 * 1024 * MIB  # bytes an .npz may unpack to
 MOST_SIDES = 32  # of an array
-TAR_HEADERS = 4 * MIB  # bytes of all headers of a .tar together; ours have a few thousand
+HEADER_LIMIT = 10_000  # characters of the header of an array
+TAR_HEADERS = 4 * MIB  # bytes of all headers of a .tar together; those of data sets have a few thousand
 BLOCK = MIB
+BAD_HEADER = (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
@@ -39,7 +41,7 @@ def gunzip(path: Path, limit: int) -> bytes:
 
 
 def gunzip_bytes(raw: bytes, what: str, limit: int) -> bytes:
-    """What these bytes unpack to, refused as soon as it exceeds `limit` bytes."""
+    """The contents of these bytes, refused as soon as they exceed `limit` bytes."""
     return _gunzip(io.BytesIO(raw), what, limit)
 
 
@@ -48,16 +50,16 @@ def _gunzip(packed: IO[bytes], what: str, limit: int) -> bytes:
         with gzip.GzipFile(fileobj=packed) as file:
             raw = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{what} is not a whole .gz file: {error}") from error
+        raise DataError(f"{what} is not a complete .gz file: {error}") from error
     if len(raw) > limit:
         raise DataError(f"{what} unpacks to more than the {limit} bytes it should have")
     return raw
 
 
 def read_idx(raw: bytes, what: str) -> NDArray[Any]:
-    """The array in an idx file, of bytes or of whole numbers."""
+    """The array in an idx file, of bytes or integers."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or not 1 <= raw[3] <= 4:
-        raise DataError(f"{what} is not an idx file of bytes or whole numbers")
+        raise DataError(f"{what} is not an idx file of bytes or integers")
     kind, dimensions = _IDX_TYPES[raw[2]], raw[3]
     head = 4 + 4 * dimensions
     if len(raw) < head:
@@ -69,7 +71,7 @@ def read_idx(raw: bytes, what: str) -> NDArray[Any]:
 
 
 def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
-    """Arrays of an .npz by name; those stored without compression stay on disk until they are read."""
+    """Arrays of an .npz by name; large arrays without compression are memory-mapped."""
     needed, extra = list(wanted), list(optional)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -82,7 +84,7 @@ def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ())
                 raise DataError(f"{path} would unpack to more than {NPZ_LIMIT // MIB} MiB")
             return {name: _member(path, archive, entry) for name, entry in entries.items()}
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, struct.error) as error:
-        raise DataError(f"{path} is not a whole .npz file: {error}") from error
+        raise DataError(f"{path} is not a complete .npz file: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -90,8 +92,8 @@ def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ())
 def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     what = f"array '{entry.filename.removesuffix('.npy')}' of {path}"
     with archive.open(entry) as file:
-        shape, fortran, kind, head = _npy_header(file, what)
-        size = math.prod(shape) * kind.itemsize
+        shape, fortran, kind = _npy_header(file, what)
+        head, size = file.tell(), math.prod(shape) * kind.itemsize
         if head + size != entry.file_size:
             raise DataError(f"{what} has {entry.file_size - head} bytes; its header says {size}")
         order: Literal["F", "C"] = "F" if fortran else "C"
@@ -109,38 +111,30 @@ def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDA
                 raise DataError(f"{what} ends too early")
             view[done : done + len(part)] = part
             done += len(part)
-        if file.read(1):  # also makes the archive check its checksum
+        if file.read(1):  # also makes zipfile verify the checksum
             raise DataError(f"{what} is longer than its header says")
         return array.reshape(shape, order=order)
 
 
-def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, order, type and length of the header, as the .npy format has them."""
-    magic = file.read(8)
-    if len(magic) != 8 or magic[:6] != b"\x93NUMPY" or magic[6] not in (1, 2, 3):
-        raise DataError(f"{what} is not in .npy format")
-    code = "<H" if magic[6] == 1 else "<I"
-    size = struct.calcsize(code)
-    prefix = file.read(size)
-    if len(prefix) != size or not 0 < (length := struct.unpack(code, prefix)[0]) <= 10_000:
-        raise DataError(f"{what} has a header of impossible length")
+def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an array in .npy format."""
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        header = ast.literal_eval(file.read(length).decode("latin-1"))
-        shape, fortran, kind = tuple(header["shape"]), bool(header["fortran_order"]), np.dtype(header["descr"])
-    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError, MemoryError, RecursionError) as error:
+        shape, fortran, kind = read[np.lib.format.read_magic(file)](file, max_header_size=HEADER_LIMIT)
+    except (*BAD_HEADER, tokenize.TokenError) as error:
         raise DataError(f"{what} has a header that cannot be read") from error
     if kind.hasobject:
         raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
     if kind.kind not in "biufcmMSU" or not kind.itemsize or not all(type(side) is int and side >= 0 for side in shape):
         raise DataError(f"{what} is not an array of plain numbers or texts")
-    # Sides of 0 do not count: numpy cannot make an array of (0, 2**70) either.
+    # Sides of 0 are left out: NumPy cannot make an array of shape (0, 2**70) either.
     if len(shape) > MOST_SIDES or math.prod(max(1, side) for side in shape) * kind.itemsize > NPZ_LIMIT:
         raise DataError(f"{what} has the impossible shape {str(shape)[:100]}")
-    return shape, fortran, kind, 8 + size + length
+    return shape, fortran, kind
 
 
 def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin in its archive."""
+    """The offset of a stored member in its archive."""
     with path.open("rb") as file:
         file.seek(entry.header_offset)
         local = file.read(30)
@@ -151,13 +145,13 @@ def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
 
 
 class BadArchiveError(DataError):
-    """An archive that will not give what is wanted, however often it is unpacked."""
+    """An archive that is damaged or lacks a file, so that unpacking it again is useless."""
 
 
 def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
-    """Take named files, and nothing else, out of a .tar archive; each is put in place whole or not at all.
+    """Extract the named files, and nothing else, from a .tar archive; a file appears only once it is complete.
 
-    members: name of the file inside, whatever folder it is in, to where it goes. Only plain files are taken.
+    members: the name of a file, in whatever folder of the archive, and its target. Only regular files are extracted.
     """
     left = dict(members)
     try:
@@ -177,7 +171,7 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
                 _copy(source, target, member.size)
                 stream.left = headers_left
     except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
-        # What the system cannot read or write has a number; what is wrong inside the file has none.
+        # Errors of the operating system have a number; errors inside the archive have none.
         kind = DataError if isinstance(error, OSError) and error.errno is not None else BadArchiveError
         raise kind(f"{archive} cannot be unpacked: {error}") from error
     if left:
@@ -185,7 +179,7 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
 
 
 def _unpacked(packed: IO[bytes]) -> IO[bytes]:
-    """What a .gz or .bz2 file holds, or else the file itself."""
+    """The decompressed contents of a .gz or .bz2 file, or the file itself."""
     magic = packed.read(3)
     packed.seek(0)
     if magic[:2] == b"\x1f\x8b":
@@ -194,9 +188,9 @@ def _unpacked(packed: IO[bytes]) -> IO[bytes]:
 
 
 class _Forward:
-    """A file that is only read on, and only so much of it; what is skipped does not count.
+    """A file that is read forward only, up to a number of bytes; skipped bytes do not count.
 
-    A .tar header may have any length, and is read at once: without a bound it could take all memory.
+    A .tar header may have any length and is read at once: without a limit it could fill the memory.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -208,7 +202,7 @@ class _Forward:
 
     def seek(self, to: int) -> int:
         if to < self.at:
-            raise tarfile.ReadError("it leads back to what has been read")
+            raise tarfile.ReadError("a header points backwards")
         while self.at < to and (part := self.file.read(min(BLOCK, to - self.at))):
             self.at += len(part)
         return self.at

@@ -1,8 +1,12 @@
-"""Adult: census rows of women and men, both inside every client; who earns more than 50,000 dollars?
+"""Adult: census rows of women and men, both inside every client; the label is an income above 50,000 dollars.
 
-The E2FL paper's statistics are those of the complete rows, and its network has 101 inputs; this is an encoding that
-gives exactly 101: seven columns one-hot (96 values) and five numbers standardised with the training rows. Sex is the
-protected attribute, not an input; `fnlwgt`, a sampling weight, is left out. All clients are tested on one pooled set.
+The statistics of the E2FL paper are those of the complete rows, and its network has 101 inputs. This encoding gives
+exactly 101: seven one-hot columns (96 categories) and five numbers. Sex is the protected attribute, not an input;
+`fnlwgt`, a sampling weight, is left out. All clients are tested on one pooled test set.
+
+The means and deviations of the numbers come from the training rows only. The **categories come from all rows, test rows
+included**: one native country occurs in a single row, and the network must have 101 inputs for every split. The input
+of a category that occurs only in test rows is 0 in training, so all that training knows of it is that it exists.
 """
 
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from numpy.typing import NDArray
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
 from e2fl.data.files.catalogue import ADULT
-from e2fl.data.partitioners import ByGroup, Dirichlet, Iid, OwnPartitioner, Rows, deal
+from e2fl.data.partitioners import ByGroup, Dirichlet, Iid, OwnPartitioner, Rows, partition_rows
 from e2fl.errors import ConfigError, DataError
 from e2fl.randomness import stream
 
@@ -33,11 +37,11 @@ class Adult(FederatedData):
     dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
     clients: int = 5
     partition: str = "dirichlet"  # or iid, or by_group: clients of one sex only
-    partition_by: str = "sex"  # or label: what a Dirichlet partition goes by
+    partition_by: str = "sex"  # or label: the column of a Dirichlet partition
     alpha: float = 5000.0  # large: all clients alike; 1: very different
-    min_partition_size: int = 50  # rows a client has at least; drawn again until it is so
+    min_partition_size: int = 50  # the draw is repeated until every client has this many rows
     test_share: float = 0.25
-    validation_share: float = 0.0  # of the training rows; above 0, these are tested on, to choose settings with
+    pooled_validation_share: float = 0.0  # of the training rows; above 0, all clients are tested on these instead
     sex_as_input: bool = False  # instead of education-num
 
     name = "adult"
@@ -55,15 +59,15 @@ class Adult(FederatedData):
                 raise ConfigError(f"data.{name} is one of {', '.join(choices)}; not '{value}'")
         if self.clients < 1:
             raise ConfigError(f"data.clients must be at least 1, not {self.clients}")
-        if not 0 < self.test_share < 1 or not 0 <= self.validation_share < 1:
-            raise ConfigError("data.test_share must lie between 0 and 1, data.validation_share be 0 or below 1")
+        if not 0 < self.test_share < 1 or not 0 <= self.pooled_validation_share < 1:
+            raise ConfigError("data.test_share must lie between 0 and 1, data.pooled_validation_share be 0 or below 1")
 
     @cached_property
     def table(self) -> "CensusTable":
         return read_table(self.dir)
 
     @cached_property
-    def population(self) -> Population:  # type: ignore[override]  # known only when the settings are
+    def population(self) -> Population:  # type: ignore[override]  # depends on the settings
         return Population(dict.fromkeys(range(self.clients)), groups=2)
 
     def client(self, number: ClientId) -> Client:
@@ -73,7 +77,7 @@ class Adult(FederatedData):
         return {
             "rows": len(self.table.y),
             "test_rows": len(self._test),
-            "tested_on": "validation" if self.validation_share else "test",
+            "tested_on": "validation" if self.pooled_validation_share else "test",
             "train_rows": [len(train) for train in self._trains],
             "train_women": [int(np.count_nonzero(train.group == FEMALE)) for train in self._trains],
             "partition": self.partition if self.partition != "dirichlet" else f"dirichlet({self.alpha:g})",
@@ -81,10 +85,10 @@ class Adult(FederatedData):
 
     @cached_property
     def split(self) -> tuple[Rows, Rows]:
-        """Rows to train and to test with: the sexes alike in both."""
+        """Training and test rows, stratified by sex."""
         train, test = stratified(self.table.sex, np.arange(len(self.table.y)), self.test_share, self.seed, "test")
-        if self.validation_share:
-            train, test = stratified(self.table.sex, train, self.validation_share, self.seed, "validation")
+        if self.pooled_validation_share:
+            train, test = stratified(self.table.sex, train, self.pooled_validation_share, self.seed, "validation")
         return train, test
 
     @cached_property
@@ -110,7 +114,7 @@ class Adult(FederatedData):
     @cached_property
     def _trains(self) -> list[Examples]:
         train = self.split[0]
-        parts = deal(self._partitioner(), {"sex": self.table.sex[train], "label": self.table.y[train]})
+        parts = partition_rows(self._partitioner(), {"sex": self.table.sex[train], "label": self.table.y[train]})
         return [self._examples(train[rows]) for rows in parts]
 
     def _partitioner(self) -> OwnPartitioner:
@@ -123,17 +127,17 @@ class Adult(FederatedData):
 
 @dataclass(frozen=True)
 class CensusTable:
-    """The complete rows, the official training part first."""
+    """The complete rows, those of the official training file first."""
 
     words: dict[str, NDArray[np.str_]]
     numbers: dict[str, NDArray[np.float64]]
     sex: NDArray[np.int64]  # 0 female, 1 male
     y: NDArray[np.int64]  # 1: more than 50,000 dollars
-    skipped: int  # rows with a value missing
+    skipped: int  # rows with a missing value
 
 
 def read_table(directory: str | None = None) -> CensusTable:
-    """Both files of Adult, without the rows in which something is missing."""
+    """Both files of Adult, without rows that have missing values."""
     rows: list[list[str]] = []
     skipped = 0
     for name in ("adult.data", "adult.test"):
@@ -158,7 +162,7 @@ def read_table(directory: str | None = None) -> CensusTable:
 
 
 def one_hot(values: NDArray[np.str_]) -> NDArray[np.float32]:
-    """A column of 0 and 1 for each value, in alphabetical order."""
+    """A column of 0 and 1 for each category, in alphabetical order."""
     known, places = np.unique(values, return_inverse=True)
     columns: NDArray[np.float32] = np.eye(len(known), dtype=np.float32)[places]
     return columns

@@ -1,9 +1,9 @@
-"""FairMNISTRotate: groups of very different sizes, each with MNIST turned by its own angle.
+"""FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
 
-The data set of the E2FL paper, as far as it is described there: 1000 clients in 10 groups, as many examples for each
-client. Each group deals out its own turned copy of the training images, without replacement; every client is tested
-on all test images turned by its group's angle. Where the paper gives no number (angles, most group sizes, examples a
-client), the defaults are ours and every one can be set.
+The data set of the E2FL paper, as far as the paper describes it: 1000 clients in 10 groups, the same number of
+examples for each client. Each group splits its own rotated copy of the training images among its clients, without
+replacement; every client is tested on all test images, rotated by the angle of its group. Where the paper gives no
+number (angles, most group sizes, examples of a client), the defaults are ours and can be changed.
 """
 
 import math
@@ -15,6 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
+from e2fl.data.partitioners import apportion
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
 from e2fl.errors import ConfigError
 from e2fl.randomness import stream
@@ -26,14 +27,14 @@ SIDE = 28
 @dataclass(frozen=True)
 class FairMNISTRotate(FederatedData):
     seed: int = 0
-    source: str = "mnist"  # or bundled: 5,000 images that need no download
+    source: str = "mnist"  # or bundled: 5,000 images, no download needed
     dir: str | None = None  # where the MNIST files are; default: E2FL_DATA
-    clients: int | None = None  # default: 1000, or 100 where bundled
+    clients: int | None = None  # default: 1000, or 100 if bundled
     group_sizes: tuple[int, ...] | None = None  # default: as in the paper, scaled to the number of clients
-    angle_step: float = 36.0  # degrees between groups, counter-clockwise; the first stands upright
+    angle_step: float = 36.0  # degrees between groups, counter-clockwise; the first is upright
     angles: tuple[float, ...] | None = None  # one for each group, instead of a step
-    samples_per_client: int | None = None  # default: what the largest group allows
-    test_images: int | None = None  # default: all; fewer are the first of MNIST, or evenly spaced where bundled
+    samples_per_client: int | None = None  # default: as many as the largest group allows
+    test_images: int | None = None  # default: all; fewer: the first of MNIST, or evenly spaced if bundled
 
     name = "fair_mnist_rotate"
     classes = 10
@@ -53,7 +54,7 @@ class FairMNISTRotate(FederatedData):
         if not 1 <= self.samples <= self.largest_share:
             raise ConfigError(
                 f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
-                f"{len(self.digits.train_y)} images are dealt out to a group of {max(self.sizes)} clients"
+                f"{len(self.digits.train_y)} images are split among a group of {max(self.sizes)} clients"
             )
         if self.test_images is not None and not 1 <= self.test_images <= len(self.digits.test_y):
             raise ConfigError(f"data.test_images must be 1 to {len(self.digits.test_y)}, not {self.test_images}")
@@ -68,7 +69,7 @@ class FairMNISTRotate(FederatedData):
         if self.group_sizes is not None:
             return tuple(self.group_sizes)
         standard_size = 100 if self.source == "bundled" else 1000
-        return scaled(SIZES, standard_size if self.clients is None else self.clients)
+        return group_sizes(standard_size if self.clients is None else self.clients)
 
     @cached_property
     def turns(self) -> tuple[float, ...]:
@@ -84,7 +85,7 @@ class FairMNISTRotate(FederatedData):
         return self.largest_share if self.samples_per_client is None else self.samples_per_client
 
     @cached_property
-    def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # known only when the sizes are
+    def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on the settings
         return tuple(f"G{group + 1}" for group in range(len(self.sizes)))
 
     @cached_property
@@ -109,7 +110,7 @@ class FairMNISTRotate(FederatedData):
     def _train(self, number: ClientId, group: GroupId) -> Examples:
         if number not in self._trains:
             place = number - sum(self.sizes[:group])
-            rows = self._deal(group)[place * self.samples : (place + 1) * self.samples]
+            rows = self._order(group)[place * self.samples : (place + 1) * self.samples]
             images = rotated(self.digits.train_x[rows], self.turns[group])
             self._trains[number] = Examples(images, self.digits.train_y[rows], None, SCALE, SHIFT)
         return self._trains[number]
@@ -118,23 +119,24 @@ class FairMNISTRotate(FederatedData):
         if group not in self._tests:
             rows = self._tested
             images = rotated(self.digits.test_x[rows], self.turns[group])
-            # Two threads may both come here first; whoever is second takes the first one's, so that it stays shared.
+            # If two threads get here at once, the second takes the object of the first, so that it stays shared.
             self._tests.setdefault(group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT))
         return self._tests[group]
 
     @property
     def _tested(self) -> slice | NDArray[np.int64]:
-        """Which test images are used: the first of MNIST; of the bundled ones, which lie by digit, some of each."""
+        """The test images in use: the first of MNIST; of the bundled ones, which are sorted by digit, some of each."""
         whole = len(self.digits.test_y)
         count = self.test_images or whole
         if self.source == "bundled" and count < whole:
             return np.arange(count) * whole // count
         return slice(count)
 
-    def _deal(self, group: GroupId) -> NDArray[np.int64]:
-        if group not in self._deals:
-            self._deals[group] = stream(self.seed, "deal", group).permutation(len(self.digits.train_y))
-        return self._deals[group]
+    def _order(self, group: GroupId) -> NDArray[np.int64]:
+        """The order in which the training images are split among the clients of a group."""
+        if group not in self._orders:
+            self._orders[group] = stream(self.seed, "deal", group).permutation(len(self.digits.train_y))
+        return self._orders[group]
 
     @cached_property
     def _trains(self) -> dict[ClientId, Examples]:
@@ -145,43 +147,36 @@ class FairMNISTRotate(FederatedData):
         return {}
 
     @cached_property
-    def _deals(self) -> dict[GroupId, NDArray[np.int64]]:
+    def _orders(self) -> dict[GroupId, NDArray[np.int64]]:
         return {}
 
 
-def scaled(sizes: tuple[int, ...], clients: int) -> tuple[int, ...]:
-    """Group sizes in the same proportions for another number of clients, nobody left without a client."""
-    if clients < len(sizes):
-        raise ConfigError(f"data.clients must be at least {len(sizes)}, one for each group, not {clients}")
-    quotas = [clients * size / sum(sizes) for size in sizes]
-    whole = [max(1, math.floor(quota)) for quota in quotas]
-    while sum(whole) != clients:
-        step = 1 if sum(whole) < clients else -1
-        # The group that is furthest from its due; one client is the least a group can have.
-        able = [group for group in range(len(sizes)) if step > 0 or whole[group] > 1]
-        whole[max(able, key=lambda group: step * (quotas[group] - whole[group]))] += step
-    return tuple(whole)
+def group_sizes(clients: int) -> tuple[int, ...]:
+    """The paper's group sizes in the same proportions for another number of clients, each at least 1."""
+    if clients < len(SIZES):
+        raise ConfigError(f"data.clients must be at least {len(SIZES)}, one for each group, not {clients}")
+    return apportion(SIZES, clients)
 
 
 def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
-    """Images [n, 28, 28] turned counter-clockwise about their centre, bilinear, black outside; [n, 1, 28, 28]."""
+    """Images [n, 28, 28] rotated counter-clockwise about their centre, bilinear, black outside; [n, 1, 28, 28]."""
     if degrees % 360 == 0:
         return images[:, None]
-    turned = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
+    result = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
     matrix = _rotation(degrees)
     for start in range(0, len(images), 4096):
         block = images[start : start + 4096].reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
-        turned[start : start + 4096] = np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
-    return turned
+        result[start : start + 4096] = np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
+    return result
 
 
 def _rotation(degrees: float) -> scipy.sparse.csr_array:
-    """The linear map [pixels, pixels] that turns an image."""
+    """The linear map [pixels, pixels] that rotates an image."""
     angle = math.radians(degrees)
     centre = (SIDE - 1) / 2
     row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
     right, up = column - centre, centre - row
-    # Where each pixel of the turned image comes from.
+    # Where each pixel of the rotated image comes from.
     from_column = right * math.cos(angle) + up * math.sin(angle) + centre
     from_row = right * math.sin(angle) - up * math.cos(angle) + centre
     top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)

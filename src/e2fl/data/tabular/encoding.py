@@ -1,4 +1,4 @@
-"""Columns of a table as inputs of a network: learnt from the rows to train with, the same for all rows."""
+"""Columns of a table as inputs of a network: learnt from the training rows, applied to all rows."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.tabular.cells import is_number
-from e2fl.data.tabular.columns import Column, Sheet
+from e2fl.data.tabular.cells import as_number
+from e2fl.data.tabular.reading import Column, Sheet
 from e2fl.errors import DataError
 
-CATEGORIES = 1000  # different words of one column; more are no categories
-FEW = 20  # words that are categories even where each row has its own
-NEARLY_ALL = 0.9  # of the rows; where so many words differ, they are no categories
-ROUNDING = 1e-12  # a deviation so small, beside the mean, is that of a column that never changes
+CATEGORIES = 1000  # different texts of one column, at most
+FEW = 20  # texts that are categories even if each row has its own
+NEARLY_ALL = 0.9  # share of the rows; columns with more different texts are identifiers or free text
+ROUNDING = 1e-12  # deviation relative to the mean at which a column counts as constant
 
 
 @dataclass(frozen=True)
@@ -30,48 +30,48 @@ class Scale:
 
 @dataclass(frozen=True)
 class Choice:
-    """A column of words: one input for each."""
+    """A column of categories: one input for each."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What was learnt of each column that is learnt from."""
+    """How each input column becomes inputs."""
 
     columns: Mapping[str, Scale | Choice]
 
     @property
     def width(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return sum(len(column.words) if isinstance(column, Choice) else 1 for column in self.columns.values())
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What each column was taken for."""
+        """How each column was read: as numbers or as words (categories)."""
         return {name: "words" if isinstance(column, Choice) else "numbers" for name, column in self.columns.items()}
 
     @cached_property
     def digest(self) -> str:
-        """Tells encodings apart that make other inputs of the same row."""
+        """Differs between encodings that turn the same row into different inputs."""
         learnt = [[name, *vars(column).values()] for name, column in self.columns.items()]
         return hashlib.sha256(json.dumps(learnt).encode()).hexdigest()
 
     def columns_of(self, sheet: Sheet) -> dict[str, Column]:
-        """The columns of other rows, each of the kind it was in training."""
+        """The columns of other rows, read as they were in training."""
         return {
-            name: sheet.numbers(name) if isinstance(known, Scale) else sheet.words(name)
+            name: sheet.numbers(name) if isinstance(known, Scale) else sheet.texts(name)
             for name, known in self.columns.items()
         }
 
     def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], dict[str, NDArray[np.int64]]]:
-        """Rows as inputs; and by column, the rows whose words were not seen in training."""
+        """Rows as inputs; and by column, the rows whose category does not occur in the training rows."""
         x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
         place = 0
-        unseen: dict[str, NDArray[np.int64]] = {}
+        unknown: dict[str, NDArray[np.int64]] = {}
         for name, known in self.columns.items():
             if isinstance(known, Scale):
-                with np.errstate(over="ignore"):  # what is too large is found with the row it is in
+                with np.errstate(over="ignore"):  # too large numbers are reported later, with their row
                     x[:, place] = np.nan_to_num((columns[name].astype(np.float64) - known.mean) / known.deviation)
                 place += 1
                 continue
@@ -80,9 +80,9 @@ class Encoding:
             seen = np.flatnonzero(places >= 0)
             x[seen, places[seen]] = 1
             if len(seen) < len(places):
-                unseen[name] = np.flatnonzero(places < 0)
+                unknown[name] = np.flatnonzero(places < 0)
             place += len(known.words)
-        return x, unseen
+        return x, unknown
 
 
 def learn(
@@ -93,9 +93,9 @@ def learn(
     *,
     listed: Collection[str] = (),
 ) -> Encoding:
-    """Means, deviations and words of the rows to train with.
+    """Means, deviations and categories of the training rows.
 
-    rows: their places in the sheet. listed: columns that are words because the user says so.
+    rows: the place of each row in the sheet. listed: columns that the user declares to be categories.
     """
     found: dict[str, Scale | Choice] = {}
     for name, column in columns.items():
@@ -112,7 +112,7 @@ def _scale(name: str, column: Column, train: NDArray[np.bool_], sheet: Sheet) ->
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
     if not math.isfinite(mean) or not math.isfinite(deviation):
-        raise DataError(f"{sheet.where}: column '{name}' has numbers too large to take their mean and deviation")
+        raise DataError(f"{sheet.where}: column '{name}' has numbers too large to standardise")
     return Scale(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
 
 
@@ -121,14 +121,14 @@ def _choice(
 ) -> Choice:
     words = sorted(set(column[train].tolist()))
     count = int(train.sum())
-    own = len(words) > max(FEW, NEARLY_ALL * count) and not listed
-    if own or len(words) > CATEGORIES:
-        odd = next((row for row, word in enumerate(column.tolist()) if not is_number(word)), 0)
-        many = f"in {count} rows to train with" if own else f"more than {CATEGORIES}"
-        anyway = f", or keep it with words = ['{name}']" if own and len(words) <= CATEGORIES else ""
+    identifier = len(words) > max(FEW, NEARLY_ALL * count) and not listed
+    if identifier or len(words) > CATEGORIES:
+        odd = next((row for row, word in enumerate(column.tolist()) if as_number(word) is None), 0)
+        many = f"in {count} training rows" if identifier else f"more than {CATEGORIES}"
+        anyway = f", or keep it with words = ['{name}']" if identifier and len(words) <= CATEGORIES else ""
         raise DataError(
-            f"{sheet.where}: column '{name}' has {len(words)} different words, {many}; "
-            "is it an identifier or a date, or are these numbers? For one, "
-            f"{sheet.called(int(rows[odd]))} has '{column[odd][:40]}'. Leave it out with features = [...]{anyway}"
+            f"{sheet.where}: column '{name}' has {len(words)} different texts, {many}; "
+            "is it an identifier or a date, or should these be numbers? For example, "
+            f"{sheet.row_name(int(rows[odd]))} has '{column[odd][:40]}'. Leave it out with features = [...]{anyway}"
         )
     return Choice(tuple(words))

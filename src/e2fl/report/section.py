@@ -1,0 +1,29 @@
+"""A section of the page: a question, and what answers it."""
+
+from dataclasses import dataclass
+
+from e2fl.report.chart import Plot
+from e2fl.report.dotplot import DotPlot
+from e2fl.report.table import Column, Table
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a short text, tables, plots, and the tables behind the plots."""
+
+    key: str
+    title: str
+    intro: str
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot | DotPlot, ...] = ()
+    behind: tuple[Table, ...] = ()
+    picture: str = ""  # an image, as an address
+    picture_words: str = ""
+
+    @property
+    def wide(self) -> bool:
+        """Whether each plot takes the whole width."""
+        return len(self.plots) < 2 or any(isinstance(plot, DotPlot) for plot in self.plots)
+
+
+METHOD = Column("method", "method")

@@ -1,0 +1,113 @@
+"""Equity: does every group get a good model, however small it is?"""
+
+from e2fl.report.dotplot import Dot, DotPlot, DotRow, ticks
+from e2fl.report.intervals import FEW
+from e2fl.report.section import Section
+from e2fl.report.study import Study
+from e2fl.report.table import Cell, Column, Table, cell
+from e2fl.report.theme import Theme
+from e2fl.report.verdict import subject_of
+
+UNEVEN = 1.5  # times as often: then the burden on some groups is mentioned
+
+
+def section(study: Study, theme: Theme) -> Section | None:
+    if not study.group_names:
+        return None
+    intro = "Does every group get a good model, however small the group is?"
+    if study.groups_found:
+        intro += " No group was declared: these groups were found by an algorithm."
+    asked = participation_table(study)
+    tables = () if asked is None else (asked,)
+    return Section("groups", "Groups", intro, tables, (group_dots(study),), (group_table(study),))
+
+
+def group_dots(study: Study) -> DotPlot:
+    """Every group, sorted by the accuracy of the method that the verdict is about; the lowest comes first."""
+    subject = subject_of(study)
+    sizes = {name: study.methods[0].mean(f"groups/{name}/clients") for name in study.group_names}
+    rows = []
+    for name in study.group_names:
+        value = subject.mean(f"groups/{name}/accuracy")
+        few = (sizes[name] or 0) < FEW
+        found = _dots(study, f"groups/{name}/accuracy", few=few)
+        rows.append(DotRow(name, sizes[name], found, sort=float("inf") if value is None else value))
+    everyone = DotRow("All clients", sum(size or 0 for size in sizes.values()), _dots(study, "user/mean"), pinned=True)
+    ordered = (everyone, *sorted(rows, key=lambda row: row.sort))
+    values = [end for row in ordered for d in row.dots for end in (d.value, d.low, d.high) if end is not None]
+    what = "found group" if study.groups_found else "group"
+    order = f" Sorted by accuracy with {subject.label}, lowest first." if len(study.methods) > 1 else " Lowest first."
+    hollow = f" Hollow: fewer than {FEW} clients." if any(d.hollow for row in rows for d in row.dots) else ""
+    if len(study.seeds) == 1 and any(d.low is None for row in rows for d in row.dots):
+        hollow += " Without a line: too few clients to judge, or clients that all have the same accuracy."
+    return DotPlot(
+        "group-accuracy",
+        f"Accuracy by {what}",
+        f"Lines: {study.interval_words}.{order}{hollow}",
+        _words(study, ordered[1:]),
+        "accuracy, %",
+        ordered,
+        ticks(values or [0.0, 100.0]),
+        subject.mean("user/mean") if len(study.methods) == 1 else None,
+    )
+
+
+def _dots(study: Study, key: str, *, few: bool = False) -> tuple[Dot, ...]:
+    return tuple(
+        Dot(place, method.label, found.mean, found.low, found.high, few)
+        for place, method in enumerate(study.methods)
+        if (found := method.interval(key)) is not None
+    )
+
+
+def _words(study: Study, rows: tuple[DotRow, ...]) -> str:
+    told = []
+    for method in study.methods:
+        found = {row.name: d.value for row in rows for d in row.dots if d.label == method.label}
+        if found:
+            low, high = min(found, key=lambda g: found[g]), max(found, key=lambda g: found[g])
+            told.append(f"{method.label} from {found[low]:.1f} % ({low}) to {found[high]:.1f} % ({high})")
+    return f"Dot plot of accuracy by group. {'; '.join(told)}."
+
+
+def group_table(study: Study) -> Table:
+    """Every group: how many clients it has, and its accuracy and loss with each method."""
+    columns = [Column("group", "found group" if study.groups_found else "group"), Column("clients", "clients", 0)]
+    columns += [
+        Column(f"{method.label}/{kind}", method.label, 3 if kind == "loss" else 2, kind, kind)
+        for kind in ("accuracy", "loss")
+        for method in study.methods
+        if any(method.by_seed(f"groups/{group}/{kind}") for group in study.group_names)
+    ]
+    by_label = {method.label: method for method in study.methods}
+    rows = []
+    for group in study.group_names:
+        clients = study.methods[0].mean(f"groups/{group}/clients")
+        found = [Cell(group), Cell(int(clients) if clients is not None and clients == int(clients) else clients)]
+        for column in columns[2:]:
+            label, _, kind = column.key.rpartition("/")
+            found.append(cell(by_label[label].interval(f"groups/{group}/{kind}")))
+        rows.append(tuple(found))
+    note = f"Small figures: {study.interval_words}."
+    return Table("groups", "Accuracy by group", tuple(columns), tuple(rows), note)
+
+
+def participation_table(study: Study) -> Table | None:
+    """How often the clients of each group were asked to train: a burden on small groups must be visible."""
+    known = [method for method in study.main if any(outcome.participation for outcome in method.outcomes)]
+    if not known:
+        return None
+    names = list(dict.fromkeys(name for m in known for o in m.outcomes for name in o.participation or {}))
+    columns = (Column("group", "group"), *(Column(m.label, m.label, 1, "times asked, per client") for m in known))
+    key = "participation/{}/asked_per_client"
+    rows = tuple((Cell(name), *(cell(m.interval(key.format(name))) for m in known)) for name in names)
+    told = []
+    for method in known:
+        found = {name: value for name in names if (value := method.mean(key.format(name))) is not None}
+        low, high = (extreme(found, key=lambda name: found[name], default="") for extreme in (min, max))
+        if found and found[high] > UNEVEN * found[low]:
+            told.append(
+                f"With {method.label}, clients of {high} were asked {found[high]:.1f} times on average, clients of "
+                f"{low} {found[low]:.1f} times."
+            )
+    return Table("participation", "How often clients were asked to train", columns, rows, " ".join(told))

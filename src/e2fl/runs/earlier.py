@@ -1,0 +1,35 @@
+"""States of E2FL as version 0.1 stored them before groupings kept their own part of the state."""
+
+from typing import Any
+
+_KEYS = {"overall", "groups", "starts", "assigned", "prepared", "count", "keep", "seed", "origin", "centroids", "facts"}
+
+
+def updated(tree: Any) -> Any:
+    """The structure of a stored state, as the state's class is now; others are returned as they are."""
+    if not isinstance(tree, dict) or set(tree.get("fields", ())) != _KEYS:
+        return tree
+    old = tree["fields"]
+    clustered = bool(old["centroids"]["items"])
+    found = clustered or bool(old["starts"]["items"])
+    nothing: dict[str, Any] = {"items": []}
+    membership = {
+        "groups": old["count"],
+        "assignments": old["assigned"],
+        "found": {"value": found},
+        "seed": old["seed"],
+        "starts": old["starts"],
+        "origin": old["origin"] if clustered else nothing,
+        "centroids": old["centroids"],
+        "metadata": old["facts"],
+    }
+    return {
+        "fields": {
+            "global_ranking": old["overall"],
+            "groups": old["groups"],
+            "membership": {"fields": membership},
+            "keep": old["keep"],
+            # Without clustering, the origin was stored only for absent groups that vote with it.
+            "initial": nothing if clustered else old["origin"],
+        }
+    }
