@@ -27,6 +27,8 @@ EXAMPLES = """examples:
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
   e2fl audit scores.csv                             the same page from a table: client, group, accuracy
+  e2fl predict runs/mine new.csv --group north      predictions for the rows of a table
+  e2fl export runs/mine --group north --out north.safetensors
   e2fl data show adult                              a picture of a data set
   e2fl groups demo --from 2 --to 12                 how many groups of clients there are
   e2fl list                                         algorithms, groupings, data sets, models, experiments
@@ -137,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_page(report, "default: report.html in the first DIR")
     report.set_defaults(act=_report)
 
+    _add_models(commands)
     audit = commands.add_parser(
         "audit",
         help="measure the fairness of anybody's scores",
@@ -234,6 +237,36 @@ def _add_flower(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--out", type=Path, default=Path("keys"), metavar="DIR", help="the folder to write; default: keys"
     )
     keys.set_defaults(act=_flower_keys)
+
+
+def _add_models(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="predict the rows of a table with a finished run",
+        description="Predict the rows of a table, or of an array of inputs, with the model of a finished run.",
+    )
+    predict.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
+    predict.add_argument("table", type=Path, metavar="DATA", help="a CSV or Parquet file, or inputs in an .npy file")
+    choice = predict.add_mutually_exclusive_group()
+    _add_group(choice)
+    choice.add_argument("--find-group", action="store_true", help="let the algorithm find the group of these rows")
+    predict.add_argument("--out", type=Path, metavar="FILE", help="a CSV file; default: print the predictions")
+    predict.set_defaults(act=_predict)
+    export = commands.add_parser(
+        "export",
+        help="write a model of a finished run as a plain torch module",
+        description="Write the model of a group as a plain torch module, with a model card beside it.",
+    )
+    export.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
+    _add_group(export)
+    export.add_argument("--out", type=Path, required=True, metavar="FILE", help="NAME.safetensors or NAME.pt2")
+    export.set_defaults(act=_export)
+
+
+def _add_group(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--group", metavar="G", help="whose model: the name or number of a group, or global; default: the only model"
+    )
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -369,6 +402,28 @@ def _audit(options: argparse.Namespace) -> int:
 
 def _written(words: str, out: Path, export_to: Path | None) -> int:
     print(f"{words}\n\nwritten to {out}{f' and {export_to}' if export_to else ''}")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from e2fl.files import write_text
+    from e2fl.runs.predict import predict_file
+
+    found = predict_file(options.run, options.table, group=options.group, find_group=options.find_group)
+    if options.out is None:
+        print(found.to_csv(), end="")
+        return 0
+    write_text(options.out, found.to_csv())
+    used = f" with the model {found.model}" if found.model else ""
+    print(f"predicted {len(found.classes):,} rows{used}; written to {options.out}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from e2fl.runs.export import export_model
+
+    model, card = export_model(options.run, options.group, options.out)
+    print(f"written to {model}; its card: {card}")
     return 0
 
 
