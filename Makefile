@@ -11,7 +11,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print the table, write the report
-	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl
+	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady
 
 test: .venv/ready-dev ## run all tests
 	$(BIN)/python -m pytest -n auto

@@ -168,3 +168,123 @@ def test_rows_that_do_not_belong_together_are_refused(measure, reason):
 
 def test_one_value_that_is_not_a_number_spoils_every_measure():
     assert all(math.isnan(value) for value in metrics.spread([1, math.nan, 3]).values())
+
+
+def test_measures_of_inequality_by_hand():
+    values = [1.0, 2.0, 3.0, 4.0]
+    assert metrics.gap(values) == 3
+    assert metrics.std(values) == pytest.approx(math.sqrt(1.25))
+    assert metrics.p10(values) == pytest.approx(1.3)
+    assert metrics.p90(values) == pytest.approx(3.7)
+    assert metrics.gini(values) == pytest.approx(0.25)
+    assert metrics.jain(values) == pytest.approx(100 / (4 * 30))
+    assert metrics.atkinson(values) == pytest.approx(1 - 24**0.25 / 2.5)
+    assert metrics.atkinson(values, 0.5) == pytest.approx(1 - (sum(v**0.5 for v in values) / 4) ** 2 / 2.5)
+    assert metrics.generalized_entropy(values, 2) == pytest.approx(1.25 / (2 * 2.5**2))
+    assert metrics.theil(values) == pytest.approx(sum(v / 2.5 * math.log(v / 2.5) for v in values) / 4)
+    shares = np.array(values) / 10
+    assert metrics.entropy(values) == pytest.approx(-(shares * np.log(shares)).sum() / math.log(4))
+
+
+def test_the_gini_coefficient_is_the_mean_difference():
+    rng = np.random.default_rng(0)
+    values = rng.random(30)
+    pairs = np.abs(values[:, None] - values[None, :]).mean()
+    assert metrics.gini(values) == pytest.approx(pairs / (2 * values.mean()))
+
+
+@pytest.mark.parametrize(
+    ("values", "alpha", "expected"),
+    [([1, 2, 3, 4], 0.25, 1.0), ([1, 2, 3, 4], 0.5, 1.5), ([1, 2, 3, 4], 0.375, (1 + 0.5 * 2) / 1.5), ([3, 1], 1, 2.0)],
+)
+def test_cvar_is_the_mean_of_the_lowest_share(values, alpha, expected):
+    assert metrics.cvar(values, alpha) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=30), st.floats(0.1, 50))
+def test_measures_of_inequality_do_not_depend_on_the_unit(values, factor):
+    scaled = [factor * value for value in values]
+    for measure in (metrics.gini, metrics.jain, metrics.entropy, metrics.atkinson, metrics.theil):
+        assert measure(scaled) == pytest.approx(measure(values), abs=1e-9)
+    equal = [values[0]] * len(values)
+    for measure in (metrics.gini, metrics.atkinson, metrics.theil, metrics.std, metrics.gap):
+        assert measure(equal) == pytest.approx(0, abs=1e-9)
+    assert metrics.jain(equal) == pytest.approx(1)
+    assert metrics.entropy(equal) == pytest.approx(1)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 100), st.sampled_from("abc")), min_size=2, max_size=30))
+def test_the_between_group_part_is_no_more_than_the_whole(rows):
+    values, groups = [value for value, _ in rows], [group for _, group in rows]
+    for alpha in (0.0, 1.0, 2.0):
+        whole = metrics.generalized_entropy(values, alpha)
+        assert -1e-9 <= metrics.between_group_entropy(values, groups, alpha) <= whole + 1e-9
+    assert metrics.between_group_entropy(values, range(len(values))) == pytest.approx(
+        metrics.generalized_entropy(values)
+    )
+
+
+def test_inequality_of_negative_values_is_refused():
+    with pytest.raises(ValueError, match="row 1 is negative"):
+        metrics.gini([1, -2])
+    with pytest.raises(ValueError, match="alpha"):
+        metrics.cvar([1, 2], 0)
+    with pytest.raises(ValueError, match="epsilon"):
+        metrics.atkinson([1, 2], 0)
+    assert metrics.atkinson([0, 1]) == 1
+    assert metrics.generalized_entropy([0, 1], 0) == math.inf
+
+
+def test_the_objective_varies_over_clients_and_over_groups():
+    """Definitions 1 and 2 of the paper: the standard deviation of the loss over clients, and over groups."""
+    found = metrics.objective_std([0.2, 0.4, 1.0, 1.4], ["a", "a", "b", "b"])
+    assert found["user"] == pytest.approx(np.std([0.2, 0.4, 1.0, 1.4]))
+    assert found["group"] == pytest.approx(np.std([0.3, 1.2]))
+    assert metrics.objective_std([0.2, 0.4])["group"] is None
+    with pytest.raises(ValueError, match="loss is not a number in row 1"):
+        metrics.objective_std([0.2, math.nan])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equalized_odds_and_predictive_parity_agree_with_fairlearn(seed):
+    fairlearn = pytest.importorskip("fairlearn.metrics")
+    sklearn = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(seed)
+    group = rng.choice(["a", "b", "c"], 500)
+    y, y_hat, _ = rows(seed, 500)
+    assert metrics.equalized_odds_difference(y, y_hat, group) == pytest.approx(
+        fairlearn.equalized_odds_difference(y, y_hat, sensitive_features=group)
+    )
+    frame = fairlearn.MetricFrame(metrics=sklearn.precision_score, y_true=y, y_pred=y_hat, sensitive_features=group)
+    assert metrics.predictive_parity_difference(y, y_hat, group) == pytest.approx(frame.difference())
+    assert math.isnan(metrics.equalized_odds_difference([0, 0, 1], [0, 1, 1], ["a", "a", "b"]))
+
+
+def test_calibration_is_the_distance_of_scores_from_what_happened():
+    found = metrics.calibration_by_group([1, 0, 1, 1], [0.9, 0.9, 0.25, 0.75], ["a", "a", "b", "b"])
+    assert found["a"]["difference"] == pytest.approx(0.4)
+    assert found["a"]["ece"] == pytest.approx(0.4)
+    assert found["b"]["ece"] == pytest.approx((0.75 + 0.25) / 2)
+    with pytest.raises(ValueError, match="probabilities"):
+        metrics.calibration_by_group([1], [1.5], ["a"])
+
+
+def test_the_bootstrap_draws_whole_clients():
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(40), 50)
+    value = rng.normal(0, 1, 40)[client] + rng.normal(0, 0.1, 2000)
+    found = metrics.bootstrap(lambda value: value.mean(), {"value": value, "client": client}, by="client")
+    spread = np.std([value[client == name].mean() for name in range(40)], ddof=1) / np.sqrt(40)
+    assert found.value == pytest.approx(value.mean())
+    assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.25)
+    alone = metrics.bootstrap(lambda value: value.mean(), {"value": value})
+    assert alone.high - alone.low < (found.high - found.low) / 3
+    again = metrics.bootstrap(lambda value: value.mean(), {"value": value, "client": client}, by="client")
+    assert again == found
+    with pytest.raises(ValueError, match="no column 'site'"):
+        metrics.bootstrap(np.mean, {"a": value}, by="site")
+
+
+def test_huge_counts_do_not_overflow():
+    found = metrics.fairness([80, 90], client=["a", "a"], n=[1e308, 1e308])
+    assert found["user"]["mean"] == pytest.approx(85)

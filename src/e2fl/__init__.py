@@ -11,6 +11,8 @@ from e2fl.version import __version__
 if TYPE_CHECKING:
     from e2fl.algorithms import ALGORITHMS, Algorithm, ClientModel, ClientModels
     from e2fl.api import compare, run
+    from e2fl.auditing.api import audit
+    from e2fl.auditing.result import Audit
     from e2fl.config.experiment import Experiment
     from e2fl.config.experiment import load as load_experiment
     from e2fl.data import (
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "e2fl.api",
+    "audit": "e2fl.auditing.api",
+    "Audit": "e2fl.auditing.result",
     "compare": "e2fl.api",
     "read_run": "e2fl.results",
     "Run": "e2fl.results",
@@ -76,6 +80,7 @@ __all__ = [
     "MODELS",
     "Algorithm",
     "Assigned",
+    "Audit",
     "Client",
     "ClientModel",
     "ClientModels",
@@ -99,6 +104,7 @@ __all__ = [
     "WireError",
     "__version__",
     "assign",
+    "audit",
     "compare",
     "from_arrays",
     "from_partitioner",

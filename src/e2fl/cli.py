@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2fl.auditing import command as audit
 from e2fl.errors import E2flError, is_out_of_memory
 from e2fl.reproduce import arguments as reproduce_arguments
 from e2fl.version import __version__
@@ -26,7 +27,7 @@ EXAMPLES = """examples:
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
-  e2fl audit scores.csv                             the same page from a table: client, group, accuracy
+  e2fl audit predictions.csv --group sex,race       a fairness audit of any table of predictions or scores
   e2fl predict runs/mine new.csv --group north      predictions for the rows of a table
   e2fl export runs/mine --group north --out north.safetensors
   e2fl data show adult                              a picture of a data set
@@ -54,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except E2flError as error:
         return _fail(str(error))
+    except ModuleNotFoundError as error:
+        extra = {"torch": "train", "numba": "train", "pandas": "audit", "jinja2": "audit"}.get(error.name or "")
+        if extra is None:
+            raise
+        return _fail(f"this command needs {error.name}: pip install 'e2fl[{extra}]'")
     except BrokenPipeError:
         # The reader of the output, such as `head`, has seen enough. Python must not try to flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -140,20 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(act=_report)
 
     _add_models(commands)
-    audit = commands.add_parser(
-        "audit",
-        help="measure the fairness of anybody's scores",
-        description="Make the page from tables made elsewhere: columns client, group, accuracy and, if there are, n "
-        "and loss; or a row for each example: client, group, y, y_hat. Several tables are compared.",
-    )
-    audit.add_argument("tables", nargs="+", type=Path, metavar="SCORES.CSV", help="a table with a header")
-    audit.add_argument(
-        "--unprivileged",
-        metavar="GROUP",
-        help="of two groups, the one that comes first in EOD, DI and SPD; default: the first by name",
-    )
-    _add_page(audit, "default: SCORES.html beside the table")
-    audit.set_defaults(act=_audit)
+    audit.add_parser(commands)
 
     groups = commands.add_parser(
         "groups",
@@ -388,15 +381,6 @@ def _report(options: argparse.Namespace) -> int:
 
     out = options.out or options.runs[0] / "report.html"
     study = report_runs(options.runs, out, export_to=options.export)
-    return _written(verdict(study), out, options.export)
-
-
-def _audit(options: argparse.Namespace) -> int:
-    from e2fl.report import report_scores
-    from e2fl.report.verdict import verdict
-
-    out = options.out or options.tables[0].with_suffix(".html")
-    study = report_scores(options.tables, out, unprivileged=options.unprivileged, export_to=options.export)
     return _written(verdict(study), out, options.export)
 
 

@@ -31,6 +31,9 @@ SYNONYMS = {
 }
 
 
+RENAMED = {"pull": "proximal"}  # settings that had another name
+
+
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
     """Return the entry of this name, or import "module:name"."""
     if ":" in name:
@@ -63,6 +66,8 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
     known = fields_of(make)
     checked: dict[str, Any] = {}
     for name, value in values.items():
+        if name not in known and RENAMED.get(name) in known:
+            raise ConfigError(f"{where}: the setting '{name}' is now called '{RENAMED[name]}'")
         if name not in known:
             raise ConfigError(f"{where} has no setting '{name}'{did_you_mean(name, known)}")
         checked[name] = fit(value, known[name], f"{where}.{name}")

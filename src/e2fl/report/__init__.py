@@ -39,20 +39,6 @@ def report(runs: "Sequence[Run]", out: Path, *, notes: Sequence[str] = (), expor
     return study
 
 
-def report_scores(
-    paths: Sequence[Path], out: Path, *, unprivileged: str | None = None, export_to: Path | None = None
-) -> "Study":
-    """Write the page of tables of scores; each is compared with the others under the name of its file."""
-    from e2fl.audit.reader import read_scores
-    from e2fl.report.audit import names_of, study_of_scores
-
-    tables = [read_scores(path, unprivileged=unprivileged) for path in paths]
-    names = names_of(paths)
-    study = study_of_scores(list(zip(names, tables, strict=True)), ", ".join(names))
-    _put(study, out, export_to)
-    return study
-
-
 def _put(study: "Study", out: Path, export_to: Path | None) -> None:
     try:
         from e2fl.report.export import export

@@ -130,6 +130,26 @@ def nice_step(least: float) -> int:
     return next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= least)
 
 
+def lines(
+    rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip]
+) -> list[alt.Chart]:
+    """A line with marks for each method: rows need label, and the fields of both axes."""
+    chart = marks(rows, study, theme).encode(x=x, y=y, opacity=bright())
+    return [
+        chart.mark_line(strokeWidth=2).encode(strokeDash=dash(study, theme)),
+        chart.mark_point(filled=True, size=36).encode(shape=shape(study, theme), tooltip=tips),
+    ]
+
+
+def scatter(
+    rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip], *, filled: bool = True
+) -> alt.Chart:
+    """A large mark for each method."""
+    chart = marks(rows, study, theme).mark_point(size=150, filled=filled, strokeWidth=2.5)
+    placed: alt.Chart = chart.encode(x=x, y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips)
+    return placed
+
+
 def tip(field: str, title: str, form: str = ".2f") -> alt.Tooltip:
     """A number in a tooltip."""
     return alt.Tooltip(f"{field}:Q", title=title, format=form)
@@ -140,4 +160,4 @@ def tip_text(field: str, title: str) -> alt.Tooltip:
     return alt.Tooltip(f"{field}:N", title=title)
 
 
-METHOD = tip_text("label", "method")
+METHOD_TIP = tip_text("label", "method")

@@ -2,8 +2,7 @@
 
 import altair as alt
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Row, bright, draw, marks, quantity, room, shape, tip
+from e2fl.report.chart import METHOD_TIP, Row, draw, quantity, room, scatter, tip
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Study
 from e2fl.report.table import Cell, Column, Table, cell
@@ -21,17 +20,9 @@ def section(study: Study, theme: Theme) -> Section | None:
         for method in known
     ]
     worst = f"{study.worst_words}, %"
-    points = (
-        marks(values, study, theme)
-        .mark_point(filled=True, size=150)
-        .encode(
-            x=quantity(alt.X, "bits", "bits per edge up, mean", **room([0.0, *(row["bits"] for row in values)])),
-            y=quantity(alt.Y, "worst", worst, **room([row["worst"] for row in values], high=100.0)),
-            shape=shape(study, theme),
-            opacity=bright(),
-            tooltip=[METHOD_TIP, tip("bits", "bits per edge up"), tip("worst", worst)],
-        )
-    )
+    x = quantity(alt.X, "bits", "bits per edge up, mean", **room([0.0, *(row["bits"] for row in values)]))
+    y = quantity(alt.Y, "worst", worst, **room([row["worst"] for row in values], high=100.0))
+    points = scatter(values, study, theme, x, y, [METHOD_TIP, tip("bits", "bits per edge up"), tip("worst", worst)])
     told = "; ".join(f"{v['label']}: {v['bits']:.2f} bits, {v['worst']:.1f} %" for v in values)
     title = f"{study.worst_words.capitalize()} against bits"
     words = f"Points: {worst} against bits per edge up. {told}."

@@ -5,8 +5,7 @@ import math
 import altair as alt
 import numpy as np
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Channels, Plot, Row, bright, data, draw, marks, quantity, tip
+from e2fl.report.chart import METHOD_TIP, Channels, Plot, Row, bright, data, draw, marks, quantity, tip
 from e2fl.report.intervals import Numbers
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Method, Study

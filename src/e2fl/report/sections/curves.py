@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Plot, Row, bright, dash, draw, marks, quantity, shape, tip, whole_numbers
+from e2fl.report.chart import METHOD_TIP, Plot, Row, bright, draw, lines, marks, quantity, tip, whole_numbers
 from e2fl.report.intervals import Interval, over_seeds
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Json, Method, Study, measured
@@ -49,11 +48,11 @@ def curve(method: Method, keys: Sequence[str]) -> list[Moment]:
         for line in outcome.history:
             by_round.setdefault(int(line["round"]), []).append(line)
     found = []
-    for number, lines in sorted(by_round.items()):
-        if len(lines) == len(method.outcomes):
-            ways = [_averaged(lines, f"bytes/{way}_total") for way in ("up", "down")]
+    for number, entries in sorted(by_round.items()):
+        if len(entries) == len(method.outcomes):
+            ways = [_averaged(entries, f"bytes/{way}_total") for way in ("up", "down")]
             sent = None if ways[0] is None or ways[1] is None else ways[0].mean + ways[1].mean
-            found.append(Moment(number, sent, {key: _averaged(lines, key) for key in keys}))
+            found.append(Moment(number, sent, {key: _averaged(entries, key) for key in keys}))
     return found
 
 
@@ -81,15 +80,12 @@ def _plot(study: Study, theme: Theme, found: dict[str, list[Moment]], key: str, 
     else:
         x = quantity(alt.X, "at", f"{name} sent so far, all clients, up and down", 6, nice=False, zero=True)
     tips = [METHOD_TIP, tip("round", "round", "d"), tip("value", title)]
-    chart = marks(values, study, theme).encode(x=x)
     layers: list[alt.Chart] = []
     if len(study.seeds) > 1:
         band = quantity(alt.Y, "low", title, 5, domain=[bottom, max(numbers) + pad])
-        layers.append(chart.mark_area(clip=True).encode(y=band, y2="high:Q", opacity=bright(0.1)))
-    layers += [
-        chart.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash(study, theme), opacity=bright()),
-        chart.mark_point(filled=True, size=36).encode(y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips),
-    ]
+        area = marks(values, study, theme).mark_area(clip=True)
+        layers.append(area.encode(x=x, y=band, y2="high:Q", opacity=bright(0.1)))
+    layers += lines(values, study, theme, x, y, tips)
     if levels:
         level = marks(levels, study, theme).mark_rule(strokeWidth=2, strokeDash=[2, 3])
         layers.append(level.encode(y=y, opacity=bright(), tooltip=tips))

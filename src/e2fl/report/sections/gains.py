@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Channels, Plot, Row, bright, data, draw, marks, quantity, shape, tip, tip_text
+from e2fl.report.chart import METHOD_TIP, Channels, Plot, Row, bright, data, draw, marks, quantity, shape, tip, tip_text
 from e2fl.report.intervals import bootstrap
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Gains, Method, Study, gains

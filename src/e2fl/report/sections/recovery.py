@@ -3,8 +3,7 @@
 import altair as alt
 import numpy as np
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Plot, Row, bright, dash, draw, marks, quantity, shape, tip, whole_numbers
+from e2fl.report.chart import METHOD_TIP, Plot, Row, draw, lines, quantity, tip, whole_numbers
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Study, measured
 from e2fl.report.table import Cell, Column, Table, cell
@@ -50,16 +49,9 @@ def _plot(study: Study, theme: Theme) -> Plot | None:
         ]
     if not values:
         return None
-    chart = marks(values, study, theme).encode(
-        x=whole_numbers(alt.X, "at", "round", [row["at"] for row in values]),
-        y=quantity(alt.Y, "value", "clients in the right group, %"),
-        opacity=bright(),
-    )
-    tips = [METHOD_TIP, tip("at", "round", "d"), tip("value", "right, %")]
-    layers = [
-        chart.mark_line(strokeWidth=2).encode(strokeDash=dash(study, theme)),
-        chart.mark_point(filled=True, size=36).encode(shape=shape(study, theme), tooltip=tips),
-    ]
+    x = whole_numbers(alt.X, "at", "round", [row["at"] for row in values])
+    y = quantity(alt.Y, "value", "clients in the right group, %")
+    layers = lines(values, study, theme, x, y, [METHOD_TIP, tip("at", "round", "d"), tip("value", "right, %")])
     ends = {value["label"]: value["value"] for value in values}
     told = "; ".join(f"{label} {value:.1f} %" for label, value in ends.items())
     words = f"Lines: share of clients in the right group, by round. At the end: {told}."

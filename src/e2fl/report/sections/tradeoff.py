@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from e2fl.report.chart import METHOD as METHOD_TIP
-from e2fl.report.chart import Plot, Row, bright, draw, marks, quantity, room, shape, tip, tip_text
+from e2fl.report.chart import METHOD_TIP, Plot, Row, draw, quantity, room, scatter, tip, tip_text
 from e2fl.report.section import METHOD, Section
 from e2fl.report.study import Front, Study, pareto
 from e2fl.report.table import Column, Table, cells, unit
@@ -42,18 +41,11 @@ def _plot(study: Study, theme: Theme, fronts: Sequence[Front], along: str) -> Pl
         most = max(row["sent"] for row in values) or 1.0
         title, axis, better = "Data sent and equity", f"{name} sent in all", "Up and to the left is better."
         x = quantity(alt.X, "sent", axis, domain=[-0.04 * most, 1.08 * most], nice=False)
+    y = quantity(alt.Y, "worst", worst, **room([front.worst for front in fronts], high=100.0))
+    tips.append(tip_text("front", "on all three"))
+    kinds = {front: [row for row in values if row["front"] == front] for front in ("not beaten", "beaten")}
     layers = [
-        marks([row for row in values if row["front"] == front], study, theme)
-        .mark_point(size=150, filled=front == "not beaten", strokeWidth=2.5)
-        .encode(
-            x=x,
-            y=quantity(alt.Y, "worst", worst, **room([front.worst for front in fronts], high=100.0)),
-            shape=shape(study, theme),
-            opacity=bright(),
-            tooltip=[*tips, tip_text("front", "on all three")],
-        )
-        for front in ("not beaten", "beaten")
-        if any(row["front"] == front for row in values)
+        scatter(rows, study, theme, x, y, tips, filled=front == "not beaten") for front, rows in kinds.items() if rows
     ]
     told = "; ".join(
         f"{v['label']}: mean {v['mean']:.1f}, worst {v['worst']:.1f}"

@@ -1,1 +1,0 @@
-"""Audits of tables of scores or predictions."""

@@ -1,0 +1,118 @@
+"""Two tables of the same clients, compared client by client."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from e2fl.auditing.clients import client_values
+from e2fl.auditing.table import Measure, Numbers, Predictions, Table
+from e2fl.auditing.uncertainty import mean_interval
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second table minus the first, over the clients that both hold."""
+
+    first: str
+    second: str
+    title: str
+    is_rate: bool
+    paired: bool
+    clients: int
+    left_out: int  # clients in one table only
+    difference: float
+    low: float
+    high: float
+    better: int  # clients with a higher value in the second table
+    worse: int
+    groups: list[tuple[str, str, int, float, float, float]]  # grouping, group, clients, difference, low, high
+    note: str = ""
+
+
+def compare(first: Table, second: Table) -> Comparison | None:
+    """Compare two tables; None where they do not measure the same thing of clients."""
+    one, other = client_values(first), client_values(second)
+    if one is None or other is None or _title(first) != _title(second):
+        return None
+    title = _title(first)
+    is_rate = isinstance(first.data, Predictions) or first.data.is_rate
+    if first.clients is None or second.clients is None:
+        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables name no clients")
+    places = {name: place for place, name in enumerate(second.clients)}
+    pairs = [(place, places[name]) for place, name in enumerate(first.clients) if name in places]
+    pairs = [(a, b) for a, b in pairs if np.isfinite(one[0][a]) and np.isfinite(other[0][b])]
+    if len(pairs) < 2:
+        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables share no clients")
+    mine, theirs = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+    difference = other[0][theirs] - one[0][mine]
+    low, high = mean_interval(difference)
+    left_out = len(first.clients) + len(second.clients) - 2 * len(pairs)
+    return Comparison(
+        first.name,
+        second.name,
+        title,
+        is_rate,
+        True,
+        len(pairs),
+        left_out,
+        float(difference.mean()),
+        low,
+        high,
+        int((difference > 0).sum()),
+        int((difference < 0).sum()),
+        _by_group(first, mine, difference),
+    )
+
+
+def _by_group(
+    table: Table, clients: "np.ndarray[tuple[int], np.dtype[np.int64]]", difference: Numbers
+) -> list[tuple[str, str, int, float, float, float]]:
+    """Return the paired difference of each group, for groupings in which every client has one group."""
+    found = []
+    data = table.data
+    assert data.client is not None
+    for grouping in table.groupings:
+        of_client = np.full(len(table.clients or ()), -1, dtype=np.int64)
+        group = grouping.of_combo[data.combo]
+        of_client[data.client] = group
+        if (of_client[data.client] != group).any():
+            continue
+        for place, name in enumerate(grouping.groups):
+            mine = of_client[clients] == place
+            if mine.any():
+                low, high = mean_interval(difference[mine])
+                size = int(mine.sum())
+                found.append((grouping.name, name, size, float(difference[mine].mean()), low, high))
+    return found
+
+
+def _unpaired(
+    first: Table, second: Table, one: Numbers, other: Numbers, title: str, is_rate: bool, why: str
+) -> Comparison:
+    one, other = one[np.isfinite(one)], other[np.isfinite(other)]
+    difference = float(other.mean() - one.mean())
+    half = math.nan
+    if len(one) > 1 and len(other) > 1:
+        half = 1.96 * math.sqrt(float(np.var(one, ddof=1)) / len(one) + float(np.var(other, ddof=1)) / len(other))
+    return Comparison(
+        first.name,
+        second.name,
+        title,
+        is_rate,
+        False,
+        0,
+        len(one) + len(other),
+        difference,
+        difference - half,
+        difference + half,
+        0,
+        0,
+        [],
+        f"{why}, so they are compared as independent samples.",
+    )
+
+
+def _title(table: Table) -> str:
+    data = table.data
+    return data.name.casefold() if isinstance(data, Measure) and not data.is_rate else "accuracy"

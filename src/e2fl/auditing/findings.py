@@ -1,0 +1,282 @@
+"""What the numbers say, in sentences that are true of every table.
+
+The rules: a difference is said to be real only if a test, corrected for all comparisons on the page, finds it; equality
+is never claimed beyond what the intervals allow; groups that are too small are named and not judged; "lowest" always
+names the measure it is about.
+"""
+
+import math
+from dataclasses import dataclass
+
+from e2fl.auditing.clients import ClientSpread
+from e2fl.auditing.comparison import Comparison
+from e2fl.auditing.figures import Figure, called, client_figure, few_figure, group_figures, main_grouping
+from e2fl.auditing.judging import FOUR_FIFTHS, RateTable
+from e2fl.auditing.table import Measure, Table
+from e2fl.auditing.wording import interval, listed, noun, p_value, percent, points, ratio, shown, whole
+
+SAME = 0.01  # accuracies closer than this are called about the same
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is said about a table."""
+
+    figures: list[Figure]
+    sentences: list[str]
+
+
+def find(
+    table: Table, results: list[list[RateTable]], whole_table: list[RateTable], spread: ClientSpread | None, ll144: bool
+) -> Findings:
+    """Return the key figures and the sentences of a table."""
+    main = main_grouping(results)
+    tables = [each for grouping in results for each in grouping]
+    sentences = []
+    if main is not None:
+        sentences += _main_sentences(table, main, ll144)
+        sentences += [_other_grouping(grouping) for grouping in results if grouping is not main]
+    elif tables:
+        sentences.append("No two groups are large enough to be compared: too few to judge.")
+    else:
+        sentences.append("The table names no groups, so only clients and overall rates are shown.")
+    sentences += _too_few(results)
+    sentences.append(_overall(whole_table))
+    if spread is not None:
+        sentences += _clients(spread)
+    figures = [] if main is None else group_figures(main)
+    figures += few_figure(results)
+    if spread is not None and len(figures) < 4:
+        figures.append(client_figure(spread))
+    return Findings(figures, [sentence for sentence in sentences if sentence])
+
+
+def _overall(tables: list[RateTable]) -> str:
+    parts = []
+    for table in (each for each in tables if not each.rate.label):
+        row = table.rows[0]
+        if not math.isnan(row.value):
+            title = table.rate.title if table.rate.key == "measure" else table.rate.title.lower()
+            parts.append(f"{title} {shown(row.value, table.unit)} ({interval(row.low, row.high, table.unit)})")
+    return f"Overall: {', '.join(parts)}." if parts else ""
+
+
+def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[str]:
+    comparable = [each for each in tables if each.lowest() is not None]
+    real = sorted((each for each in comparable if each.significant), key=_priority)
+    chance = sorted((each for each in comparable if not each.significant), key=_priority)
+    sentences = []
+    accuracy = next((each for each in chance if each.rate.key == "accuracy"), None)
+    if accuracy is not None and real and accuracy.gap < SAME and not isinstance(table.data, Measure):
+        groups = "Both groups have" if len(accuracy.judged) == 2 else "The groups have"
+        values = listed([f"{percent(row.value)} in {row.group}" for row in accuracy.judged[:4]])
+        sentences.append(f"{groups} about the same accuracy ({values}). They differ in who is missed: see error rates.")
+        chance.remove(accuracy)
+    sentences += [f"{describe(each, table)} {certainty(each)}" for each in real[:4]]
+    if len(real) > 4:
+        sentences.append(f"More than chance explains, too: {listed([each.rate.title.lower() for each in real[4:]])}.")
+    if not real:
+        sentences += [f"{describe(each, table)} {certainty(each)}" for each in chance[:1]]
+        sentences.append(_nothing_found(comparable))
+    elif chance and not ll144:
+        names = listed([each.rate.title.lower() for each in chance])
+        sentences.append(f"No difference beyond chance was found in {names}.")
+    fifths = [each for each in tables if each.rate.four_fifths]
+    sentences += [_four_fifths(each) for each in fifths if any(row.below_four_fifths for row in each.rows)]
+    return sentences
+
+
+def _priority(table: RateTable) -> int:
+    """Return the place of a rate among sentences: who is found and selected comes before how often it is right."""
+    order = ("true_positive_rate", "selection_rate", "accuracy", "measure", "false_positive_rate", "predictive_value")
+    return order.index(table.rate.key) if table.rate.key in order else len(order)
+
+
+def _nothing_found(tables: list[RateTable]) -> str:
+    if not tables:
+        return ""
+    reach = max(
+        (max(abs(row.difference_low), abs(row.difference_high)) for table in tables for row in table.judged
+         if not math.isnan(row.difference_low)),
+        default=math.nan,
+    )  # fmt: skip
+    unit = tables[0].unit
+    limit = "" if math.isnan(reach) else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    what = "any measured rate" if len(tables) > 1 else tables[0].rate.title.lower()
+    return f"No group differs from the others in {what} by more than chance explains.{limit}"
+
+
+def describe(table: RateTable, source: Table) -> str:
+    """Return what a rate is in the least and the most favourable group."""
+    low, best = table.lowest(), table.best()
+    assert low is not None
+    assert best is not None
+    unit, gap = table.unit, points(table.gap, table.unit)
+    one, other = shown(low.value, unit), shown(best.value, unit)
+    positive = _positive(source)
+    here, there = called(low, table), called(best, table)
+    match table.rate.key:
+        case "true_positive_rate":
+            return (
+                f"Of the rows labelled {positive}, the model finds {one} in {here} and {other} in {there}: {gap} fewer."
+            )
+        case "false_positive_rate":
+            return (
+                f"Of the rows not labelled {positive}, the model wrongly predicts {positive} for {one} in {here} "
+                f"and {other} in {there}: {gap} more."
+            )
+        case "predictive_value":
+            return (
+                f"When the model predicts {positive}, it is right in {one} of cases in {here} and {other} in "
+                f"{there}: {gap} less."
+            )
+        case "selection_rate":
+            quotient = f", a ratio of {ratio(low.value / best.value)}" if best.value else ""
+            return f"The model selects {one} of {here} and {other} of {there}{quotient}."
+        case "accuracy" if not isinstance(source.data, Measure):
+            return f"The model is right for {one} of {here} and {other} of {there}: {gap} less."
+        case "accuracy" | "measure":
+            what = "accuracy" if table.rate.key == "accuracy" else table.rate.title
+            side = "lower" if table.rate.better > 0 else "higher"
+            return f"The clients of {here} have a mean {what} of {one}, those of {there} {other}: {gap} {side}."
+        case _:
+            return (
+                f"Of the rows labelled {table.rate.label}, the model finds {one} in {here} and {other} in "
+                f"{there}: {gap} fewer."
+            )
+
+
+def certainty(table: RateTable) -> str:
+    """Return whether the spread of the groups is more than chance."""
+    tested = [row for row in table.rows if not math.isnan(row.p_holm)]
+    if not tested:
+        return "It cannot be tested whether this is chance."
+    lowest = min(row.p_holm for row in tested)
+    if lowest < 0.05:
+        low = table.lowest()
+        name = "the lowest" if low is None else called(low, table)
+        if low is not None and low.p_holm < 0.05:
+            return f"This is more than chance explains ({p_value(low.p_holm)} for {name} against the rest)."
+        apart = [called(row, table) for row in tested if row.p_holm < 0.05]
+        verb = "differs" if len(apart) == 1 else "differ"
+        return (
+            f"{listed(apart)} {verb} from the rest by more than chance explains ({p_value(lowest)}); for {name} the "
+            "difference may be chance."
+        )
+    if not math.isnan(table.p_any):
+        if table.p_any < 0.05:
+            return f"The groups differ overall ({p_value(table.p_any)}), but no single group stands out from the rest."
+        return f"Chance alone gives as much ({p_value(table.p_any)}, groups shuffled among the clients)."
+    return f"This may be chance ({p_value(lowest)}, corrected for the number of tests)."
+
+
+def _other_grouping(tables: list[RateTable]) -> str:
+    """Return one sentence about another grouping: its largest real gap, or that there is none."""
+    comparable = [each for each in tables if each.lowest() is not None]
+    if not comparable:
+        return ""
+    name = comparable[0].grouping
+    real = sorted((each for each in comparable if each.significant), key=lambda each: -each.gap)
+    if not real:
+        return f"By {name} alone, no difference is larger than chance explains."
+    low, best = real[0].lowest(), real[0].best()
+    assert low is not None
+    assert best is not None
+    return (
+        f"By {name} alone, the largest difference is in {real[0].rate.title.lower()}: {shown(low.value, real[0].unit)} "
+        f"in {low.group}, {shown(best.value, real[0].unit)} in {best.group}."
+    )
+
+
+def _four_fifths(table: RateTable) -> str:
+    below = sorted((row for row in table.rows if row.below_four_fifths), key=lambda row: row.ratio)
+    named = listed([f"{row.group} ({ratio(row.ratio)})" for row in below])
+    verb = "is" if len(below) == 1 else "are"
+    unsure = [row for row in below if not row.ratio_high < FOUR_FIFTHS]
+    doubt = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
+    if not table.significant:
+        doubt = " This may be chance: no group differs from the rest by more than chance explains."
+    rate = table.rate.title.lower()
+    return f"{named} {verb} below four fifths of the {rate} of {table.reference}, the reference.{doubt}"
+
+
+def _too_few(results: list[list[RateTable]]) -> list[str]:
+    sentences = []
+    for tables in results:
+        if not tables:
+            continue
+        first = tables[0]
+        few = [row for row in first.rows if row.status.startswith("too few")]
+        if few:
+            what = "clients" if few[0].status == "too few clients" else "rows"
+            sentences.append(f"Too few {what} to judge, by {first.grouping}: {listed([row.group for row in few])}.")
+        sentences += _few_for_a_rate(tables)
+        unknown = next((row for row in first.rows if row.status == "unknown"), None)
+        if unknown is not None:
+            total = sum(row.n for row in first.rows if not math.isnan(row.n))
+            sentences.append(
+                f"{whole(unknown.n)} of {whole(total)} rows have no known {first.grouping} and are shown as unknown."
+            )
+        hidden = [row for row in first.rows if row.status == "suppressed"]
+        if hidden:
+            sentences.append(f"{noun(len(hidden), 'group')} by {first.grouping} suppressed because of small numbers.")
+    return sentences
+
+
+def _few_for_a_rate(tables: list[RateTable]) -> list[str]:
+    """Name the groups that are large enough, but have too few rows for some of the rates."""
+    found: dict[str, list[str]] = {}
+    for table in tables[1:]:
+        for row, base in zip(table.rows, tables[0].rows, strict=True):
+            if base.judged and row.status in ("too few rows", "too few clients", "undefined"):
+                word = "undefined " if row.status == "undefined" else ""
+                found.setdefault(row.group, []).append(word + table.rate.title.lower())
+    if not found or any(table.rate.label for table in tables):
+        return []
+    parts = [f"{group} ({', '.join(rates)})" for group, rates in found.items()]
+    return [f"Some rates have too few rows to be judged, by {tables[0].grouping}: {listed(parts)}."]
+
+
+def _clients(spread: ClientSpread) -> list[str]:
+    unit = "%" if spread.is_rate else ""
+    p10, p90 = shown(spread.measures["p10"], unit), shown(spread.measures["p90"], unit)
+    count, title = noun(len(spread.names), "client"), spread.title.lower() if spread.is_rate else spread.title
+    text = f"Of {count}, eight in ten have {title} between {p10} and {p90}."
+    if spread.chance is None:
+        return [text]
+    low, high = percent(spread.chance["p10"]), percent(spread.chance["p90"])
+    if spread.chance["p"] < 0.05:
+        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: clients do differ."
+    else:
+        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: about what is seen."
+    if spread.below:
+        verb = "is" if len(spread.below) == 1 else "are"
+        text += f" {noun(len(spread.below), 'client')} {verb} below the overall accuracy by more than chance explains."
+    return [text]
+
+
+def compared(comparison: Comparison) -> str:
+    """Return the sentence about two tables."""
+    unit = "%" if comparison.is_rate else ""
+    amount = f"{100 * comparison.difference:+.2f}" if comparison.is_rate else f"{comparison.difference:+.4g}"
+    factor = 100 if comparison.is_rate else 1
+    low, high = factor * comparison.low, factor * comparison.high
+    digits = ".2f" if comparison.is_rate else ".4g"
+    span = f"95 % interval {low:{digits}} to {high:{digits}}"
+    what = " percentage points" if unit else ""
+    text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount}{what} ({span})"
+    if comparison.paired:
+        text += f", paired over {noun(comparison.clients, 'client')}"
+        text += f"; higher for {comparison.better:,}, lower for {comparison.worse:,}"
+    real = comparison.low > 0 or comparison.high < 0
+    text += ". This is more than chance explains." if real else ". This may be chance."
+    if comparison.paired and comparison.left_out:
+        text += f" {noun(comparison.left_out, 'client')} in only one of the tables left out."
+    return f"{text} {comparison.note}".strip()
+
+
+def _positive(source: Table) -> str:
+    data = source.data
+    if isinstance(data, Measure) or data.positive is None:
+        return "positive"
+    return data.labels[data.positive]

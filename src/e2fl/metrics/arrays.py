@@ -1,0 +1,64 @@
+"""Checks that every metric applies to its arguments."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Labels = Sequence[Any] | NDArray[Any]  # one label per row: a group, a client
+Numbers = NDArray[np.float64]
+
+
+def numbers(values: ArrayLike) -> Numbers:
+    """Return the values as a flat float array that holds at least one value."""
+    found = np.asarray(values, dtype=np.float64).reshape(-1)
+    if not len(found):
+        raise ValueError("there is nothing to measure")
+    return found
+
+
+def finite(values: ArrayLike, name: str) -> Numbers:
+    """Return the values as a float array, or raise `ValueError` naming the first row that is NaN or infinite."""
+    found = numbers(values)
+    if not np.isfinite(found).all():
+        row = int(np.flatnonzero(~np.isfinite(found))[0])
+        raise ValueError(f"{name} is not a number in row {row}")
+    return found
+
+
+def nonnegative(values: ArrayLike, name: str) -> Numbers:
+    """Return the values, or raise `ValueError` if one is negative: shares of a total need values of 0 or more."""
+    found = finite(values, name)
+    if found.min() < 0:
+        raise ValueError(f"{name} needs values of 0 or more, but row {int(np.argmin(found))} is negative")
+    return found
+
+
+def labels(values: Labels, what: str) -> NDArray[Any]:
+    """Return one label per row, or raise `ValueError` if one is missing: NaN would become a group of its own."""
+    plain = isinstance(values, np.ndarray) and values.dtype.kind in "iubU"
+    for row, value in enumerate(() if plain else values):
+        if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+            raise ValueError(f"row {row} has no {what}")
+    return np.asarray(values)
+
+
+def codes(values: Labels, what: str) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the distinct labels in order, and for each row the position of its label in that list."""
+    names, places = np.unique(labels(values, what), return_inverse=True)
+    return names.tolist(), places.astype(np.int64)
+
+
+def binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
+    """Return 0/1 values as booleans, or raise `ValueError`."""
+    found = np.asarray(values).reshape(-1)
+    if not np.isin(found, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only")
+    return found.astype(np.bool_)
+
+
+def rate(part: float, whole: float) -> float:
+    """Return part / whole; NaN where the whole is 0."""
+    return part / whole if whole else math.nan

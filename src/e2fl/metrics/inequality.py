@@ -1,0 +1,148 @@
+"""How unevenly values are distributed over clients or groups.
+
+`gap`, `std`, `p10`, `p90` and `cvar` are in the unit of the values. The other measures are free of units; they
+compare shares of a total and need values of 0 or more.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from e2fl.metrics.arrays import Labels, Numbers, codes, finite, nonnegative, numbers
+
+
+def gap(values: ArrayLike) -> float:
+    """Return the highest value minus the lowest."""
+    return float(np.ptp(numbers(values)))
+
+
+def std(values: ArrayLike) -> float:
+    """Return the population standard deviation; 0 means that all values are equal."""
+    return float(np.std(numbers(values)))
+
+
+def p10(values: ArrayLike) -> float:
+    """Return the 10th percentile, with linear interpolation."""
+    return float(np.percentile(numbers(values), 10))
+
+
+def p90(values: ArrayLike) -> float:
+    """Return the 90th percentile, with linear interpolation."""
+    return float(np.percentile(numbers(values), 90))
+
+
+def cvar(values: ArrayLike, alpha: float = 0.1) -> float:
+    """Return the conditional value at risk: the mean of the lowest share `alpha` of the values.
+
+    The last value counts in part where `alpha` times the number of values is not a whole number.
+    """
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha must be above 0 and at most 1, not {alpha}")
+    ordered = np.sort(finite(values, "cvar"))
+    amount = alpha * len(ordered)
+    weights = np.clip(amount - np.arange(len(ordered)), 0.0, 1.0)
+    return float(ordered @ weights / amount)
+
+
+def gini(values: ArrayLike) -> float:
+    """Return the Gini coefficient: 0 where all values are equal, near 1 where one client has everything."""
+    ordered = np.sort(nonnegative(values, "gini"))
+    total = ordered.sum()
+    if total == 0:
+        return 0.0
+    count = len(ordered)
+    ranks = 2 * np.arange(1, count + 1) - count - 1
+    return float(ranks @ ordered / (count * total))
+
+
+def jain(values: ArrayLike) -> float:
+    """Return Jain's fairness index: 1 where all values are equal, 1 / count where one client has everything."""
+    found = nonnegative(values, "jain")
+    squares = float(found @ found)
+    return 1.0 if squares == 0 else float(found.sum() ** 2 / (len(found) * squares))
+
+
+def entropy(values: ArrayLike) -> float:
+    """Return the entropy of the shares divided by its maximum: 1 where all values are equal, 0 for one holder."""
+    found = nonnegative(values, "entropy")
+    total = found.sum()
+    if total == 0 or len(found) == 1:
+        return 1.0
+    shares = found[found > 0] / total
+    return float(-(shares @ np.log(shares)) / math.log(len(found)))
+
+
+def atkinson(values: ArrayLike, epsilon: float = 1.0) -> float:
+    """Return Atkinson's index: the share of the total that equal values of the same welfare would save.
+
+    epsilon: the aversion to inequality, above 0; larger values weigh the low end more.
+    """
+    if epsilon <= 0:
+        raise ValueError(f"epsilon must be above 0, not {epsilon}")
+    found = nonnegative(values, "atkinson")
+    average = found.mean()
+    if average == 0:
+        return 0.0
+    if epsilon >= 1 and found.min() == 0:
+        return 1.0
+    if epsilon == 1:
+        return float(1 - math.exp(np.log(found).mean()) / average)
+    power = 1 - epsilon
+    return float(1 - ((found / average) ** power).mean() ** (1 / power))
+
+
+def theil(values: ArrayLike) -> float:
+    """Return Theil's index, the generalised entropy with alpha = 1; 0 where all values are equal."""
+    return generalized_entropy(values, alpha=1.0)
+
+
+def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
+    """Return the generalised entropy index: alpha 0 is the mean log deviation, 1 is Theil's index.
+
+    With alpha 0 or below, a value of 0 makes the index infinite.
+    """
+    found = nonnegative(values, "generalized_entropy")
+    average = found.mean()
+    if average == 0:
+        return 0.0
+    relative = found / average
+    if alpha <= 0 and relative.min() == 0:
+        return math.inf
+    if alpha == 0:
+        return float(-np.log(relative).mean())
+    if alpha == 1:
+        positive = relative[relative > 0]
+        return float((positive * np.log(positive)).sum() / len(relative))
+    return float((relative**alpha - 1).mean() / (alpha * (alpha - 1)))
+
+
+def between_group_entropy(values: ArrayLike, groups: Labels, alpha: float = 2.0) -> float:
+    """Return the part of the generalised entropy that lies between groups: every value replaced by its group's mean."""
+    return generalized_entropy(_means_in_place(values, groups), alpha)
+
+
+def objective_std(loss: ArrayLike, group: Labels | None = None) -> dict[str, float | None]:
+    """Return the standard deviation of the objective over clients and over groups.
+
+    These are Definition 1 (equality) and Definition 2 (equity) of the E2FL paper. loss: [rows], the mean loss of each
+    client, or of a client's part in one group. A group's objective is the mean over its rows; every group weighs the
+    same. Without `group`, the key group is None.
+    """
+    rows = finite(loss, "loss")
+    if group is None:
+        return {"user": float(np.std(rows)), "group": None}
+    names, places = codes(group, "group")
+    if len(places) != len(rows):
+        raise ValueError(f"{len(rows)} values for {len(places)} groups")
+    means = np.bincount(places, weights=rows) / np.bincount(places)
+    return {"user": float(np.std(rows)), "group": float(np.std(means)) if names else None}
+
+
+def _means_in_place(values: ArrayLike, groups: Labels) -> Numbers:
+    found = nonnegative(values, "between_group_entropy")
+    _, places = codes(groups, "group")
+    if len(places) != len(found):
+        raise ValueError(f"{len(found)} values for {len(places)} groups")
+    means: Numbers = np.bincount(places, weights=found) / np.bincount(places)
+    return means[places]
