@@ -39,7 +39,13 @@ def test_predictions_of_a_group_are_as_accurate_as_the_run_measured(stored):
 
 def test_a_run_with_one_model_needs_no_group(toy, tmp_path):
     run = e2fl.run(
-        toy, algorithm="fedavg", data=None, rounds=4, learner={"learning_rate": 0.02}, out=tmp_path / "run", progress=False
+        toy,
+        algorithm="fedavg",
+        data=None,
+        rounds=4,
+        learner={"learning_rate": 0.02},
+        out=tmp_path / "run",
+        progress=False,
     )
     test = Toy().client(0).test
     found = e2fl.read_run(tmp_path / "run").predict(test.x)
@@ -95,12 +101,12 @@ def test_an_exported_model_gives_the_same_logits_without_e2fl(stored, tmp_path, 
     assert main(["export", str(stored.folder), "--group", "G2", "--out", str(tmp_path / name)]) == 0
     x = torch.from_numpy(Toy().client(1).test.x)
     expected = stored.network(group="G2")(x)
-    torch.save  # noqa: B018  # the file is read back by torch and safetensors alone
     if name.endswith("pt2"):
         np.save(tmp_path / "x.npy", x.numpy())
         code = (
             "import sys, numpy, torch; net = torch.export.load('north.pt2').module();"
-            "numpy.save('y.npy', net(torch.from_numpy(numpy.load('x.npy'))).detach().numpy()); assert 'e2fl' not in sys.modules"
+            "numpy.save('y.npy', net(torch.from_numpy(numpy.load('x.npy'))).detach().numpy()); "
+            "assert 'e2fl' not in sys.modules"
         )
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=300)
         assert np.allclose(np.load(tmp_path / "y.npy"), expected.detach().numpy(), atol=1e-6)
@@ -157,7 +163,7 @@ def hospitals(tmp_path, monkeypatch):
 def test_the_rows_of_a_table_are_predicted_by_name(hospitals, capsys):
     assert main(["predict", "run", "new.csv", "--group", "north", "--out", "said.csv"]) == 0
     assert "predicted 3 rows with the model group0; written to said.csv" in capsys.readouterr().out
-    rows = list(csv.DictReader(open("said.csv")))
+    rows = list(csv.DictReader((hospitals / "said.csv").read_text().splitlines()))
     assert [row["prediction"] for row in rows] == ["ill", "'-none", "ill"]  # a spreadsheet must not run a label
     assert all(0.5 < float(row["probability"]) <= 1 for row in rows)
     assert main(["predict", "run", "new.csv", "--group", "south"]) == 0

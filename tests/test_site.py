@@ -44,7 +44,16 @@ def test_a_row_of_the_reference_has_as_many_cells_as_its_header():
 
 def test_every_command_and_option_appears_in_the_reference():
     page = generator().command_reference()
-    for words in (["run"], ["compare"], ["resume"], ["sweep"], ["predict"], ["export"], ["data", "get"], ["flower", "keys"]):
+    for words in (
+        ["run"],
+        ["compare"],
+        ["resume"],
+        ["sweep"],
+        ["predict"],
+        ["export"],
+        ["data", "get"],
+        ["flower", "keys"],
+    ):
         assert f"## e2fl {' '.join(words)}\n" in page
     for option in ("--watch", "--track TRACKER", "--grid KEY=A,B,...", "--find-group", "--keep-client-models"):
         assert f"`{option}`" in page

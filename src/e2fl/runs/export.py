@@ -75,7 +75,9 @@ def _loading(network: nn.Module, out: Path) -> str:
         return f'```python\nimport torch\n\nnetwork = torch.export.load("{out.name}").module()\n```'
     lines = "\n".join(f"    {line}" for line in str(network).splitlines())
     code = f'from safetensors.torch import load_file\n\nnetwork.load_state_dict(load_file("{out.name}"))'
-    return f"`network` is this torch module:\n\n{lines}\n\n```python\n{code}\n```\n\nIt returns a logit for every class."
+    return (
+        f"`network` is this torch module:\n\n{lines}\n\n```python\n{code}\n```\n\nIt returns a logit for every class."
+    )
 
 
 def _fairness(summary: Mapping[str, Any], name: str) -> str:
@@ -90,7 +92,10 @@ def _fairness(summary: Mapping[str, Any], name: str) -> str:
         (group, values["clients"], _number(values["accuracy"]), _number(values["loss"]))
         for group, values in view.get("groups", {}).items()
     ]
-    parts = ["Accuracy on test data, in percent.", _table(("over", "mean", "worst 10 %", "best 10 %", "variance"), rows)]
+    parts = [
+        "Accuracy on test data, in percent.",
+        _table(("over", "mean", "worst 10 %", "best 10 %", "variance"), rows),
+    ]
     if groups:
         parts.append(_table(("group", "clients", "accuracy", "loss"), groups))
     if name.startswith("group"):

@@ -34,6 +34,7 @@ from e2fl.runs.measure import (
     evaluation,
     measure,
     measure_unseen,
+    measure_validation,
 )
 from e2fl.runs.records import Evaluation, Json, Summary
 from e2fl.runs.resume import (
@@ -410,6 +411,7 @@ class _Runner:
             },
             environment=environment(),
             unseen=self._unseen(done),
+            validation=measure_validation(done.scores, self.data),
         )
 
     def _unseen(self, done: Round) -> Json | None:
