@@ -403,7 +403,7 @@ def _resume(options: argparse.Namespace) -> int:
     try:
         words = shlex.split((options.folder / COMMAND).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{options.folder} holds no run, comparison or sweep: {COMMAND} cannot be read") from error
+        raise RunError(f"{options.folder} holds no run and no comparison: {COMMAND} cannot be read") from error
     if words[:2] not in (["e2fl", "compare"], ["e2fl", "sweep"]):
         raise RunError(f"{options.folder} was not made by e2fl run, e2fl compare or e2fl sweep")
     changes = [word for change in options.changes for word in ("--set", change)]

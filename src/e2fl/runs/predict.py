@@ -149,7 +149,8 @@ class TrainedRun:
         return self._prediction(found[:, : self.classes], name, data)
 
     def _prediction(self, found: NDArray[np.float32], name: str, data: FederatedData | None) -> Prediction:
-        names = data.label_names if data is not None else ()
+        recorded = self.summary["inputs"].get("label_names") or ()
+        names = data.label_names if data is not None else tuple(map(str, recorded))
         return Prediction(found.argmax(axis=1).astype(np.int64), found, name, names)
 
     def _numbers(self, data: FederatedData | None) -> dict[str, int]:
@@ -157,8 +158,11 @@ class TrainedRun:
         count = int(self.summary["inputs"].get("groups", 0))
         if not count:
             return {}
-        data = data or self.experiment.build_data()
-        return {data.group_name(number): number for number in range(count)}
+        names = self.summary["inputs"].get("group_names")
+        if names is None:  # earlier versions did not record them
+            data = data or self.experiment.build_data()
+            names = [data.group_name(number) for number in range(count)]
+        return {str(name): number for number, name in enumerate(names)}
 
     def _choices(self, data: FederatedData | None) -> str:
         names = self.names()

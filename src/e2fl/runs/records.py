@@ -171,7 +171,7 @@ class Summary:
     budget: Budget | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, per_round
     data: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups, and names of groups and labels
     environment: Mapping[str, str] = field(default_factory=dict)
     unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
     client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped

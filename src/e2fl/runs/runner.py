@@ -408,6 +408,8 @@ class _Runner:
                 "shape": list(self.data.shape),
                 "classes": self.data.classes,
                 "groups": self.data.population.groups,
+                "group_names": [self.data.group_name(group) for group in range(self.data.population.groups)],
+                "label_names": list(self.data.label_names),
             },
             environment=environment(),
             unseen=self._unseen(done),
