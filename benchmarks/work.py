@@ -10,7 +10,7 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
-from e2fl.data.sets.fair_mnist_rotate import SIZES, scaled
+from e2fl.data.sets.fair_mnist_rotate import group_sizes
 from e2fl.data.sets.mnist import SCALE, SHIFT, bundled
 from e2fl.models import Model, lenet, mlp
 from e2fl.randomness import stream
@@ -33,7 +33,7 @@ class Pictures(FederatedData):
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # known only when the number of clients is
-        sizes = scaled(SIZES, self.clients)
+        sizes = group_sizes(self.clients)
         return Population(dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes))
 
     def client(self, number: ClientId) -> Client:

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parent.parent / "src"
 BIN = Path(sys.executable).parent
-STARTED = 90.0  # seconds for a process to start, on a busy machine
-DONE = 150.0  # seconds for a run
+STARTED = 300.0  # seconds for a process to start; generous, since a busy machine is slow
+DONE = 600.0  # seconds for a run
 
 
 def experiment(rounds: int, clients: int = 3) -> Experiment:
@@ -131,12 +131,12 @@ class Machines:
                     process.send_signal(number)
                 except psutil.NoSuchProcess:
                     continue
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 20
             while self.ours() and time.monotonic() < deadline:
                 time.sleep(0.1)
         assert not self.ours()
         for process in self.started:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
 
 
 @pytest.fixture
@@ -218,7 +218,8 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
 
     # A node is killed after the first round of another run, which continues without it.
     out = tmp_path / "without-node"
-    deadlines = "round-seconds=40.0 evaluate-seconds=40.0"
+    # Flower reports the lost node after about 75 seconds; the others must have time to reply on a busy machine.
+    deadlines = "round-seconds=300.0 evaluate-seconds=300.0"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
     machines.wait("the first round", saved(out, 1), DONE)
     machines.kill(psutil.Process(nodes[1].pid))

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
 
 from flwr.app import Message
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.local import Local
 from e2fl.config.experiment import Experiment, from_dict
 from e2fl.data import Client
 from e2fl.errors import ConfigError, RunError
@@ -194,22 +196,27 @@ def test_what_a_client_stored_for_a_killed_server_is_discarded(tmp_path: Path) -
 COUNTED: list[int] = []
 
 
-def _counting() -> type:
-    import torch
+class Counting(Local):
+    """Counts in its memory how often a client trained."""
 
-    from e2fl.algorithms.local import Local
-
-    class Counting(Local):
-        def train(self, message: Any, client: Any, learner: Any) -> Any:
-            before = client.memory.get("times", {"n": torch.zeros(1)})
-            client.memory["times"] = {"n": before["n"] + 1}
-            COUNTED.append(int(client.memory["times"]["n"]))
-            return message
-
-    return Counting
+    def train(self, message: Any, client: Any, learner: Any) -> Any:
+        before = client.memory.get("times", {"n": torch.zeros(1)})
+        client.memory["times"] = {"n": before["n"] + 1}
+        COUNTED.append(int(client.memory["times"]["n"]))
+        return message
 
 
-Counting = _counting()
+class Wrong(Local):
+    """Forgets to return a reply."""
+
+    def train(self, message: Any, client: Any, learner: Any) -> Any:
+        return None
+
+
+def test_a_node_names_the_method_that_returned_the_wrong_type(toy: Experiment, tmp_path: Path) -> None:
+    experiment = replace(toy, algorithm={"name": "tests.test_flower_runs:Wrong"})
+    with pytest.raises(RunError, match=r"Wrong\.train returned nothing; it must return a Nothing"):
+        on_flower(experiment, tmp_path, QUICK)
 
 
 def test_replies_are_polled_as_often_as_configured(toy: Experiment, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.config.experiment import load, with_seed
-from e2fl.report.intervals import interval
+from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import claims, figures, paper_tables
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.pages import leaderboard
@@ -59,7 +59,7 @@ def test_a_row_is_the_papers_number_ours_and_the_difference():
 def test_several_seeds_have_an_interval_and_one_seed_has_none():
     runs = [entry("fedavg", line(100, mean=mean), seed=seed) for seed, mean in enumerate((90.0, 92.0, 94.0))]
     ours = rows_of(table1(runs), "FedAvg")[1]
-    half = interval([90.0, 92.0, 94.0]).half
+    half = over_seeds([90.0, 92.0, 94.0]).half
     assert ours[1] == "3"
     assert ours[3] == f"92.00 ± {half:.2f}"
 

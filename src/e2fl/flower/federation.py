@@ -52,7 +52,7 @@ class FlowerFederation:
         self.traffic = Traffic()
         self.resumed_from = self.oldest = -1  # before the first round, even if that is a preparation
         self.server_id = uuid.uuid4().hex
-        self.warnings: list[str] = []  # that `notices` has not returned yet
+        self.new_warnings: list[str] = []  # since the last call of `warnings`
         stored = _load_population(record)
         if stored is None:
             self.run_id, self.population = uuid.uuid4().hex, self.roster.gather(config.clients or len(known))
@@ -85,7 +85,7 @@ class FlowerFederation:
         sizes, received = self._exchange(MessageType.EVALUATE, round_number, inbox, self.config.evaluate_seconds)
         self.traffic.served += sum(sizes.values())
         scores, faults = received.decode_scores(inbox, self.spec, self.population)
-        self.warnings += [f"{fault} (client {client}, evaluation)" for client, fault in faults.items()]
+        self.new_warnings += [f"{fault} (client {client}, evaluation)" for client, fault in faults.items()]
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -103,10 +103,10 @@ class FlowerFederation:
         """Let clients discard what they stored before this round; each learns of it with its next message."""
         self.oldest = before
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return the warnings since the last call: what went wrong besides training."""
-        found = self.roster.take_warnings() + self.warnings
-        self.warnings = []
+        found = self.roster.take_warnings() + self.new_warnings
+        self.new_warnings = []
         return found
 
     def _exchange(
@@ -131,7 +131,7 @@ class FlowerFederation:
         clients = {node: client for client, node in self.roster.nodes.items()}
         for node, warning in received.unexpected:
             client = clients.get(node) if node is not None else None
-            self.warnings.append(warning if client is None else f"{warning} (client {client})")
+            self.new_warnings.append(warning if client is None else f"{warning} (client {client})")
 
 
 def _store_population(record: Path | None, run_id: str, population: Population) -> None:

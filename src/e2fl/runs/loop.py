@@ -30,7 +30,7 @@ class Runtime(Federation, Protocol):
         """Score clients that never took part; a fault of one of them is recorded, never raised."""
         ...
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What went wrong besides training since the last call: a kind, a colon, the reason."""
         ...
 

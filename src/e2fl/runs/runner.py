@@ -245,12 +245,12 @@ class _Runner:
         """Write down what came of a round. before: the round before it, if this process knows it."""
         measured = None
         kept = self._keep(done, before)
-        troubles = self.federation.notices()
+        warnings = self.federation.warnings()
         for client, fault in done.faults.items():
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
-        for trouble in troubles:
-            self.watcher.warn(f"round {done.number}: {trouble}")
-        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *troubles))
+        for warning in warnings:
+            self.watcher.warn(f"round {done.number}: {warning}")
+        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
         kept = replace(kept, faults=faults)
         if done.scores is not None:
             metadata = self.loop.metadata(done.state)

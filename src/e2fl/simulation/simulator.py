@@ -182,7 +182,7 @@ class SimulatedFederation:
         """Drop what clients stored before this round."""
         self.memories.forget(before)
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what went wrong besides training; in one process, nothing."""
         return []
 

@@ -169,8 +169,9 @@ def one_hot(values: NDArray[np.str_]) -> NDArray[np.float32]:
 
 
 def standardised(values: NDArray[np.float64], train: Rows) -> NDArray[np.float32]:
-    """Values with mean 0 and deviation 1 over the training rows."""
-    scaled: NDArray[np.float32] = ((values - values[train].mean()) / values[train].std()).astype(np.float32)
+    """Return values with mean 0 and deviation 1 over the training rows; a constant column becomes 0."""
+    deviation = values[train].std() or 1.0
+    scaled: NDArray[np.float32] = ((values - values[train].mean()) / deviation).astype(np.float32)
     return scaled
 
 
