@@ -26,7 +26,7 @@ def generator():
 
 
 def test_every_setting_appears_in_the_reference_below_what_it_belongs_to():
-    sections = re.split(r"^#+ ", generator().settings_reference(), flags=re.M)
+    sections = re.split(r"^#+ ", generator().settings_reference(), flags=re.M)[1:]
     for entry in entries():
         if entry.kind == entry.name:
             (section,) = [part for part in sections if part.splitlines()[0].endswith(entry.name)]
@@ -34,6 +34,11 @@ def test_every_setting_appears_in_the_reference_below_what_it_belongs_to():
             (section,) = [part for part in sections if f"{{ #{entry.kind}-{entry.name} }}" in part]
         for setting in entry.settings:
             assert f"| `{setting.name}` |" in section, (entry.name, setting.name)
+
+
+def test_every_data_set_has_a_validation_share():
+    sets = [entry for entry in entries() if entry.kind == "datasets"]
+    assert all("validation_share" in {setting.name for setting in entry.settings} for entry in sets)
 
 
 def test_a_row_of_the_reference_has_as_many_cells_as_its_header():
@@ -67,7 +72,7 @@ def commands():
                     yield page.name, line
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
+@pytest.mark.parametrize(("page", "line"), list(commands()))
 def test_commands_of_the_documentation_are_accepted(page, line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index(">")] if ">" in words else words
