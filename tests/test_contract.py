@@ -11,6 +11,7 @@ from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
+from e2fl.algorithms.fedpm import FedPM
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
 from e2fl.construct import fields_of
@@ -48,6 +49,7 @@ PROBLEMS |= {
     ),
     "ifca-gradient": Problem(IFCA(clients_per_round=8, groups=2, averaging="gradient"), rounds=40, accuracy=55.0),
     "ifca-restarts": Problem(IFCA(clients_per_round=5, groups=2, restarts=2, trial_rounds=2)),
+    "fedpm-sample": Problem(FedPM(clients_per_round=5, inference="sample"), rounds=25),
     "ifca-oracle": Problem(IFCA(clients_per_round=5, oracle_groups=True)),
 }
 

@@ -54,9 +54,10 @@ def test_a_mask_is_drawn_from_its_probabilities() -> None:
 def test_models_are_drawn_or_cut_at_one_half() -> None:
     state = replace(FedPM().start(MODEL, POPULATION, 0), masks=8)
     state = replace(state, kept={name: torch.tensor([[8.0, 0.0]]).view(v.shape) for name, v in state.kept.items()})
-    (cut,) = FedPM(inference="threshold").serve(state, [0]).values()
+    (cut,) = FedPM().serve(state, [0]).values()
     assert cut.mask["fc1.weight"].tolist() == [True, False]
-    drawn = [FedPM().serve(replace(state, rounds=number), [0])[0].mask["fc1.weight"] for number in range(300)]
+    sampling = FedPM(inference="sample")
+    drawn = [sampling.serve(replace(state, rounds=number), [0])[0].mask["fc1.weight"] for number in range(300)]
     assert np.mean(drawn, axis=0) == pytest.approx([0.9, 0.1], abs=0.06)
 
 

@@ -7,7 +7,9 @@ masks in a Beta distribution for each edge and resets it after as many rounds as
 
 Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is never 0 or 1, where
 the score would be infinite; all probabilities start at 1/2; scores are trained with Adam, whose steps do not depend on
-the scale of the weights, with `learner.momentum` as the decay of its first moment; `model.keep` does not apply.
+the scale of the weights, with `learner.momentum` as the decay of its first moment; `learner.weight_decay` and
+`model.keep` do not apply; models keep the edges with a probability of at least 1/2, which is better here than a mask
+drawn from few clients' votes (`inference = "sample"`).
 
 The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need fewer bits on average,
 and to reach it the server would have to know these probabilities, so the figure favours FedPM.
@@ -30,7 +32,7 @@ from e2fl.randomness import stream
 from e2fl.ranking import Mask
 from e2fl.wire import Message, Weights
 
-INFERENCE = ("sample", "threshold")
+INFERENCE = ("threshold", "sample")
 EDGE = 1e-4  # probabilities are kept this far from 0 and 1 when they become scores
 
 
@@ -60,7 +62,7 @@ class Posterior:
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     reset: int | None = None  # rounds after which counting starts again; default: clients / clients_per_round
-    inference: str = "sample"  # or threshold: predict with a mask that is drawn, or with the edges more likely kept
+    inference: str = "threshold"  # or sample: predict with the edges that are kept more often, or with a drawn mask
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,11 +112,8 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
         rng = stream(learner.seed, "fedpm", learner.number, learner.client)
         scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()}
-        optimizer = torch.optim.Adam(
-            list(scores.values()),
-            betas=(learner.settings.momentum, 0.999),
-            weight_decay=learner.settings.weight_decay,
-        )
+        # Without weight decay: next to the small gradients of scores it would pull every probability to 1/2.
+        optimizer = torch.optim.Adam(list(scores.values()), betas=(learner.settings.momentum, 0.999))
         for batch in learner.batches(client.train):
             optimizer.param_groups[0]["lr"] = batch.learning_rate
             mask = draw({name: score.sigmoid() for name, score in scores.items()}, rng)
