@@ -4,6 +4,10 @@
 
 trains the paper's LeNet on FairMNISTRotate (60 images per client, 25 of 1000 clients a round, votes in two steps as in
 E2FL) and prints the tables of docs/ballots.md for the first and the last round. Processor times are those of one core.
+
+    PYTHONPATH=src:. python -m benchmarks.ballots --server
+
+times the server instead: checking and aggregating 25 replies whose rankings are the broadcast one with noise.
 """
 
 import argparse
@@ -15,13 +19,18 @@ import numpy as np
 import torch
 
 from benchmarks.work import paper_lenet
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Reference, encode_mask, offset_of, ranking_of_mask
+from e2fl.data.federated import Population
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.evaluation import NO_GROUP
+from e2fl.grouping.decoded import DECODED
+from e2fl.grouping.messages import AnyBallots, Ballots, UncodedBallots
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import ModelSpec
 from e2fl.randomness import stream
-from e2fl.ranking import Ranking, mask_layers, vote_layers
+from e2fl.ranking import Ranking, mask_layers, rank_of, vote
 
 VOTERS = 25
 TIMED = 3  # ballots that are timed
@@ -53,8 +62,8 @@ def rounds(last: int) -> Iterable[Round]:
             ballot = replace(learner, number=number, client=client).fit_scores(elected, data.client(client).train)
             cast.setdefault(data.population.declared[client], []).append(ballot)
         broadcast = elected
-        groups |= {group: vote_layers(ballots) for group, ballots in sorted(cast.items())}
-        elected = vote_layers(groups.values())
+        groups |= {group: vote(ballots) for group, ballots in sorted(cast.items())}
+        elected = vote(groups.values())
         ballots = tuple(ballot for group in cast.values() for ballot in group)
         yield Round(number, broadcast, ballots, dict(groups), elected)
 
@@ -82,7 +91,7 @@ def differing(one: Ranking, other: Ranking) -> float:
 def uplink(moment: Round, spec: ModelSpec) -> Rows:
     """One row for each way to send a ballot."""
     yield ("ballot", "bits", "entropy", "over", "encode", "decode", "vote differs")
-    exact = vote_layers(moment.ballots)
+    exact = vote(moment.ballots)
     yield ("(the ranking that was broadcast)", "", "", "", "", "", f"{differing(moment.broadcast, exact):.2f} %")
     blind = Reference(moment.broadcast)
     known = replace(blind, fan_in=fan_in(spec))
@@ -113,7 +122,7 @@ def _row(ballot: Ballot, known: Reference, moment: Round, exact: Ranking, spec: 
         if voter < TIMED:
             encode.append(milliseconds(lambda: ballot.encode(ranking, reference)))  # noqa: B023  # called at once
             decode.append(milliseconds(lambda: ballot.decode(sent, reference)))  # noqa: B023
-    lost = differing(vote_layers(decoded), exact)
+    lost = differing(vote(decoded), exact)
     over = f"{100 * (size / entropy - 1):.2f} %"
     times = (f"{np.median(encode):.0f} ms", f"{np.median(decode):.0f} ms")
     return (f"{size:.4g}", f"{entropy:.4g}", over, *times, f"{lost:.2f} %")
@@ -147,6 +156,48 @@ def downlink(moment: Round, start: Ranking, spec: ModelSpec) -> Rows:
         yield (f"the mask of a group {name}", f"{np.mean(sizes) / spec.edges:.4g}", "", "", "", "", "none")
 
 
+def server() -> Rows:
+    """The processor time of a server's round, with exact and with coded ballots; decoded once, and twice."""
+    yield ("ballots", "bits", "check", "aggregate")
+    model = paper_lenet()
+    spec, start = model.spec, model.supernet(SEED).ranking
+    population = Population({client: client % 5 for client in range(VOTERS)}, 5)
+    noise = stream(SEED, "benchmark")
+    rankings = [
+        {name: rank_of((rank + 0.02 * rank.size * noise.standard_normal(rank.size)).astype(np.float32))
+         for name, rank in start.items()}
+        for _ in range(VOTERS)
+    ]  # fmt: skip
+    for ballot, once in ((Exact(), True), (Buckets(16), False), (Buckets(16), True)):
+        algorithm = E2FL(clients_per_round=VOTERS, ballot=ballot)
+        state = algorithm.start(model, population, SEED)
+        raw = []
+        for client, ranking in enumerate(rankings):
+            reference = Reference(start, state.fan_in, state.keep, offset_of(SEED, client))
+            exact = Ballots((NO_GROUP,), (ranking,))
+            sent = exact if not algorithm.coded else UncodedBallots((NO_GROUP,), (ranking,), ballot, reference)
+            raw.append(sent.to_bytes(spec))
+        replies = {client: AnyBallots.from_bytes(part, spec) for client, part in enumerate(raw)}
+
+        def check() -> None:
+            for client, reply in replies.items():  # noqa: B023  # called at once
+                algorithm.check(state, client, reply)  # noqa: B023
+
+        def aggregate() -> None:
+            if not once:  # noqa: B023
+                DECODED.entries.clear()
+            algorithm.aggregate(state, replies)  # noqa: B023
+
+        times = []
+        for work in (check, aggregate, check, aggregate):
+            began = time.process_time()
+            work()
+            times.append(time.process_time() - began)
+        bits = 8 * sum(map(len, raw)) / VOTERS / spec.edges
+        name = "exact" if ballot == Exact() else f"16 buckets, decoded {'once' if once else 'twice'}"
+        yield (name, f"{bits:.3g}", f"{min(times[0::2]):.2f} s", f"{min(times[1::2]):.2f} s")
+
+
 def show(title: str, rows: Rows) -> None:
     """Print a table in Markdown."""
     head, *body = rows
@@ -158,8 +209,13 @@ def show(title: str, rows: Rows) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    last = parser.parse_args().rounds
+    parser.add_argument("--server", action="store_true", help="time the server's part of a round")
+    options = parser.parse_args()
+    last = options.rounds
     torch.set_num_threads(1)
+    if options.server:
+        show("The server's part of a round, 25 replies", server())
+        return
     model = paper_lenet()
     start = model.supernet(SEED).ranking
     for moment in rounds(last):

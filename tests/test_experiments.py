@@ -33,7 +33,7 @@ def test_variants_of_adult_are_the_readings_of_the_paper():
     assert experiment.variant("fedavg").learner["learning_rate"] == 0.01
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"e2fl", "e2fl_steady", "frl"}))
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"e2fl", "e2fl_steady", "frl", "fedpm"}))
 def test_dense_algorithms_get_a_rate_on_adult_that_they_survive(name):
     experiment = load("adult").variant(name)
     section = experiment.algorithm if name == "afl" else experiment.learner  # AFL steps at a rate of its own

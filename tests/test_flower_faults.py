@@ -76,6 +76,7 @@ FAULTS: dict[str, tuple[str, Callable[[Message, Message], list[Message]]]] = {
 NOT_INTEGERS = [None, "1", 1.0, True]
 ABSURD: list[tuple[str, object]] = [
     *(("grouping_passes", value) for value in (None, "1", 1, True, math.nan, math.inf, -1.0, -math.inf, 1e308, 1.1e9)),
+    *(("ballot_bits", value) for value in (None, "1", 1, True, math.nan, math.inf, -1.0, 1.1e15)),
     *(("trained_examples", value) for value in (*NOT_INTEGERS, -1, 2**53 + 1, 2**63 - 1, -(2**63))),
     *(("examples", value) for value in (*NOT_INTEGERS, 0, -1, 2**53 + 1, 2**63 - 1, -(2**63))),
     *(("client_id", value) for value in NOT_INTEGERS),
@@ -85,8 +86,8 @@ ABSURD: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("name", "value"), ABSURD)
 def test_absurd_values_in_a_reply_are_rejected(name: str, value: object) -> None:
-    honest = reply_content(b"raw", 3, 2, Meter(40, 1.0), 20)
-    assert read_reply(honest, 3, 2) == Reply(b"raw", Meter(40, 1.0), 20)
+    honest = reply_content(b"raw", 3, 2, Meter(40, 1.0, 9.5), 20)
+    assert read_reply(honest, 3, 2) == Reply(b"raw", Meter(40, 1.0, 9.5), 20)
     values = {key: kept for key, kept in honest[METADATA].items() if key != name}
     claim = ConfigRecord(values if value is None else {**values, name: value})
     with pytest.raises(WireError):

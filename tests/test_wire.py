@@ -161,7 +161,7 @@ def test_errors_say_what_is_wrong():
     raw = Weights(an_everything().params).to_bytes(SPEC)
     other = ModelSpec((Layer("a", (2, 3)),))
     cases = {
-        b"": "too few",
+        b"": "too short",
         b"X" + raw[1:]: "not an e2fl message",
         raw[:4] + b"\x09" + raw[5:]: "format version 9",
         raw[:-1]: "its header says",
@@ -172,7 +172,7 @@ def test_errors_say_what_is_wrong():
             Weights.from_bytes(bad, SPEC)
     with pytest.raises(WireError, match="another model"):
         Weights.from_bytes(raw, other)
-    with pytest.raises(WireError, match="another kind"):
+    with pytest.raises(WireError, match="not of the expected kind"):
         Rank.from_bytes(raw, SPEC)
 
 

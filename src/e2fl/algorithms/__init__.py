@@ -12,6 +12,7 @@ from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.e2fl import E2FL, FRL, SteadyE2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
+from e2fl.algorithms.fedpm import FedPM
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL
@@ -30,6 +31,7 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "ditto": Ditto,
     "afl": AFL,
     "term": TERM,
+    "fedpm": FedPM,
     "frl": FRL,
     "e2fl": E2FL,
     "e2fl_steady": SteadyE2FL,

@@ -21,6 +21,7 @@ from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
+from e2fl.grouping.decoded import DECODED
 from e2fl.grouping.messages import (
     AnyBallots,
     AnyInvitation,
@@ -112,19 +113,31 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return {client: coded[id(invitation)] for client, invitation in plain.items()}
 
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> None:
-        self.grouping.check(state.membership, client, self._opened(state, client, reply))
-
-    def _opened(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
-        """Return the ballots of a reply, decoded against the ranking that its client was sent."""
         expected = CodedBallots if self.coded else Ballots
         if not isinstance(reply, expected):
             raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} are asked for")
         if isinstance(reply, Ballots):
+            self.grouping.check(state.membership, client, reply.groups, len(reply.rankings))
+        elif isinstance(reply, CodedBallots):
+            # Before decoding, because a few bytes may stand for many rankings.
+            self.grouping.check(state.membership, client, reply.groups, len(reply.lengths))
+            reference = self._reference(state, client)
+            DECODED.keep(reply, self.ballot, reference, reply.opened(self.ballot, reference))
+
+    def _opened(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
+        """Return the ballots of a reply, decoded against the ranking that its client was sent."""
+        if isinstance(reply, Ballots):
             return reply
+        assert isinstance(reply, CodedBallots)
+        reference = self._reference(state, client)
+        return DECODED.take(reply, self.ballot, reference) or reply.opened(self.ballot, reference)
+
+    def _reference(self, state: Rankings, client: ClientId) -> Reference:
+        """Return what a client's ballots are coded against: the ranking it was sent."""
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
         reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client))
         layers = self.grouping.ask_layers(state.membership)
-        return reply.opened(self.ballot, reference if layers is None else reference.only(layers))
+        return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
         membership, cast = self.grouping.sort(state.membership, Opened(replies, lambda *of: self._opened(state, *of)))
@@ -198,8 +211,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         if not self.coded:
             return Ballots(groups, tuple(rankings))
         reference = Reference(message.ranking, fan_in, keep, offset_of(learner.seed, client.id))
-        learner.meter.ballot_bits += sum(self.ballot.entropy_bits(ranking, reference) for ranking in rankings)
-        return UncodedBallots(groups, tuple(rankings), self.ballot, reference)
+        return UncodedBallots(groups, tuple(rankings), self.ballot, reference, learner.meter)
 
     def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.global_mask)

@@ -18,6 +18,7 @@ POPULATION = "query.population"  # the message type that asks a node which clien
 METADATA, PAYLOAD, BYTES = "e2fl", "payload", "bytes"  # names of records, and of the array in the payload
 MAX_PASSES = 1e9
 MAX_EXAMPLES = 2**53
+MAX_BITS = 1e15
 
 
 class ImpostorError(WireError):
@@ -80,6 +81,7 @@ def reply_content(
             "round_number": int(round_number),
             "grouping_passes": float(meter.grouping_passes),
             "trained_examples": int(meter.examples),
+            "ballot_bits": float(meter.ballot_bits),
             "examples": int(examples),
         }
     )
@@ -101,7 +103,10 @@ def read_reply(content: RecordDict, client_id: ClientId, round_number: int) -> R
     trained, examples = _integer(content, "trained_examples"), _integer(content, "examples")
     if not (0 <= trained <= MAX_EXAMPLES and 1 <= examples <= MAX_EXAMPLES):
         raise WireError(f"the reply claims {trained} trained examples and {examples} examples")
-    return Reply(_bytes(content), Meter(trained, passes), examples)
+    bits = content.config_records[METADATA].get("ballot_bits")
+    if not isinstance(bits, float) or not 0 <= bits <= MAX_BITS:
+        raise WireError(f"the reply claims {bits!r} bits of entropy; a float between 0 and {MAX_BITS:g} is expected")
+    return Reply(_bytes(content), Meter(trained, passes, bits), examples)
 
 
 def require_passes(passes: float) -> None:

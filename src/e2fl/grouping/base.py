@@ -68,15 +68,15 @@ class Grouping(ABC):
         """Return the ranking that `invite` sends this client, where `ranking` is the global one."""
         return ranking
 
-    def check(self, membership: Membership, client: ClientId, ballots: Ballots) -> None:
-        """Raise `WireError` if the client may not vote in the groups it names."""
-        if len(ballots.groups) != len(ballots.rankings) or not ballots.groups:
-            raise WireError(f"a reply has {len(ballots.rankings)} rankings for {len(ballots.groups)} groups")
-        if len(set(ballots.groups)) != len(ballots.groups):
+    def check(self, membership: Membership, client: ClientId, groups: Sequence[GroupId], ballots: int) -> None:
+        """Raise `WireError` if the client may not cast this many ballots in the groups it names."""
+        if len(groups) != ballots or not groups:
+            raise WireError(f"a reply has {ballots} rankings for {len(groups)} groups")
+        if len(set(groups)) != len(groups):
             raise WireError("a reply votes twice in one group")
-        if len(ballots.groups) > 1 and not self.inside(membership):
-            raise WireError(f"a reply votes in {len(ballots.groups)} groups; its client is in one")
-        for group in ballots.groups:
+        if len(groups) > 1 and not self.inside(membership):
+            raise WireError(f"a reply votes in {len(groups)} groups; its client is in one")
+        for group in groups:
             self.check_group(membership, client, group)
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:

@@ -5,12 +5,13 @@ tells them apart by the kind in the header.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Self
 
 from e2fl.ballots import Ballot, Reference, decode_mask, encode_mask
 from e2fl.errors import WireError
+from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.ranking import Mask, Ranking
 from e2fl.wire import Message, mask_size
@@ -87,16 +88,18 @@ class CodedBallots(AnyBallots):
 
 @dataclass(frozen=True)
 class UncodedBallots(AnyBallots):
-    """Ballots that are coded when they are sent, since only then it is known which layers are asked for."""
+    """Ballots that are coded, and their entropy metered, when they are sent: only then the layers are known."""
 
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
     ballot: Ballot
     reference: Reference
+    meter: Meter = field(default_factory=Meter)
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         reference = self.reference.only(layer.name for layer in model.layers)
         codes = [self.ballot.encode(ranking, reference) for ranking in self.rankings]
+        self.meter.ballot_bits += sum(self.ballot.entropy_bits(ranking, reference) for ranking in self.rankings)
         return CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes)).to_bytes(model)
 
 

@@ -126,6 +126,10 @@ class Learner:
             proximal=proximal,
         )
 
+    def batches(self, examples: Examples) -> Iterator[Batch]:
+        """The batches of a client's local epochs, for algorithms that train in a way of their own."""
+        return self._batches(examples, self.settings.epochs, "batches", 0)
+
     def gradient(self, params: Params, examples: Examples) -> Params:
         """The gradient of the mean loss over all examples."""
 

@@ -11,6 +11,7 @@ from e2fl import metrics
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
+from e2fl.participation import burden
 from e2fl.rounds import Round, Traffic, UnseenScores
 from e2fl.runs.group_recovery import found_groups, of_evaluation
 from e2fl.runs.records import Budget, Evaluation, GroupsAre, Json, Measures, View
@@ -209,6 +210,30 @@ def byte_summary(traffic: Traffic) -> Json:
         "down_total": traffic.down,
         "served_total": traffic.served,
     }
+
+
+def bit_summary(traffic: Traffic, edges: int) -> Json:
+    """Bits per edge of the model, headers included: of a reply and of a request, on average over the run.
+
+    entropy_up_per_edge: the least that the coder of the replies could reach; None where replies are not coded.
+    """
+    replies, requests = edges * max(1, traffic.trainings), edges * max(1, traffic.exchanges)
+    return {
+        "up_per_edge": 8 * traffic.up / replies,
+        "down_per_edge": 8 * traffic.down / requests,
+        "entropy_up_per_edge": traffic.ballot_bits / replies if traffic.ballot_bits else None,
+        "up_total_bytes": traffic.up,
+        "down_total_bytes": traffic.down,
+    }
+
+
+def participation_summary(asked: Mapping[ClientId, int], data: FederatedData) -> Json | None:
+    """How often the clients of each declared group were asked; None where groups are not declared by client."""
+    found = {
+        data.group_name(group): {"clients": clients, "asked": times, "asked_per_client": times / clients}
+        for group, (clients, times) in burden(asked, data.population).items()
+    }
+    return found or None
 
 
 def budget_of(traffic: Traffic) -> Budget:

@@ -175,6 +175,8 @@ class Summary:
     environment: Mapping[str, str] = field(default_factory=dict)
     unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
     client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped
+    bits: Mapping[str, float | None] | None = None  # per edge and in total; None where clients send nothing
+    participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked, by declared group
     validation: Measures | None = None  # on validation examples, where the data has some
 
     def to_json(self) -> Json:
@@ -202,6 +204,8 @@ class Summary:
             **({"caution": self.warning} if self.warning else {}),
             **({} if self.validation is None else {"validation": self.validation.to_json()}),
             "bytes": dict(self.bytes),
+            **({} if self.bits is None else {"bits": dict(self.bits)}),
+            **({} if self.participation is None else {"participation": dict(self.participation)}),
             **({} if self.budget is None else {"budget": self.budget.to_json()}),
             "seconds": dict(self.seconds),
             "data": dict(self.data),
@@ -234,6 +238,8 @@ class Summary:
             values.get("environment", {}),
             values.get("unseen"),
             values.get("client_models", "none"),
+            values.get("bits"),
+            values.get("participation"),
             _validation(values),
         )
 

@@ -27,6 +27,7 @@ from e2fl.runs.folder import Folder
 from e2fl.runs.group_recovery import difference, found_groups, of_round
 from e2fl.runs.loop import Loop, Runtime
 from e2fl.runs.measure import (
+    bit_summary,
     budget_of,
     byte_summary,
     client_rows,
@@ -35,6 +36,7 @@ from e2fl.runs.measure import (
     measure,
     measure_unseen,
     measure_validation,
+    participation_summary,
 )
 from e2fl.runs.records import Evaluation, Json, Summary
 from e2fl.runs.resume import (
@@ -143,6 +145,7 @@ class _Kept:
     found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # the groups of the last evaluation
     faults: Counter[str] = field(default_factory=Counter)  # by kind, since the last line of history
     grouping: tuple[Json, ...] = ()  # how groups were found, in each round since the last line of history
+    asked: Counter[ClientId] | None = field(default_factory=Counter)  # since the run began; None: not recorded
 
     def to_json(self) -> Json:
         return {
@@ -150,6 +153,7 @@ class _Kept:
             "found": list(self.found.items()),
             "faults": dict(self.faults),
             "finding": list(self.grouping),
+            "asked": None if self.asked is None else sorted(self.asked.items()),
         }
 
     @classmethod
@@ -159,6 +163,7 @@ class _Kept:
             {int(client): int(group) for client, group in values["found"]},
             Counter(values["faults"]),
             tuple(values.get("finding", ())),
+            None if values.get("asked") is None else Counter(dict(values["asked"])),  # None in earlier versions
         )
 
 
@@ -259,7 +264,7 @@ class _Runner:
             # Evaluating adds only the bytes served.
             served = self.kept.traffic.served
             self.unevaluated = replace(kept, traffic=replace(kept.traffic, served=served))
-            kept = _Kept(kept.traffic, found_groups(done.scores))
+            kept = _Kept(kept.traffic, found_groups(done.scores), asked=kept.asked)
             if not any(divergence_warnings(past) for past in self.history):  # once is enough
                 for warning in divergence_warnings(measured):
                     self.watcher.warn(f"round {done.number}: {warning}")
@@ -272,13 +277,14 @@ class _Runner:
     def _keep(self, done: Round, before: Round | None) -> _Kept:
         """What is kept after this round, except its faults."""
         traffic = replace(self.federation.traffic)
+        asked = None if self.kept.asked is None else self.kept.asked + Counter(done.asked)
         found = self.loop.assignments(done.state)
         if found is None:
-            return replace(self.kept, traffic=traffic)
+            return replace(self.kept, traffic=traffic, asked=asked)
         spent = difference(traffic, self.kept.traffic)
         known = {} if before is None else self.loop.assignments_before(before.state)
         grouping = of_round(done, found, known, self.data.population, spent)
-        return replace(self.kept, traffic=traffic, grouping=(*self.kept.grouping, grouping))
+        return replace(self.kept, traffic=traffic, grouping=(*self.kept.grouping, grouping), asked=asked)
 
     def _save(self, done: Round, *, final: bool = False) -> None:
         if self.folder is None:
@@ -401,6 +407,8 @@ class _Runner:
             metadata=self.history[-1]["notes"],
             warning=self.loop.warning,
             bytes=byte_summary(traffic),
+            bits=None if self.loop.trains_alone else bit_summary(traffic, self.loop.model.spec.edges),
+            participation=None if self.kept.asked is None else participation_summary(self.kept.asked, self.data),
             budget=budget_of(traffic) if traffic.trainings else None,
             seconds={"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             data=self.data.about(),

@@ -1,0 +1,152 @@
+"""FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit per edge.
+
+Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023. The weights are those
+of the frozen supernetwork. A client turns the global probabilities into scores (their logits), trains the scores with a
+newly drawn mask in every step (the gradient passes through the draw unchanged), and sends one mask. The server counts
+masks in a Beta distribution for each edge and resets it after as many rounds as it takes to ask every client once.
+
+Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is never 0 or 1, where
+the score would be infinite; all probabilities start at 1/2; scores are trained with Adam, whose steps do not depend on
+the scale of the weights, with `learner.momentum` as the decay of its first moment; `model.keep` does not apply.
+
+The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need fewer bits on average,
+and to reach it the server would have to know these probabilities, so the figure favours FedPM.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite, to_all
+from e2fl.data.federated import Client, ClientId, Population
+from e2fl.errors import ConfigError, DataError
+from e2fl.learning import Learner
+from e2fl.models import Model, Params
+from e2fl.randomness import stream
+from e2fl.ranking import Mask
+from e2fl.wire import Message, Weights
+
+INFERENCE = ("sample", "threshold")
+EDGE = 1e-4  # probabilities are kept this far from 0 and 1 when they become scores
+
+
+@dataclass(frozen=True)
+class Subnetwork(Message):
+    """The edges that are kept."""
+
+    mask: Mask
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """How often each edge was kept by the masks counted so far."""
+
+    kept: Params
+    masks: int
+    rounds: int  # counted, since the run began
+    reset: int  # rounds after which counting starts again
+    seed: int
+
+    @property
+    def probabilities(self) -> Params:
+        """The mean of Beta(1 + kept, 1 + dropped), edge by edge."""
+        return {name: (1 + kept) / (2 + self.masks) for name, kept in self.kept.items()}
+
+
+@dataclass(frozen=True)
+class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
+    reset: int | None = None  # rounds after which counting starts again; default: clients / clients_per_round
+    inference: str = "sample"  # or threshold: predict with a mask that is drawn, or with the edges more likely kept
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reset is not None and self.reset < 1:
+            raise ConfigError(f"algorithm.reset must be at least 1 round, not {self.reset}")
+        if self.inference not in INFERENCE:
+            raise ConfigError(f"algorithm.inference is one of {', '.join(INFERENCE)}; not '{self.inference}'")
+
+    # On the server.
+
+    def start(self, model: Model, population: Population, seed: int) -> Posterior:
+        reset = self.reset or math.ceil(len(population) / self.clients_per_round)
+        return Posterior({layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed)
+
+    def broadcast(self, state: Posterior, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+        return to_all(Weights(state.probabilities), clients)
+
+    def aggregate(self, state: Posterior, replies: Mapping[ClientId, Subnetwork]) -> Posterior:
+        if not replies:
+            return state
+        anew = state.rounds % state.reset == 0
+        kept = {name: torch.zeros_like(value) if anew else value.clone() for name, value in state.kept.items()}
+        for reply in replies.values():
+            for name, value in kept.items():
+                value += torch.from_numpy(reply.mask[name]).view(value.shape)
+        masks = len(replies) + (0 if anew else state.masks)
+        return replace(state, kept=kept, masks=masks, rounds=state.rounds + 1)
+
+    def serve(self, state: Posterior, clients: Sequence[ClientId]) -> Mapping[ClientId, Subnetwork]:
+        return to_all(Subnetwork(self._mask(state)), clients)
+
+    def _mask(self, state: Posterior) -> Mask:
+        if self.inference == "sample":
+            return draw(state.probabilities, stream(state.seed, "fedpm inference", state.rounds))
+        return {name: (value.flatten() >= 0.5).numpy() for name, value in state.probabilities.items()}
+
+    def describe(self, state: Posterior) -> Description:
+        kept = sum(float(value.sum(dtype=torch.float64)) for value in state.kept.values())
+        edges = sum(value.numel() for value in state.kept.values())
+        return Description(
+            models=lambda: {"global": self._mask(state)},
+            metadata={"mean_probability": (edges + kept) / (edges * (2 + state.masks))},
+        )
+
+    # On a client.
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
+        rng = stream(learner.seed, "fedpm", learner.number, learner.client)
+        scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()}
+        optimizer = torch.optim.Adam(
+            list(scores.values()),
+            betas=(learner.settings.momentum, 0.999),
+            weight_decay=learner.settings.weight_decay,
+        )
+        for batch in learner.batches(client.train):
+            optimizer.param_groups[0]["lr"] = batch.learning_rate
+            mask = draw({name: score.sigmoid() for name, score in scores.items()}, rng)
+            subnetwork = learner.supernet.subnetwork(mask)
+            moved = {name: weight.to(learner.engine.device) for name, weight in subnetwork.items()}
+            gradients = learner.engine.gradients(moved, batch)
+            for name, score in scores.items():
+                probability = score.sigmoid()
+                weight = learner.supernet.weights[name]
+                score.grad = gradients[name].cpu() * weight * probability * (1 - probability)
+            optimizer.step()
+        if not is_finite(scores):
+            raise DataError(
+                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
+            )
+        trained = {name: score.sigmoid() for name, score in scores.items()}
+        learner.meter.ballot_bits += sum(float(entropy(value.double()).sum()) for value in trained.values())
+        return Subnetwork(draw(trained, rng))
+
+    def model_for(self, message: Subnetwork, client: Client, learner: Learner) -> ClientModels:
+        return ClientModels({"global": ClientModel(message.mask)})
+
+
+def draw(probabilities: Params, rng: np.random.Generator) -> Mask:
+    """Draw a mask: each edge is kept with its probability, independently."""
+    return {
+        name: rng.random(value.numel(), dtype=np.float32) < value.numpy().reshape(-1)
+        for name, value in probabilities.items()
+    }
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """Return the bits of each edge: those of a coin with its probability."""
+    nats: Tensor = torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)
+    return nats / math.log(2)
