@@ -330,7 +330,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TRACKER",
-        help="also write to a tracker in --out DIR: tensorboard or mlflow; may be repeated",
+        help="also write to a tracker in --out DIR: tensorboard, mlflow or wandb (offline); may be repeated",
     )
 
 
