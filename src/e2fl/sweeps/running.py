@@ -188,7 +188,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _follow_parent() -> None:
-    """Stop when the parent is killed: a run that nobody waits for would keep its folder locked."""
+    """Stop when the parent is killed: an orphaned run would keep its folder locked."""
     parent = parent_process()
     if parent is not None:
         parent.join()
