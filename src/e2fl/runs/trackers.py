@@ -133,8 +133,8 @@ class WeightsAndBiases(Watcher):
         self.run = self.wandb.init(
             project=re.sub(r"[^A-Za-z0-9_.-]", "_", experiment.name),
             name=_run_name(experiment),
-            id=experiment.fingerprint()[:32],  # a run that is resumed continues the same one
-            resume="allow",
+            id=experiment.fingerprint()[:32],  # online, a run that is resumed continues the same one
+            resume=None if os.environ["WANDB_MODE"] == "offline" else "allow",
             dir=str(self.folder),
             config=_settings(experiment.to_dict()),
             settings=self.wandb.Settings(
