@@ -132,6 +132,9 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
                 yield from run_folders(inner, depth - 1)
 
 
+TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where the name of the class is not what papers write
+
+
 def _settings(experiment: "Experiment") -> Json:
     from e2fl.config.defaults import trimmed
     from e2fl.config.experiment import UNSAVED
@@ -140,12 +143,14 @@ def _settings(experiment: "Experiment") -> Json:
 
 
 def _display(experiment: "Experiment") -> str:
-    """The label given, or the name of the algorithm's class."""
+    """The label given, or the algorithm's name as papers write it."""
     from e2fl.algorithms import ALGORITHMS
 
     name = str(experiment.algorithm["name"])
     if "label" in experiment.algorithm:
         return experiment.label
+    if name in TITLES:
+        return TITLES[name]
     kind = ALGORITHMS.get(name)
     return kind.__name__ if kind is not None else name.rpartition(":")[2]
 
