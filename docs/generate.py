@@ -5,7 +5,9 @@ Links to files outside docs/, which work in the repository, become plain text on
 """
 
 import argparse
+import html
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,7 +65,8 @@ def command_reference() -> str:
     parser = _parser()
     lines = []
     for command in _commands(parser):
-        usage = re.sub(r"\s+", " ", command.format_usage().removeprefix("usage: ")).strip()
+        words = re.sub(r"\s+", " ", command.format_usage().removeprefix("usage: ")).strip()
+        usage = textwrap.fill(words, 80, subsequent_indent="    ", break_on_hyphens=False)
         lines += [f"## {command.prog}", "", _text(command.description or ""), "", "```text", usage, "```", ""]
         actions = [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
         if actions:
@@ -102,7 +105,8 @@ def _sentence(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text}`".replace("|", r"\|")
+    """Code in a cell of a table, where Markdown takes a bar for the end of the cell."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _text(text: str) -> str:

@@ -17,6 +17,7 @@ from e2fl.version import __version__
 
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
+    from e2fl.report.study import Study
 
 EXAMPLES = """examples:
   e2fl run demo                                     E2FL on bundled data, no download
@@ -145,6 +146,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="the folder of a run, or one that holds some")
     _add_page(report, "default: report.html in the first DIR")
+    report.add_argument(
+        "--columns",
+        metavar="A,B,...",
+        help="measures in paper.tex and paper.csv of --export, such as group/mean,user/variance",
+    )
+    report.add_argument("--order", metavar="A,B,...", help="methods that come first in that table, such as fedavg,e2fl")
+    report.add_argument(
+        "--plus-minus",
+        choices=("std", "ci", "none"),
+        default="std",
+        help="what follows ± there: the standard deviation over seeds, or half the 95 %% interval; default: std",
+    )
     report.set_defaults(act=_report)
 
     _add_models(commands)
@@ -317,7 +330,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TRACKER",
-        help="also write to a tracker in --out DIR: tensorboard or mlflow; may be repeated",
+        help="also write to a tracker in --out DIR: tensorboard, mlflow or wandb (offline); may be repeated",
     )
 
 
@@ -433,7 +446,19 @@ def _report(options: argparse.Namespace) -> int:
 
     out = options.out or options.runs[0] / "report.html"
     study = report_runs(options.runs, out, export_to=options.export)
+    if options.export is not None:
+        _write_paper(study, options)
     return _written(verdict(study), out, options.export)
+
+
+def _write_paper(study: "Study", options: argparse.Namespace) -> None:
+    from e2fl.files import write_text
+    from e2fl.report.paper import PaperTable
+
+    columns, order = ([name for name in (text or "").split(",") if name] for text in (options.columns, options.order))
+    table = PaperTable(study, columns, order, options.plus_minus)
+    write_text(options.export / "paper.tex", table.latex())
+    write_text(options.export / "paper.csv", table.csv())
 
 
 def _written(words: str, out: Path, export_to: Path | None) -> int:

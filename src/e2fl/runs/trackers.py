@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,49 @@ class MLflow(Watcher):
             self.run = ""
 
 
-TRACKERS: dict[str, type[TensorBoard] | type[MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+class WeightsAndBiases(Watcher):
+    """Writes what `wandb sync DIR/wandb/offline-run-*` uploads; offline unless WANDB_MODE says otherwise."""
+
+    def __init__(self, folder: Path):
+        os.environ.setdefault("WANDB_MODE", "offline")
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it is read when wandb is imported
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("wandb") from error
+        self.folder = folder.absolute()
+        self.wandb = wandb
+        self.run: Any = None  # typed by wandb, which is optional
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = self.wandb.init(
+            project=re.sub(r"[^A-Za-z0-9_.-]", "_", experiment.name),
+            name=_run_name(experiment),
+            id=experiment.fingerprint()[:32],  # online, a run that is resumed continues the same one
+            resume=None if os.environ["WANDB_MODE"] == "offline" else "allow",
+            dir=str(self.folder),
+            config=_settings(experiment.to_dict()),
+            settings=self.wandb.Settings(
+                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+            ),
+        )
+
+    def advance(self, number: int, measured: Json | None) -> None:
+        if measured is not None:
+            self.run.log(flat(measured), step=number)
+
+    def end(self) -> None:
+        if self.run is not None:
+            self.run.finish()
+            self.run = None
+
+
+TRACKERS: dict[str, Callable[[Path], Watcher]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
+}
 
 
 def tracker(name: str, folder: Path) -> Watcher:
