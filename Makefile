@@ -5,7 +5,7 @@ BIN := .venv/bin
 # requirements.lock pins every version; each target installs only the extras it needs.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 
-.PHONY: help demo test test-fast coverage soak check format bench screenshot lock clean
+.PHONY: help demo test test-fast coverage soak check format bench screenshot docs lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -46,15 +46,18 @@ screenshot: ## take a screenshot of the demo's report for the README; needs chro
 	  --disable-sync --no-first-run --hide-scrollbars --user-data-dir=$$(mktemp -d) --window-size=1000,1400 \
 	  --virtual-time-budget=20000 --screenshot=docs/report.png file://$(abspath $(REPORT))
 
+docs: .venv/ready-docs ## build the documentation site into site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 lock: ## pin the newest versions that pyproject.toml allows
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet 'torch==2.13.0'
-	.venv-lock/bin/python -m pip install --quiet '.[all,dev]'
+	.venv-lock/bin/python -m pip install --quiet '.[all,dev,docs]'
 	{ sed -n '/^#/p' requirements.lock; .venv-lock/bin/python -m pip freeze --exclude e2fl | sed 's/+cpu$$//'; } > .venv-lock/pins
 	mv .venv-lock/pins requirements.lock && rm -rf .venv-lock
 
 clean: ## remove what these targets made, except runs/
-	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -68,5 +71,10 @@ clean: ## remove what these targets made, except runs/
 
 .venv/ready-dev: pyproject.toml requirements.lock | .venv/bin/python
 	@echo "installing e2fl and what its tests need into .venv; this takes a few minutes"
-	$(PIP) --editable '.[all,dev]'
+	$(PIP) --editable '.[all,dev,docs]'
+	@touch $@ .venv/ready-demo
+
+.venv/ready-docs: pyproject.toml requirements.lock | .venv/bin/python
+	@echo "installing e2fl and what its documentation needs into .venv; this takes a minute or two"
+	$(PIP) --editable '.[demo,report,docs]'
 	@touch $@ .venv/ready-demo

@@ -23,7 +23,7 @@ FLOORS = [
     {"simulation"},
     {"runs"},
     {"testing", "report"},
-    {"watching", "results"},
+    {"watching", "results", "sweeps"},
     {"api", "flower", "reproduce"},
     {"cli"},
 ]

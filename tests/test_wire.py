@@ -172,7 +172,7 @@ def test_errors_say_what_is_wrong():
             Weights.from_bytes(bad, SPEC)
     with pytest.raises(WireError, match="another model"):
         Weights.from_bytes(raw, other)
-    with pytest.raises(WireError, match="expected kind"):
+    with pytest.raises(WireError, match="not of the expected kind"):
         Rank.from_bytes(raw, SPEC)
 
 

@@ -25,9 +25,12 @@ EXAMPLES = """examples:
   e2fl resume runs/mine
   e2fl resume runs/mine --set rounds=3000           more rounds for a finished run
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
+  e2fl sweep demo --grid learner.learning_rate=0.05,0.1 --seeds 0,1,2
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
   e2fl audit predictions.csv --group sex,race       a fairness audit of any table of predictions or scores
+  e2fl predict runs/mine new.csv --group north      predictions for the rows of a table
+  e2fl export runs/mine --group north --out north.safetensors
   e2fl data show adult                              a picture of a data set
   e2fl groups demo --from 2 --to 12                 how many groups of clients there are
   e2fl list                                         algorithms, groupings, data sets, models, experiments
@@ -81,7 +84,7 @@ def _fail(message: str) -> int:
 
 def _how_to_continue(options: argparse.Namespace) -> str:
     """What to do after Ctrl-C, for commands that can be continued."""
-    if options.act not in (_run, _compare, _resume):
+    if options.act not in (_run, _compare, _sweep, _resume):
         return ""
     place = getattr(options, "folder", None)
     return (
@@ -124,12 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_watching(compare)
     compare.set_defaults(act=_compare)
 
+    _add_sweep(commands)
     resume = commands.add_parser(
         "resume",
-        help="continue an interrupted run or comparison, or give a finished run more rounds",
-        description="Continue the run, or the comparison, in a folder with the command that started it.",
+        help="continue an interrupted run, comparison or sweep, or give a finished run more rounds",
+        description="Continue the run, comparison or sweep in a folder with the command that started it.",
     )
-    resume.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run or of a comparison")
+    resume.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run, a comparison or a sweep")
     _add_set(resume, "change a setting that does not change results, or rounds, such as rounds=3000")
     _add_watching(resume)
     resume.set_defaults(act=_resume)
@@ -143,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_page(report, "default: report.html in the first DIR")
     report.set_defaults(act=_report)
 
+    _add_models(commands)
     audit.add_parser(commands)
 
     groups = commands.add_parser(
@@ -229,6 +234,64 @@ def _add_flower(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     keys.set_defaults(act=_flower_keys)
 
 
+def _add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="run a grid of settings and choose the best on validation data",
+        description="Run every point of a grid of settings, choose the best on validation data, and test it once.",
+    )
+    _add_config(parser)
+    parser.add_argument(
+        "--grid",
+        action="append",
+        required=True,
+        metavar="KEY=A,B,...",
+        help="a setting and the values to try, such as learner.learning_rate=0.05,0.1; may be repeated",
+    )
+    parser.add_argument("--algorithm", metavar="NAME", help="another algorithm, or a variant of the experiment")
+    parser.add_argument("--seeds", default=None, metavar="0,1,...", help="seeds to repeat with; default: one")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, in processes; default: 1")
+    parser.add_argument(
+        "--pick",
+        metavar="MEASURE",
+        help="the validation measure to choose by, such as user/mean; default: group/worst10, or user/worst10 where "
+        "the data declares no groups",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to store it; default: a new folder in runs/")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted sweep in --out DIR")
+    parser.set_defaults(act=_sweep)
+
+
+def _add_models(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="predict the rows of a table with a finished run",
+        description="Predict the rows of a table, or of an array of inputs, with the model of a finished run.",
+    )
+    predict.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
+    predict.add_argument("table", type=Path, metavar="DATA", help="a CSV or Parquet file, or inputs in an .npy file")
+    choice = predict.add_mutually_exclusive_group()
+    _add_group(choice)
+    choice.add_argument("--find-group", action="store_true", help="let the algorithm find the group of these rows")
+    predict.add_argument("--out", type=Path, metavar="FILE", help="a CSV file; default: print the predictions")
+    predict.set_defaults(act=_predict)
+    export = commands.add_parser(
+        "export",
+        help="write a model of a finished run as a plain torch module",
+        description="Write the model of a group as a plain torch module, with a model card beside it.",
+    )
+    export.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
+    _add_group(export)
+    export.add_argument("--out", type=Path, required=True, metavar="FILE", help="NAME.safetensors or NAME.pt2")
+    export.set_defaults(act=_export)
+
+
+def _add_group(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--group", metavar="G", help="whose model: the name or number of a group, or global; default: the only model"
+    )
+
+
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped experiment")
     _add_set(
@@ -308,8 +371,28 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    from e2fl.config.experiment import load
+    from e2fl.sweeps.command import run_sweep
+
+    experiment = load(options.config, options.changes, algorithm=options.algorithm)
+    _tell_imports([experiment], [*options.changes, *options.grid, str(options.algorithm)], options.config)
+    seeds = _seeds(options.seeds, experiment.seed)
+    with _folder(options, f"{experiment.name}-{experiment.label}-sweep") as out:
+        return run_sweep(
+            experiment,
+            options.grid,
+            seeds,
+            out=out,
+            pick=options.pick,
+            jobs=options.jobs,
+            resume=options.resume,
+            command=options.command,
+        )
+
+
 def _resume(options: argparse.Namespace) -> int:
-    """Continue a run by its config.toml, or a comparison by the command that started it."""
+    """Continue a run by its config.toml, or a comparison or a sweep by the command that started it."""
     from e2fl.errors import RunError
     from e2fl.watching import COMMAND
 
@@ -321,11 +404,13 @@ def _resume(options: argparse.Namespace) -> int:
         words = shlex.split((options.folder / COMMAND).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{options.folder} holds no run and no comparison: {COMMAND} cannot be read") from error
-    if words[:2] != ["e2fl", "compare"]:
-        raise RunError(f"{options.folder} was not made by e2fl run or e2fl compare")
+    if words[:2] not in (["e2fl", "compare"], ["e2fl", "sweep"]):
+        raise RunError(f"{options.folder} was not made by e2fl run, e2fl compare or e2fl sweep")
     changes = [word for change in options.changes for word in ("--set", change)]
     again = _parser().parse_args([*words[1:], *changes, "--out", str(options.folder), "--resume"])
     again.command, again.watch, again.track = options.command, options.watch, options.track
+    if words[1] == "sweep":
+        return _sweep(again)
     again.keep_client_models = again.keep_client_models or options.keep_client_models
     return _compare(again)
 
@@ -353,6 +438,28 @@ def _report(options: argparse.Namespace) -> int:
 
 def _written(words: str, out: Path, export_to: Path | None) -> int:
     print(f"{words}\n\nwritten to {out}{f' and {export_to}' if export_to else ''}")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from e2fl.files import write_text
+    from e2fl.runs.predict import predict_file
+
+    found = predict_file(options.run, options.table, group=options.group, find_group=options.find_group)
+    if options.out is None:
+        print(found.to_csv(), end="")
+        return 0
+    write_text(options.out, found.to_csv())
+    used = f" with the model {found.model}" if found.model else ""
+    print(f"predicted {len(found.classes):,} rows{used}; written to {options.out}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from e2fl.runs.export import export_model
+
+    model, card = export_model(options.run, options.group, options.out)
+    print(f"written to {model}; its card: {card}")
     return 0
 
 

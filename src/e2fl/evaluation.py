@@ -53,8 +53,10 @@ class Score:
     views: by name, then by group of the examples (`NO_GROUP` where there is none). The first view is the client's own.
     group: the group whose model the client used, where the algorithm has groups.
     passes: passes over its training data that the client spent to find its group.
+    validation: the same as `views`, on the client's validation examples, where it has any.
     """
 
     views: Mapping[str, Mapping[GroupId, Tally]]
     group: GroupId | None = None
     passes: float = 0.0
+    validation: Mapping[str, Mapping[GroupId, Tally]] | None = None

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from e2fl.config.experiment import Experiment
-from e2fl.errors import ReportError
+from e2fl.errors import ReportError, RunError
 from e2fl.runs import runner
+from e2fl.runs.predict import Prediction, TrainedRun, from_inputs
 from e2fl.runs.records import Evaluation, Summary
 from e2fl.runs.tables import all_tables
 from e2fl.runs.trackers import flat
@@ -20,6 +21,7 @@ from e2fl.runs.trackers import flat
 if TYPE_CHECKING:
     import pandas
     from altair import Chart
+    from torch import nn
 
 PAGE = "report.html"
 
@@ -87,6 +89,24 @@ class Run:
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the run's folder, and return its path."""
         return _report([self], path, self.folder)
+
+    def predict(self, x: Any, *, group: str | int | None = None) -> Prediction:
+        """Predict inputs [examples, ...], as the network sees them, with the model of a group.
+
+        group: the name of a group of the data, the number of a group that was found, or "global"; None: the only model.
+        """
+        run = TrainedRun(self._stored())
+        return run.predict(from_inputs(x, run.shape), group)
+
+    def network(self, *, group: str | int | None = None) -> "nn.Module":
+        """The model of a group as a plain torch module; `group` as in `predict`."""
+        run = TrainedRun(self._stored())
+        return run.network(run.choose(group))
+
+    def _stored(self) -> Path:
+        if self.folder is None:
+            raise RunError("the run is not stored, so it has no models to load; run it with out='runs/mine'")
+        return self.folder
 
     def __repr__(self) -> str:
         user, group = self.summary["user"], self.summary["group"]

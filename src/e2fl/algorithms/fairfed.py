@@ -179,12 +179,12 @@ def distances_to_all(counted: Sequence[Counted]) -> list[float]:
     """Return each client's distance to the global measure: in fairness, or in accuracy where that is undefined."""
     n = sum(reply.examples for reply in counted)
     accuracy = sum(reply.correct for reply in counted) / n
-    everybody = gap_of_all(counted)
+    global_gap = gap_of_all(counted)
     distances = []
     for reply in counted:
         own = gap_of(reply)
-        if own is None or everybody is None:
+        if own is None or global_gap is None:
             distances.append(abs(accuracy - reply.correct / reply.examples))
         else:
-            distances.append(abs(everybody - own))
+            distances.append(abs(global_gap - own))
     return distances

@@ -1,8 +1,9 @@
 """Compiled loops over the rankings of one layer: sorting, selection, votes, packing, coding and distances.
 
 `order[i]` is the edge at place i, lowest rank first; `rank[e]` is the place of edge e.  Both are one-dimensional int32
-arrays.  All sorts are stable: equal values keep the order of their edge numbers.  Each function has a plain twin of the
-same name in `e2fl.testing.reference` or `e2fl.testing.reference_ballots` that returns the same bits.
+arrays.  All sorts are stable: equal values keep the order of their edge numbers.  Each function
+exported here has a plain twin in `e2fl.testing.reference` or `e2fl.testing.reference_ballots`, mostly of the same name,
+that returns the same bits.
 
 - `machine_code.py`: `@compiled`, which compiles a function, and the cache of compiled code;
 - `arrays.py`: array types, and scratch memory that is reused;

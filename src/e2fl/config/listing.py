@@ -105,10 +105,11 @@ def _entry(kind: str, name: str, thing: Any) -> Entry:
     if kind == "models":
         settings += (
             Setting("keep", "float", "0.5", (), "fraction of edges kept in a subnetwork: above 0, at most 1"),
-            Setting(
-                "weight_scale", "float", "1.0", (), "frozen weights, times the Kaiming constant"
-            ),
+            Setting("weight_scale", "float", "1.0", (), "frozen weights, times the Kaiming constant"),
         )
+    if kind == "datasets":
+        meaning = "of each client's training rows that is set aside for validation: at least 0, below 1"
+        settings += (Setting("validation_share", "float", "0.0", (), meaning),)
     return Entry(kind, name, _first_line(thing), settings)
 
 

@@ -30,6 +30,14 @@ def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
     return Measures(own, dict(zip(names, others, strict=True)))
 
 
+def measure_validation(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures | None:
+    """Every metric on validation examples; None where there are none."""
+    found = {
+        client: Score(score.validation, score.group) for client, score in scores.items() if score.validation is not None
+    }
+    return measure(found, data) if found else None
+
+
 def _view(tallies: Tallies, data: FederatedData, found: Mapping[ClientId, GroupId]) -> View:
     # A client without test examples has no accuracy.
     tallies = {client: parts for client, parts in tallies.items() if sum(tally.n for tally in parts.values())}
@@ -135,6 +143,7 @@ def evaluation(
         faults,
         metadata,
         inferred,
+        measure_validation(round_.scores, data),
     )
 
 

@@ -100,12 +100,14 @@ class Evaluation:
     faults: Mapping[str, int] = field(default_factory=dict)  # by kind, since the line before
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own figures; "notes" on disk
     inference: Mapping[str, Any] | None = None  # how well groups were found, where they were
+    validation: Measures | None = None  # on validation examples, where the data has some
 
     def to_json(self) -> Json:
         return {
             "round": self.round,
             **self.measures.to_json(),
             **({} if self.inference is None else {"inference": dict(self.inference)}),
+            **({} if self.validation is None else {"validation": self.validation.to_json()}),
             "bytes": dict(self.bytes),
             "asked": self.asked,
             "answered": self.answered,
@@ -124,7 +126,13 @@ class Evaluation:
             values.get("faults", {}),
             values.get("notes", {}),
             values.get("inference"),
+            _validation(values),
         )
+
+
+def _validation(values: Mapping[str, Any]) -> Measures | None:
+    found = values.get("validation")
+    return None if found is None else Measures.from_json(found)
 
 
 @dataclass(frozen=True)
@@ -163,12 +171,13 @@ class Summary:
     budget: Budget | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, per_round
     data: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups, and names of groups and labels
     environment: Mapping[str, str] = field(default_factory=dict)
     unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
     client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped
     bits: Mapping[str, float | None] | None = None  # per edge and in total; None where clients send nothing
     participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked, by declared group
+    validation: Measures | None = None  # on validation examples, where the data has some
 
     def to_json(self) -> Json:
         measured = self.measures.to_json()
@@ -193,6 +202,7 @@ class Summary:
             **({} if self.inference is None else {"inference": dict(self.inference)}),
             "notes": dict(self.metadata),
             **({"caution": self.warning} if self.warning else {}),
+            **({} if self.validation is None else {"validation": self.validation.to_json()}),
             "bytes": dict(self.bytes),
             **({} if self.bits is None else {"bits": dict(self.bits)}),
             **({} if self.participation is None else {"participation": dict(self.participation)}),
@@ -230,6 +240,7 @@ class Summary:
             values.get("client_models", "none"),
             values.get("bits"),
             values.get("participation"),
+            _validation(values),
         )
 
 

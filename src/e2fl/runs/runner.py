@@ -35,6 +35,7 @@ from e2fl.runs.measure import (
     evaluation,
     measure,
     measure_unseen,
+    measure_validation,
     participation_summary,
 )
 from e2fl.runs.records import Evaluation, Json, Summary
@@ -415,9 +416,12 @@ class _Runner:
                 "shape": list(self.data.shape),
                 "classes": self.data.classes,
                 "groups": self.data.population.groups,
+                "group_names": [self.data.group_name(group) for group in range(self.data.population.groups)],
+                "label_names": list(self.data.label_names),
             },
             environment=environment(),
             unseen=self._unseen(done),
+            validation=measure_validation(done.scores, self.data),
         )
 
     def _unseen(self, done: Round) -> Json | None:

@@ -105,15 +105,23 @@ class SimulatedFederation:
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
+        validation: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
         def look(client_id: ClientId) -> tuple[ClientModels, float]:
             client = self._client(client_id, number + 1)
             learner = replace(self.learner, number=number, client=client_id, meter=Meter())
             tests[client_id] = (client.test, client.group)
+            if client.validation is not None:
+                validation[client_id] = (client.validation, client.group)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
             return expect(models, ClientModels, self.algorithm, "model_for"), learner.meter.grouping_passes
 
-        return self._score(dict(self._each("look", look, sorted(inbox))), tests)
+        used = dict(self._each("look", look, sorted(inbox)))
+        scores = self._score(used, tests)
+        if validation:
+            validated = self._score({client: used[client] for client in sorted(validation)}, validation)
+            scores |= {client: replace(scores[client], validation=found.views) for client, found in validated.items()}
+        return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Evaluate clients that never took part; one that fails is a fault and does not stop the others."""

@@ -35,33 +35,33 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("grouping", ["known", "rank_clustering", "lowest_loss"])
-def test_a_newcomer_gets_the_group_and_the_model_of_its_like(grouping, tmp_path):
+def test_a_unseen_client_gets_the_group_and_the_model_of_its_like(grouping, tmp_path):
     run_experiment(experiment(grouping), out=tmp_path / "run")
     before = contents(tmp_path / "run")
-    newcomers = [Toy(clients=8, styles=True).client(number) for number in (20, 21)]
+    strangers = [Toy(clients=8, styles=True).client(number) for number in (20, 21)]
     found = [
         assign(
-            tmp_path / "run", newcomer.train, test=newcomer.test, group=newcomer.group if grouping == "known" else None
+            tmp_path / "run", stranger.train, test=stranger.test, group=stranger.group if grouping == "known" else None
         )
-        for newcomer in newcomers
+        for stranger in strangers
     ]
     assert found[0].group != found[1].group
     assert min(one.score.accuracy for one in found) > 80
-    outputs = found[0].model.outputs(found[0].params, newcomers[0].test.inputs())
-    assert (outputs.argmax(dim=1) == newcomers[0].test.labels()).float().mean() * 100 == pytest.approx(
+    outputs = found[0].model.outputs(found[0].params, strangers[0].test.inputs())
+    assert (outputs.argmax(dim=1) == strangers[0].test.labels()).float().mean() * 100 == pytest.approx(
         found[0].score.accuracy
     )
     assert contents(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_every_algorithm_has_a_model_for_a_newcomer(name, tmp_path):
+def test_every_algorithm_has_a_model_for_an_unseen_client(name, tmp_path):
     made = experiment(name=name)
     run_experiment(from_dict(made.to_dict() | {"rounds": 2}), out=tmp_path / "run")
-    newcomer = Toy(clients=8, styles=True).client(11)
-    one, again = (assign(tmp_path / "run", newcomer.train, test=newcomer.test, group=1) for _ in range(2))
+    stranger = Toy(clients=8, styles=True).client(11)
+    one, again = (assign(tmp_path / "run", stranger.train, test=stranger.test, group=1) for _ in range(2))
     assert one.score == again.score
-    assert one.score.n == len(newcomer.test)
+    assert one.score.n == len(stranger.test)
 
 
 def test_clients_kept_out_of_training_are_reported():
@@ -77,11 +77,11 @@ def test_clients_kept_out_of_training_are_reported():
 class Spoilt(Toy):
     """Of the clients kept out of training, the first has training inputs that are none, the second a test label."""
 
-    everybody: bool = False
+    all_clients: bool = False
 
     def unseen(self):
         found = super().unseen()
-        for client in found.values() if self.everybody else [found[self.clients]]:
+        for client in found.values() if self.all_clients else [found[self.clients]]:
             nothing = np.full_like(client.train.x, np.nan)
             found[client.id] = replace(client, train=replace(client.train, x=nothing))
         second = found[self.clients + 1]
@@ -100,7 +100,7 @@ class Listening(Watcher):
 @pytest.mark.parametrize(("name", "grouping"), [("local", None), ("ditto", None), ("e2fl", "rank_clustering")])
 def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing(name, grouping, tmp_path):
     made = experiment(grouping, name, held_out=4)
-    made = replace(made, rounds=2, data=made.data | {"name": "tests.test_newcomers:Spoilt"})
+    made = replace(made, rounds=2, data=made.data | {"name": "tests.test_unseen:Spoilt"})
     watcher = Listening()
     run = run_experiment(made, out=tmp_path / "run", watcher=watcher)
     assert run.summary["unseen"]["clients"] == 2
@@ -115,7 +115,7 @@ def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing
 
 def test_all_clients_kept_out_of_training_may_be_no_good(tmp_path):
     made = experiment(name="local", held_out=3)
-    made = replace(made, data=made.data | {"name": "tests.test_newcomers:Spoilt", "everybody": True})
+    made = replace(made, data=made.data | {"name": "tests.test_unseen:Spoilt", "all_clients": True})
     run = run_experiment(made, out=tmp_path / "run")
     assert run.summary["unseen"] == {"clients": 0, "faults": {"failed": 3}}
     assert (tmp_path / "run" / "clients.csv").exists()
