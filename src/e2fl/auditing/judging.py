@@ -12,6 +12,7 @@ from e2fl.errors import DataError
 MIN_ROWS = 30
 MIN_CLIENTS = 5
 FOUR_FIFTHS = 0.8
+SUPPRESSED = "suppressed"  # the status of a group that is hidden because it, or another, is small
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % of the data may be left out of impact ratios
 
 
@@ -100,7 +101,8 @@ def reference_of(table: RateTable, grouping: Grouping, judging: Judging) -> int 
     places = [place for place, row in enumerate(table.rows) if row.judged]
     named = named_reference(grouping, judging.reference)
     if named is not None:
-        return named if table.rows[named].base else None
+        shown = table.rows[named].base and table.rows[named].status != SUPPRESSED
+        return named if shown else None
     if not places:
         return None
     if judging.largest:

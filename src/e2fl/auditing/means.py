@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from e2fl.auditing.counting import Rate
-from e2fl.auditing.judging import MIN_CLIENTS, GroupRate, Judging, RateTable, reference_of
+from e2fl.auditing.judging import MIN_CLIENTS, SUPPRESSED, GroupRate, Judging, RateTable, reference_of
 from e2fl.auditing.table import Codes, Grouping, Measure
 from e2fl.auditing.uncertainty import mean_interval, permutation_test, t_quantile, welch
 
 
-def group_means(data: Measure, grouping: Grouping, judging: Judging) -> RateTable:
+def group_means(data: Measure, grouping: Grouping, judging: Judging, hidden: frozenset[int] = frozenset()) -> RateTable:
     """Return the mean of each group with its interval, compared with the reference and with the rest."""
     group = grouping.of_combo[data.combo]
     sign = 1 if data.higher_is_better else -1
@@ -28,6 +28,8 @@ def group_means(data: Measure, grouping: Grouping, judging: Judging) -> RateTabl
         row.client_mean = row.value
         row.low, row.high = _bounded(data, mean_interval(values))
         row.status = "unknown" if place == grouping.unknown else "too few clients" if size < few else ""
+        if place in hidden:
+            row.status = SUPPRESSED
         if row.judged and size >= 2 and (known & ~mine).sum() >= 2:
             row.p = welch(values, data.value[known & ~mine])
         if data.weight is not None and size:
