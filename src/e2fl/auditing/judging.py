@@ -14,6 +14,7 @@ MIN_CLIENTS = 5
 FOUR_FIFTHS = 0.8
 SUPPRESSED = "suppressed"  # the status of a group that is hidden because it, or another, is small
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % of the data may be left out of impact ratios
+UNDER_SHARE = "under 2 %"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class RateTable:
     def gap(self) -> float:
         values = [row.value for row in self.judged]
         return max(values) - min(values) if len(values) > 1 else math.nan
+
+    @property
+    def apart(self) -> bool:
+        """Whether the judged groups have different values at all, beyond rounding."""
+        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
 
     @property
     def significant(self) -> bool:

@@ -11,6 +11,7 @@ from e2fl.auditing.judging import (
     MIN_ROWS,
     SMALL_SHARE,
     SUPPRESSED,
+    UNDER_SHARE,
     GroupRate,
     Judging,
     RateTable,
@@ -173,7 +174,7 @@ def _statuses(grouping: Grouping, rows: Numbers, base: Numbers, clients: Numbers
         elif not base[place]:
             found.append("undefined")
         elif judging.ll144 and rows[place] < SMALL_SHARE * total:
-            found.append("under 2 %")
+            found.append(UNDER_SHARE)
         elif base[place] < few:
             found.append("too few rows")
         elif clients is not None and clients[place] < MIN_CLIENTS:
