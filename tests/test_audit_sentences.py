@@ -118,3 +118,45 @@ def test_numbers_that_make_no_sense_are_refused(given):
     frame = exact({"A": (40, 10, 20, 30), "B": (40, 10, 20, 30)})
     with pytest.raises(ConfigError, match=next(iter(given))):
         e2fl.audit(frame, **given)
+
+
+def clients(values, **columns):
+    frame = pd.DataFrame({"client": [f"c{place}" for place in range(len(values))], "accuracy": values})
+    return frame.assign(**columns)
+
+
+def test_two_tables_with_the_same_values_differ_in_no_client():
+    rng = np.random.default_rng(0)
+    first = clients(rng.uniform(0.5, 0.9, 50), n=rng.integers(1, 100, 50))
+    found = e2fl.audit([first, first.drop(columns="n").iloc[::-1]])
+    assert (found.comparisons[0].better, found.comparisons[0].worse) == (0, 0)
+    assert "accuracy is the same number for each of the 50 clients in both." in found.sentences[0]
+
+
+def test_two_clients_are_too_few_to_compare_tables():
+    found = e2fl.audit([clients([0.5, 0.6]), clients([0.51, 0.61])])
+    assert "Too few clients to judge." in found.sentences[0]
+    apart = e2fl.audit([clients([0.5, 0.6]), clients([0.8, 0.81]).assign(client=["x", "y"])])
+    assert "Too few clients to judge." in apart.sentences[0]
+
+
+def test_a_comparison_that_is_not_made_is_said_to_be_so():
+    people = exact({"A": (40, 10, 20, 30), "B": (40, 10, 20, 30)})
+    found = e2fl.audit([people, people])
+    assert any("Not compared with DataFrame" in sentence for sentence in found.sentences)
+
+
+def test_comparisons_hide_small_groups_too():
+    first = clients(np.linspace(0.5, 0.9, 63), group=["rare"] * 3 + ["a"] * 30 + ["b"] * 30)
+    found = e2fl.audit([first, first.assign(accuracy=first.accuracy - 0.01)], suppress_below=5)
+    assert {name for _, name, *_ in found.comparisons[0].groups} == {"b"}
+
+
+def test_few_clients_and_equal_clients_are_described_as_they_are():
+    few = " ".join(e2fl.audit(clients([0.5, 0.6, 0.7, 0.8, 0.9, 0.95])).sentences)
+    assert "eight in ten" not in few
+    assert "The accuracy of 6 clients is between 50.0 % and 95.0 %." in few
+    same = " ".join(e2fl.audit(clients([0.8] * 40, group=list("ab") * 20)).sentences)
+    assert "All 40 clients have the same accuracy, 80.0 %." in same
+    assert "Accuracy is the same number in both groups compared." in same
+    assert "e-1" not in same

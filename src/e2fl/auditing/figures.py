@@ -28,6 +28,11 @@ def called(row: GroupRate, table: RateTable) -> str:
     return f"{table.grouping} {row.group}" if row.group.replace(".", "").isdecimal() else row.group
 
 
+def all_groups(table: RateTable) -> str:
+    """Return how a sentence calls all judged groups together."""
+    return "both groups compared" if len(table.judged) == 2 else f"all {len(table.judged)} groups compared"
+
+
 def group_figures(tables: list[RateTable]) -> list[Figure]:
     """Return the lowest group, the largest gap and the four-fifths rule."""
     comparable = [each for each in tables if each.lowest() is not None]
@@ -44,7 +49,7 @@ def group_figures(tables: list[RateTable]) -> list[Figure]:
         )
     else:
         title, value = head.rate.title, shown(low.value, head.unit)
-        text = f"The same number in all {noun(len(head.judged), 'group')} compared."
+        text = f"The same number in {all_groups(head)}."
     figures = [Figure(title, value, text)]
     widest = max(comparable, key=lambda each: (_extremes_differ(each), each.gap))
     if not widest.apart:

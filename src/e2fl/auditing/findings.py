@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.comparison import Comparison
-from e2fl.auditing.figures import Figure, called, client_figure, few_figure, group_figures, main_grouping
-from e2fl.auditing.judging import FOUR_FIFTHS, UNDER_SHARE, RateTable
+from e2fl.auditing.figures import Figure, all_groups, called, client_figure, few_figure, group_figures, main_grouping
+from e2fl.auditing.judging import FOUR_FIFTHS, MIN_CLIENTS, UNDER_SHARE, RateTable
 from e2fl.auditing.table import Measure, Table
 from e2fl.auditing.wording import interval, listed, noun, p_value, percent, points, ratio, shown, whole
 
 SAME = 0.01  # accuracies closer than this are called about the same
+FEW_CLIENTS = 10  # of fewer, "eight in ten" means nothing
 SURELY_SAME = 0.05  # unless their intervals allow a difference of this size
 
 
@@ -89,7 +90,7 @@ def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[
         sentences += [f"{describe(each, table)} {certainty(each)}" for each in apart[:1]]
         if comparable and not apart:
             what = "Every measured rate" if len(comparable) > 1 else comparable[0].rate.title
-            sentences.append(f"{what} is the same number in all {noun(len(comparable[0].judged), 'group')} compared.")
+            sentences.append(f"{what} is the same number in {all_groups(comparable[0])}.")
         sentences.append(_nothing_found(comparable))
     elif chance and not ll144:
         names = listed([each.rate.title.lower() for each in chance])
@@ -127,7 +128,9 @@ def _nothing_found(tables: list[RateTable]) -> str:
         default=math.nan,
     )  # fmt: skip
     unit = tables[0].unit
-    limit = "" if math.isnan(reach) else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    limit = (
+        "" if math.isnan(reach) or not reach else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    )
     what = "any measured rate" if len(tables) > 1 else tables[0].rate.title.lower()
     return f"No group differs from the others in {what} by more than chance explains.{limit}"
 
@@ -270,6 +273,17 @@ def _clients(spread: ClientSpread, groups_differ: bool) -> list[str]:
     unit = "%" if spread.is_rate else ""
     p10, p90 = shown(spread.measures["p10"], unit), shown(spread.measures["p90"], unit)
     count, title = noun(len(spread.names), "client"), spread.title.lower() if spread.is_rate else spread.title
+    least, most = float(spread.value.min()), float(spread.value.max())
+    if most - least <= 1e-12 * abs(most):
+        return [f"All {count} have the same {title}, {shown(most, unit)}."]
+    if len(spread.names) < FEW_CLIENTS:
+        text = f"The {title} of {count} is between {shown(least, unit)} and {shown(most, unit)}."
+        if spread.chance is not None:
+            sure = (
+                "This is more than chance explains" if spread.chance["p"] < 0.05 else "Chance alone could explain this"
+            )
+            text += f" {sure} ({p_value(spread.chance['p'])})."
+        return [text]
     text = f"Of {count}, eight in ten have {title} between {p10} and {p90}."
     if spread.chance is None:
         return [text]
@@ -294,14 +308,20 @@ def compared(comparison: Comparison) -> str:
     factor = 100 if comparison.is_rate else 1
     low, high = factor * comparison.low, factor * comparison.high
     digits = ".2f" if comparison.is_rate else ".4g"
-    span = f"95 % interval {low:{digits}} to {high:{digits}}"
+    if comparison.paired and not comparison.better and not comparison.worse:
+        same = f"{comparison.second} and {comparison.first}: {comparison.title} is the same number"
+        return f"{same} for each of the {noun(comparison.clients, 'client')} in both."
+    span = "no interval" if math.isnan(low) else f"95 % interval {low:{digits}} to {high:{digits}}"
     what = " percentage points" if unit else ""
     text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount}{what} ({span})"
     if comparison.paired:
         text += f", paired over {noun(comparison.clients, 'client')}"
         text += f"; higher for {comparison.better:,}, lower for {comparison.worse:,}"
-    real = comparison.low > 0 or comparison.high < 0
-    text += ". This is more than chance explains." if real else ". This may be chance."
+    if min(comparison.sizes) < MIN_CLIENTS:
+        text += ". Too few clients to judge."
+    else:
+        real = comparison.low > 0 or comparison.high < 0
+        text += ". This is more than chance explains." if real else ". This may be chance."
     if comparison.paired and comparison.left_out:
         text += f" {noun(comparison.left_out, 'client')} in only one of the tables left out."
     return f"{text} {comparison.note}".strip()
