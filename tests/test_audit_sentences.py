@@ -160,3 +160,14 @@ def test_few_clients_and_equal_clients_are_described_as_they_are():
     assert "All 40 clients have the same accuracy, 80.0 %." in same
     assert "Accuracy is the same number in both groups compared." in same
     assert "e-1" not in same
+
+
+def test_equalized_odds_are_undefined_if_a_rate_is():
+    page = e2fl.audit(exact({"A": (40, 60, 0, 0), "B": (70, 30, 20, 80)})).to_html()
+    row = page.split("Equalized odds difference")[1].split("</tr>")[0]
+    assert "undefined" in row
+
+
+def test_a_group_with_suppressed_positives_has_a_page():
+    page = e2fl.audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
+    assert "undefined" in page.split("F1 gap")[1].split("</tr>")[0]
