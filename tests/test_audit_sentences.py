@@ -171,3 +171,9 @@ def test_equalized_odds_are_undefined_if_a_rate_is():
 def test_a_group_with_suppressed_positives_has_a_page():
     page = e2fl.audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
     assert "undefined" in page.split("F1 gap")[1].split("</tr>")[0]
+
+
+def test_unknown_rows_are_a_share_of_all_rows_also_if_groups_are_hidden():
+    groups = {"A": (50, 50, 50, 50), "B": (10, 10, 10, 10), "C": (1, 1, 1, 0), "NA": (25, 25, 25, 25)}
+    said = e2fl.audit(exact(groups), suppress_below=5).sentences
+    assert "100 of 343 rows have no known group and are shown as unknown." in said

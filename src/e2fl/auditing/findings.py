@@ -245,9 +245,8 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         sentences += _few_for_a_rate(tables)
         unknown = next((row for row in first.rows if row.status == "unknown"), None)
         if unknown is not None:
-            total = sum(row.n for row in first.rows if not math.isnan(row.n))
             sentences.append(
-                f"{whole(unknown.n)} of {whole(total)} rows have no known {first.grouping} and are shown as unknown."
+                f"{whole(unknown.n)} of {whole(first.overall.n)} rows have no known {first.grouping} and are shown as unknown."
             )
         hidden = [row for row in first.rows if row.status == "suppressed"]
         if hidden:
