@@ -254,3 +254,13 @@ def test_a_terminated_audit_leaves_nothing(tmp_path):
     assert started.returncode == 130
     assert "resume" not in said
     assert [path.name for path in Path(tmp_path).iterdir()] == ["t.csv"]
+
+
+def test_an_export_never_overwrites_the_input(tmp_path, capsys):
+    table = tmp_path / "clients.csv"
+    table.write_text("client,group,accuracy\n" + "".join(f"c{n},{'ab'[n % 2]},0.{n + 10}\n" for n in range(20)))
+    before = table.read_bytes()
+    assert main(["audit", str(table), "--export", str(tmp_path)]) == 2
+    assert "is the table itself" in capsys.readouterr().err
+    assert table.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["clients.csv"]

@@ -1,5 +1,6 @@
 """`e2fl.audit`: the audit of a DataFrame, of arrays or of files, with fairlearn's argument names."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from e2fl.auditing.result import Audit, examine
 from e2fl.auditing.table import Options
 from e2fl.errors import ConfigError
 
+MAX_RESAMPLES = 100_000
 Data = pd.DataFrame | Path | str
 
 
@@ -46,7 +48,8 @@ def audit(
     clients) are shown but not judged; 30 rows or 5 clients by default. suppress_below: groups with fewer are hidden.
     profile: "ll144" for the tables of New York City's Local Law 144.
     """
-    _require(profile, unit, resamples)
+    _require(profile, unit)
+    require_numbers(resamples, threshold, min_n, suppress_below)
     several = isinstance(data, Sequence) and not isinstance(data, str)
     tables: list[Any] = list(data) if isinstance(data, Sequence) and not isinstance(data, str) else [data]
     given = {"y_true": y_true, "y_pred": y_pred, "client": client, "score": score}
@@ -96,13 +99,25 @@ def judging_of(
     )
 
 
-def _require(profile: str | None, unit: str | None, resamples: int) -> None:
+def _require(profile: str | None, unit: str | None) -> None:
     if profile not in (None, "ll144"):
         raise ConfigError(f"there is no profile '{profile}'; known: ll144")
     if unit not in (None, "percent", "fraction"):
         raise ConfigError(f"unit must be percent or fraction, not '{unit}'")
-    if resamples < 50:
-        raise ConfigError(f"at least 50 resamples are needed for an interval, not {resamples}")
+
+
+def require_numbers(resamples: int, threshold: float | None, min_n: int | None, suppress_below: int) -> None:
+    """Raise `ConfigError` for a number that no audit can use."""
+    if not 50 <= resamples <= MAX_RESAMPLES:
+        raise ConfigError(
+            f"resamples: at least 50 are needed for an interval, and at most {MAX_RESAMPLES:,} used, not {resamples:,}"
+        )
+    if threshold is not None and not math.isfinite(threshold):
+        raise ConfigError(f"threshold must be a number that scores can reach, not {threshold}")
+    if min_n is not None and min_n < 1:
+        raise ConfigError(f"min_n must be 1 or more, not {min_n}")
+    if suppress_below < 0:
+        raise ConfigError(f"suppress_below must be 0 or more, not {suppress_below}")
 
 
 def _columns(

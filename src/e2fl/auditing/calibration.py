@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from e2fl.auditing.judging import MIN_ROWS, Judging
+from e2fl.auditing.suppression import hidden_groups
 from e2fl.auditing.table import Predictions, Table
 
 
@@ -15,7 +16,7 @@ def calibration(table: Table, judging: Judging) -> list[dict[str, Any]]:
         return []
     few = MIN_ROWS if judging.min_n is None else judging.min_n
     found = []
-    for grouping in table.groupings:
+    for grouping, hidden in zip(table.groupings, hidden_groups(table, judging.suppress_below), strict=True):
         size = len(grouping.groups)
         sums = np.zeros((3, size, data.calibration.shape[2]))
         for part in range(3):
@@ -23,7 +24,7 @@ def calibration(table: Table, judging: Judging) -> list[dict[str, Any]]:
         for place, name in enumerate(grouping.groups):
             rows, scores, positives = sums[:, place]
             n = float(rows.sum())
-            if n < max(1, judging.suppress_below):
+            if not n or place in hidden.parts:
                 continue
             found.append(
                 {

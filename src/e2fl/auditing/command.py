@@ -76,17 +76,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from e2fl.auditing.api import judging_of
+    from e2fl.auditing.api import judging_of, require_numbers
+    from e2fl.auditing.export import exported
     from e2fl.auditing.output import require_free, write, write_pdf
     from e2fl.auditing.reader import read_table
     from e2fl.auditing.result import examine
     from e2fl.auditing.table import Options
-    from e2fl.errors import ConfigError
 
     out = options.out or options.tables[0].with_name(f"{options.tables[0].stem}-audit.html")
-    require_free([path for path in (out, options.json, options.pdf) if path is not None], options.tables)
-    if options.resamples < 50:
-        raise ConfigError(f"--resamples: at least 50 are needed for an interval, not {options.resamples}")
+    named = [path for path in (out, options.json, options.pdf) if path is not None]
+    require_free(named, options.tables)
+    require_numbers(options.resamples, options.threshold, options.min_n, options.suppress_below)
     reading = Options(
         client=options.client,
         groups=tuple(name.strip() for given in options.groups for name in given.split(",") if name.strip()),
@@ -109,6 +109,8 @@ def _run(options: argparse.Namespace) -> int:
     audit.command = getattr(options, "command", "")
     audit.about = {name: getattr(options, name) for name in ("system", "purpose", "auditor") if getattr(options, name)}
     page = audit.to_html()
+    files = {} if options.export is None else exported(audit, options.export)
+    require_free([*named, *files], options.tables)
     write(out, page)
     written = [out]
     if options.json is not None:
@@ -118,9 +120,8 @@ def _run(options: argparse.Namespace) -> int:
         write_pdf(page, options.pdf)
         written.append(options.pdf)
     if options.export is not None:
-        from e2fl.auditing.export import export
-
-        export(audit, options.export)
+        for path, content in files.items():
+            write(path, content)
         written.append(options.export)
     print("\n".join(audit.sentences))
     print(f"\nwritten to {', '.join(map(str, written))}")

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from e2fl.auditing.clients import client_values
+from e2fl.auditing.suppression import hidden_groups
 from e2fl.auditing.table import Measure, Numbers, Predictions, Table
-from e2fl.auditing.uncertainty import mean_interval
+from e2fl.auditing.uncertainty import mean_interval, welch_half
+
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class Comparison:
     worse: int
     groups: list[tuple[str, str, int, float, float, float]]  # grouping, group, clients, difference, low, high
     note: str = ""
+    sizes: tuple[int, int] = (0, 0)  # clients of each table that are compared
 
 
-def compare(first: Table, second: Table) -> Comparison | None:
+def compare(first: Table, second: Table, suppress_below: int = 0) -> Comparison | None:
     """Compare two tables; None where they do not measure the same thing of clients."""
     one, other = client_values(first), client_values(second)
     if one is None or other is None or _title(first) != _title(second):
@@ -43,9 +47,10 @@ def compare(first: Table, second: Table) -> Comparison | None:
     pairs = [(place, places[name]) for place, name in enumerate(first.clients) if name in places]
     pairs = [(a, b) for a, b in pairs if np.isfinite(one[0][a]) and np.isfinite(other[0][b])]
     if len(pairs) < 2:
-        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables share no clients")
+        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables share fewer than two clients")
     mine, theirs = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
     difference = other[0][theirs] - one[0][mine]
+    difference[np.abs(difference) <= ROUNDING * np.abs(one[0][mine])] = 0.0  # weighted means of equal values
     low, high = mean_interval(difference)
     left_out = len(first.clients) + len(second.clients) - 2 * len(pairs)
     return Comparison(
@@ -61,18 +66,19 @@ def compare(first: Table, second: Table) -> Comparison | None:
         high,
         int((difference > 0).sum()),
         int((difference < 0).sum()),
-        _by_group(first, mine, difference),
+        _by_group(first, mine, difference, suppress_below),
+        sizes=(len(pairs), len(pairs)),
     )
 
 
 def _by_group(
-    table: Table, clients: "np.ndarray[tuple[int], np.dtype[np.int64]]", difference: Numbers
+    table: Table, clients: "np.ndarray[tuple[int], np.dtype[np.int64]]", difference: Numbers, suppress_below: int
 ) -> list[tuple[str, str, int, float, float, float]]:
     """Return the paired difference of each group, for groupings in which every client has one group."""
     found = []
     data = table.data
     assert data.client is not None
-    for grouping in table.groupings:
+    for grouping, hidden in zip(table.groupings, hidden_groups(table, suppress_below), strict=True):
         of_client = np.full(len(table.clients or ()), -1, dtype=np.int64)
         group = grouping.of_combo[data.combo]
         of_client[data.client] = group
@@ -80,7 +86,7 @@ def _by_group(
             continue
         for place, name in enumerate(grouping.groups):
             mine = of_client[clients] == place
-            if mine.any():
+            if mine.sum() >= max(1, suppress_below) and place not in hidden.rows:
                 low, high = mean_interval(difference[mine])
                 size = int(mine.sum())
                 found.append((grouping.name, name, size, float(difference[mine].mean()), low, high))
@@ -94,7 +100,7 @@ def _unpaired(
     difference = float(other.mean() - one.mean())
     half = math.nan
     if len(one) > 1 and len(other) > 1:
-        half = 1.96 * math.sqrt(float(np.var(one, ddof=1)) / len(one) + float(np.var(other, ddof=1)) / len(other))
+        half = welch_half(one, other)
     return Comparison(
         first.name,
         second.name,
@@ -110,6 +116,7 @@ def _unpaired(
         0,
         [],
         f"{why}, so they are compared as independent samples.",
+        sizes=(len(one), len(other)),
     )
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from e2fl.auditing.clients import ClientSpread
-from e2fl.auditing.judging import GroupRate, RateTable
+from e2fl.auditing.judging import SUPPRESSED, UNDER_SHARE, GroupRate, RateTable
 from e2fl.auditing.wording import interval, listed, noun, p_value, plain, points, ratio, shown, whole
 
 
@@ -28,41 +28,53 @@ def called(row: GroupRate, table: RateTable) -> str:
     return f"{table.grouping} {row.group}" if row.group.replace(".", "").isdecimal() else row.group
 
 
+def all_groups(table: RateTable) -> str:
+    """Return how a sentence calls all judged groups together."""
+    return "both groups compared" if len(table.judged) == 2 else f"all {len(table.judged)} groups compared"
+
+
 def group_figures(tables: list[RateTable]) -> list[Figure]:
     """Return the lowest group, the largest gap and the four-fifths rule."""
     comparable = [each for each in tables if each.lowest() is not None]
     head = next((each for each in comparable if each.rate.key in ("accuracy", "measure")), comparable[0])
-    low, best = head.lowest(), head.best()
+    low = head.lowest()
     assert low is not None
-    assert best is not None
     side = "Highest" if head.rate.better < 0 else "Lowest"
-    sure = "more than chance explains" if low.p_holm < 0.05 else "may be chance"
-    figures = [
-        Figure(
-            f"{side} {head.rate.title.lower()}",
-            f"{low.group}: {shown(low.value, head.unit)}",
+    sure = "is more than chance explains" if low.p_holm < 0.05 else "may be chance"
+    if head.apart:
+        title, value = f"{side} {head.rate.title.lower()}", f"{low.group}: {shown(low.value, head.unit)}"
+        text = (
             f"95 % interval {interval(low.low, low.high, head.unit)}; all: {shown(head.overall.value, head.unit)}; "
-            f"the difference from the rest {'is ' if low.p_holm < 0.05 else ''}{sure}.",
+            f"the difference from the rest {sure}."
         )
-    ]
+    else:
+        title, value = head.rate.title, shown(low.value, head.unit)
+        text = f"The same number in {all_groups(head)}."
+    figures = [Figure(title, value, text)]
     widest = max(comparable, key=lambda each: (_extremes_differ(each), each.gap))
-    low, best = widest.lowest(), widest.best()
-    assert low is not None
-    assert best is not None
-    figures.append(
-        Figure(
-            "Largest gap" if _extremes_differ(widest) else "Largest gap, not certain",
-            points(widest.gap, widest.unit),
-            f"{widest.rate.title}: {shown(low.value, widest.unit)} in {called(low, widest)}, "
-            f"{shown(best.value, widest.unit)} in {called(best, widest)}. "
-            + ("More than chance explains." if _extremes_differ(widest) else "This may be chance."),
-        )
-    )
+    if not widest.apart:
+        figures.append(Figure("Largest gap", points(widest.gap, widest.unit), "No measured rate differs."))
+    else:
+        figures.append(_gap_figure(widest))
     fifths = [each for each in comparable if each.rate.four_fifths]
     selection = next((each for each in fifths if each.rate.key == "selection_rate"), None)
     if selection is not None:
         figures.append(_fifths_figure(selection, fifths))
     return figures
+
+
+def _gap_figure(table: RateTable) -> Figure:
+    low, best = table.lowest(), table.best()
+    assert low is not None
+    assert best is not None
+    sure = _extremes_differ(table)
+    return Figure(
+        "Largest gap" if sure else "Largest gap, not certain",
+        points(table.gap, table.unit),
+        f"{table.rate.title}: {shown(low.value, table.unit)} in {called(low, table)}, "
+        f"{shown(best.value, table.unit)} in {called(best, table)}. "
+        + ("More than chance explains." if sure else "This may be chance."),
+    )
 
 
 def _extremes_differ(table: RateTable) -> bool:
@@ -91,12 +103,14 @@ def few_figure(results: list[list[RateTable]]) -> list[Figure]:
         return []
     main = main_grouping(results) or results[-1]
     first = main[0]
-    few = [row.group for row in first.rows if row.status.startswith("too few")]
+    few = [row.group for row in first.rows if row.status.startswith("too few") or row.status == UNDER_SHARE]
+    hidden = sum(row.status == SUPPRESSED for row in first.rows)
     unknown = next((row for row in first.rows if row.status == "unknown"), None)
-    text = f"{listed(few, 5)}." if few else "Every group is large enough."
+    text = f"{listed(few, 5)}." if few else "Every group is large enough." if not hidden else ""
+    text += f" {noun(hidden, 'group')} suppressed." if hidden else ""
     if unknown is not None:
         text += f" Unknown group: {whole(unknown.n)}."
-    return [Figure("Too few to judge", noun(len(few), "group"), text)]
+    return [Figure("Too few to judge", noun(len(few), "group"), text.strip())]
 
 
 def client_figure(spread: ClientSpread) -> Figure:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.comparison import Comparison
-from e2fl.auditing.figures import Figure, called, client_figure, few_figure, group_figures, main_grouping
-from e2fl.auditing.judging import FOUR_FIFTHS, RateTable
+from e2fl.auditing.figures import Figure, all_groups, called, client_figure, few_figure, group_figures, main_grouping
+from e2fl.auditing.judging import FOUR_FIFTHS, MIN_CLIENTS, UNDER_SHARE, RateTable
 from e2fl.auditing.table import Measure, Table
 from e2fl.auditing.wording import interval, listed, noun, p_value, percent, points, ratio, shown, whole
 
 SAME = 0.01  # accuracies closer than this are called about the same
+FEW_CLIENTS = 10  # of fewer, "eight in ten" means nothing
+SURELY_SAME = 0.05  # unless their intervals allow a difference of this size
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,26 @@ def find(
         sentences += _main_sentences(table, main, ll144)
         sentences += [_other_grouping(grouping) for grouping in results if grouping is not main]
     elif tables:
-        sentences.append("No two groups are large enough to be compared: too few to judge.")
+        sentences.append(_not_compared(results))
     else:
         sentences.append("The table names no groups, so only clients and overall rates are shown.")
     sentences += _too_few(results)
     sentences.append(_overall(whole_table))
     if spread is not None:
-        sentences += _clients(spread)
+        groups_of_clients = isinstance(table.data, Measure)  # otherwise groups are made of rows
+        sentences += _clients(spread, groups_of_clients and any(each.significant for each in tables))
     figures = [] if main is None else group_figures(main)
     figures += few_figure(results)
     if spread is not None and len(figures) < 4:
         figures.append(client_figure(spread))
     return Findings(figures, [sentence for sentence in sentences if sentence])
+
+
+def _not_compared(results: list[list[RateTable]]) -> str:
+    known = max(sum(row.status != "unknown" for row in tables[0].rows) for tables in results if tables)
+    if known < 2:
+        return "Every known row is in one group, so there is nothing to compare."
+    return "No two groups are large enough to be compared: too few to judge."
 
 
 def _overall(tables: list[RateTable]) -> str:
@@ -67,16 +77,20 @@ def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[
     chance = sorted((each for each in comparable if not each.significant), key=_priority)
     sentences = []
     accuracy = next((each for each in chance if each.rate.key == "accuracy"), None)
-    if accuracy is not None and real and accuracy.gap < SAME and not isinstance(table.data, Measure):
+    if accuracy is not None and real and _about_same(accuracy) and not isinstance(table.data, Measure):
         groups = "Both groups have" if len(accuracy.judged) == 2 else "The groups have"
-        values = listed([f"{percent(row.value)} in {row.group}" for row in accuracy.judged[:4]])
-        sentences.append(f"{groups} about the same accuracy ({values}). They differ in who is missed: see error rates.")
+        values = listed([f"{percent(row.value)} in {called(row, accuracy)}" for row in accuracy.judged], 4)
+        sentences.append(f"{groups} about the same accuracy ({values}). {_differ_in(real)}")
         chance.remove(accuracy)
     sentences += [f"{describe(each, table)} {certainty(each)}" for each in real[:4]]
     if len(real) > 4:
         sentences.append(f"More than chance explains, too: {listed([each.rate.title.lower() for each in real[4:]])}.")
     if not real:
-        sentences += [f"{describe(each, table)} {certainty(each)}" for each in chance[:1]]
+        apart = [each for each in chance if each.apart]
+        sentences += [f"{describe(each, table)} {certainty(each)}" for each in apart[:1]]
+        if comparable and not apart:
+            what = "Every measured rate" if len(comparable) > 1 else comparable[0].rate.title
+            sentences.append(f"{what} is the same number in {all_groups(comparable[0])}.")
         sentences.append(_nothing_found(comparable))
     elif chance and not ll144:
         names = listed([each.rate.title.lower() for each in chance])
@@ -84,6 +98,19 @@ def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[
     fifths = [each for each in tables if each.rate.four_fifths]
     sentences += [_four_fifths(each) for each in fifths if any(row.below_four_fifths for row in each.rows)]
     return sentences
+
+
+def _about_same(accuracy: RateTable) -> bool:
+    """Return whether accuracies are close, and known well enough to say so."""
+    reach = [max(abs(row.difference_low), abs(row.difference_high)) for row in accuracy.judged]
+    return accuracy.gap < SAME and all(math.isnan(each) or each < SURELY_SAME for each in reach)
+
+
+def _differ_in(real: list[RateTable]) -> str:
+    """Return what the groups differ in; "missed" only where those with a label are found more or less often."""
+    if any(each.rate.key == "true_positive_rate" or each.rate.label for each in real):
+        return "They differ in who is missed: see error rates."
+    return f"They differ in {listed([each.rate.title.lower() for each in real])}."
 
 
 def _priority(table: RateTable) -> int:
@@ -101,7 +128,9 @@ def _nothing_found(tables: list[RateTable]) -> str:
         default=math.nan,
     )  # fmt: skip
     unit = tables[0].unit
-    limit = "" if math.isnan(reach) else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    limit = (
+        "" if math.isnan(reach) or not reach else f" Differences of up to {points(reach, unit)} cannot be ruled out."
+    )
     what = "any measured rate" if len(tables) > 1 else tables[0].rate.title.lower()
     return f"No group differs from the others in {what} by more than chance explains.{limit}"
 
@@ -210,12 +239,14 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         if few:
             what = "clients" if few[0].status == "too few clients" else "rows"
             sentences.append(f"Too few {what} to judge, by {first.grouping}: {listed([row.group for row in few])}.")
+        small = [row.group for row in first.rows if row.status == UNDER_SHARE]
+        if small:
+            sentences.append(f"Under 2 % of the rows and not judged, by {first.grouping}: {listed(small)}.")
         sentences += _few_for_a_rate(tables)
         unknown = next((row for row in first.rows if row.status == "unknown"), None)
         if unknown is not None:
-            total = sum(row.n for row in first.rows if not math.isnan(row.n))
             sentences.append(
-                f"{whole(unknown.n)} of {whole(total)} rows have no known {first.grouping} and are shown as unknown."
+                f"{whole(unknown.n)} of {whole(first.overall.n)} rows have no known {first.grouping} and are shown as unknown."
             )
         hidden = [row for row in first.rows if row.status == "suppressed"]
         if hidden:
@@ -237,10 +268,21 @@ def _few_for_a_rate(tables: list[RateTable]) -> list[str]:
     return [f"Some rates have too few rows to be judged, by {tables[0].grouping}: {listed(parts)}."]
 
 
-def _clients(spread: ClientSpread) -> list[str]:
+def _clients(spread: ClientSpread, groups_differ: bool) -> list[str]:
     unit = "%" if spread.is_rate else ""
     p10, p90 = shown(spread.measures["p10"], unit), shown(spread.measures["p90"], unit)
     count, title = noun(len(spread.names), "client"), spread.title.lower() if spread.is_rate else spread.title
+    least, most = float(spread.value.min()), float(spread.value.max())
+    if most - least <= 1e-12 * abs(most):
+        return [f"All {count} have the same {title}, {shown(most, unit)}."]
+    if len(spread.names) < FEW_CLIENTS:
+        text = f"The {title} of {count} is between {shown(least, unit)} and {shown(most, unit)}."
+        if spread.chance is not None:
+            sure = (
+                "This is more than chance explains" if spread.chance["p"] < 0.05 else "Chance alone could explain this"
+            )
+            text += f" {sure} ({p_value(spread.chance['p'])})."
+        return [text]
     text = f"Of {count}, eight in ten have {title} between {p10} and {p90}."
     if spread.chance is None:
         return [text]
@@ -248,7 +290,10 @@ def _clients(spread: ClientSpread) -> list[str]:
     if spread.chance["p"] < 0.05:
         text += f" If all clients had the same true accuracy, chance would give {low} to {high}: clients do differ."
     else:
-        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: about what is seen."
+        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: "
+        text += "this alone does not show that clients differ, but their groups do." if groups_differ else (
+            "chance alone could explain this."
+        )  # fmt: skip
     if spread.below:
         verb = "is" if len(spread.below) == 1 else "are"
         text += f" {noun(len(spread.below), 'client')} {verb} below the overall accuracy by more than chance explains."
@@ -262,14 +307,20 @@ def compared(comparison: Comparison) -> str:
     factor = 100 if comparison.is_rate else 1
     low, high = factor * comparison.low, factor * comparison.high
     digits = ".2f" if comparison.is_rate else ".4g"
-    span = f"95 % interval {low:{digits}} to {high:{digits}}"
+    if comparison.paired and not comparison.better and not comparison.worse:
+        same = f"{comparison.second} and {comparison.first}: {comparison.title} is the same number"
+        return f"{same} for each of the {noun(comparison.clients, 'client')} in both."
+    span = "no interval" if math.isnan(low) else f"95 % interval {low:{digits}} to {high:{digits}}"
     what = " percentage points" if unit else ""
     text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount}{what} ({span})"
     if comparison.paired:
         text += f", paired over {noun(comparison.clients, 'client')}"
         text += f"; higher for {comparison.better:,}, lower for {comparison.worse:,}"
-    real = comparison.low > 0 or comparison.high < 0
-    text += ". This is more than chance explains." if real else ". This may be chance."
+    if min(comparison.sizes) < MIN_CLIENTS:
+        text += ". Too few clients to judge."
+    else:
+        real = comparison.low > 0 or comparison.high < 0
+        text += ". This is more than chance explains." if real else ". This may be chance."
     if comparison.paired and comparison.left_out:
         text += f" {noun(comparison.left_out, 'client')} in only one of the tables left out."
     return f"{text} {comparison.note}".strip()

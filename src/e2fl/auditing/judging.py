@@ -12,7 +12,9 @@ from e2fl.errors import DataError
 MIN_ROWS = 30
 MIN_CLIENTS = 5
 FOUR_FIFTHS = 0.8
+SUPPRESSED = "suppressed"  # the status of a group that is hidden because it, or another, is small
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % of the data may be left out of impact ratios
+UNDER_SHARE = "under 2 %"
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ class RateTable:
         return max(values) - min(values) if len(values) > 1 else math.nan
 
     @property
+    def apart(self) -> bool:
+        """Whether the judged groups have different values at all, beyond rounding."""
+        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
+
+    @property
     def significant(self) -> bool:
         return any(row.p_holm < 0.05 for row in self.rows)
 
@@ -100,7 +107,8 @@ def reference_of(table: RateTable, grouping: Grouping, judging: Judging) -> int 
     places = [place for place, row in enumerate(table.rows) if row.judged]
     named = named_reference(grouping, judging.reference)
     if named is not None:
-        return named if table.rows[named].base else None
+        shown = table.rows[named].base and table.rows[named].status != SUPPRESSED
+        return named if shown else None
     if not places:
         return None
     if judging.largest:

@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from e2fl.auditing.counting import Rate
-from e2fl.auditing.judging import MIN_CLIENTS, GroupRate, Judging, RateTable, reference_of
+from e2fl.auditing.judging import MIN_CLIENTS, SUPPRESSED, GroupRate, Judging, RateTable, reference_of
 from e2fl.auditing.table import Codes, Grouping, Measure
-from e2fl.auditing.uncertainty import mean_interval, permutation_test, t_quantile, welch
+from e2fl.auditing.uncertainty import mean_interval, permutation_test, welch, welch_half
 
 
-def group_means(data: Measure, grouping: Grouping, judging: Judging) -> RateTable:
+def group_means(data: Measure, grouping: Grouping, judging: Judging, hidden: frozenset[int] = frozenset()) -> RateTable:
     """Return the mean of each group with its interval, compared with the reference and with the rest."""
     group = grouping.of_combo[data.combo]
     sign = 1 if data.higher_is_better else -1
@@ -28,6 +28,8 @@ def group_means(data: Measure, grouping: Grouping, judging: Judging) -> RateTabl
         row.client_mean = row.value
         row.low, row.high = _bounded(data, mean_interval(values))
         row.status = "unknown" if place == grouping.unknown else "too few clients" if size < few else ""
+        if place in hidden:
+            row.status = SUPPRESSED
         if row.judged and size >= 2 and (known & ~mine).sum() >= 2:
             row.p = welch(values, data.value[known & ~mine])
         if data.weight is not None and size:
@@ -51,11 +53,8 @@ def _compare_means(table: RateTable, grouping: Grouping, data: Measure, group: C
         row.ratio = row.value / base.value if base.value > 0 and row.value >= 0 else math.nan
         if place != reference and row.n >= 2 and base.n >= 2:
             one, other = data.value[group == place], data.value[group == reference]
-            first, second = np.var(one, ddof=1) / len(one), np.var(other, ddof=1) / len(other)
-            spread = float(first + second)
-            if spread > 0:
-                freedom = spread**2 / float(first**2 / (len(one) - 1) + second**2 / (len(other) - 1))
-                half = float(t_quantile(np.array([max(1.0, freedom)]))[0]) * math.sqrt(spread)
+            half = welch_half(one, other)
+            if half > 0:
                 row.difference_low, row.difference_high = row.difference - half, row.difference + half
 
 

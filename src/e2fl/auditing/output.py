@@ -4,12 +4,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from e2fl.auditing.files import same_file
-from e2fl.csv_text import csv_text
 from e2fl.errors import DataError, ReportError
 from e2fl.files import replacing
 
@@ -41,11 +39,6 @@ def write(path: Path, content: str | bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table whose cells no spreadsheet runs as formulas."""
-    write(path, csv_text(rows))
 
 
 def write_pdf(page: str, path: Path, browser: str | None = None) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from e2fl.auditing.dotplot import dot_plot, histogram, safe
 from e2fl.auditing.findings import compared
-from e2fl.auditing.judging import RateTable
+from e2fl.auditing.judging import SUPPRESSED, RateTable
 from e2fl.auditing.result import Audit, TableAudit, client_rows, long_rows
 from e2fl.auditing.wording import interval, p_value, percent, plain, ratio, shown, whole
 from e2fl.csv_text import csv_text
@@ -142,7 +142,7 @@ def _both(wide: str, narrow: str) -> list[Markup]:
 def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
     """Return the differences of the literature, where there are two groups and two classes."""
     by_key = {table.rate.key: table for table in tables}
-    known = [row.group for row in tables[0].rows if row.status not in ("unknown", "suppressed")]
+    known = [row.group for row in tables[0].rows if row.status not in ("unknown", SUPPRESSED)]
     if len(known) != 2 or "true_positive_rate" not in by_key:
         return None
     reference = by_key["accuracy"].reference if by_key["accuracy"].reference in known else known[1]
@@ -153,16 +153,21 @@ def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
 
     def score(name: str) -> float:
         hits, positives = of("true_positive_rate", name).hits, of("true_positive_rate", name).base
+        if of("true_positive_rate", name).status == SUPPRESSED:
+            return math.nan
         return f1(hits, of("predictive_value", name).base - hits, positives - hits)
 
     keys = ("true_positive_rate", "false_positive_rate", "predictive_value", "selection_rate")
     differences = {key: of(key, other).value - of(key, reference).value for key in keys}
-    odds = max(abs(differences["true_positive_rate"]), abs(differences["false_positive_rate"]))
+    odds = abs(differences["true_positive_rate"]), abs(differences["false_positive_rate"])
     return {
         "direction": f"{other} minus {reference}",
         "rows": [
             ("Equal opportunity difference (true positive rate)", differences["true_positive_rate"]),
-            ("Equalized odds difference (larger of the gaps in true and false positive rate)", odds),
+            (
+                "Equalized odds difference (larger of the gaps in true and false positive rate)",
+                math.nan if any(map(math.isnan, odds)) else max(odds),
+            ),
             ("Statistical parity difference (selection rate)", differences["selection_rate"]),
             ("Predictive parity difference (positive predictive value)", differences["predictive_value"]),
             ("F1 gap*", score(other) - score(reference)),

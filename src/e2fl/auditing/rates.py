@@ -10,6 +10,8 @@ from e2fl.auditing.judging import (
     MIN_CLIENTS,
     MIN_ROWS,
     SMALL_SHARE,
+    SUPPRESSED,
+    UNDER_SHARE,
     GroupRate,
     Judging,
     RateTable,
@@ -17,6 +19,7 @@ from e2fl.auditing.judging import (
     require_references,
 )
 from e2fl.auditing.means import group_means
+from e2fl.auditing.suppression import NOTHING_HIDDEN, Hidden, hidden_groups
 from e2fl.auditing.table import Grouping, Numbers, Predictions, Table
 from e2fl.auditing.uncertainty import (
     Z95,
@@ -36,14 +39,14 @@ def evaluate(table: Table, judging: Judging, tell: Callable[[int, int], None] | 
     """Return for each grouping the table of each rate; p-values are corrected over all of them."""
     require_references(table, judging)
     found = []
-    for grouping in table.groupings:
+    for grouping, hidden in zip(table.groupings, hidden_groups(table, judging.suppress_below), strict=True):
         if isinstance(table.data, Predictions):
-            found.append(_of_predictions(table, table.data, grouping, judging, tell))
+            found.append(_of_predictions(table, table.data, grouping, judging, tell, hidden))
         else:
-            found.append([group_means(table.data, grouping, judging)])
+            found.append([group_means(table.data, grouping, judging, hidden.rows)])
     tables = [each for grouping in found for each in grouping]
     for each in tables:
-        _suppress(each, judging.suppress_below)
+        _suppress(each)
     _correct(tables)
     return found
 
@@ -63,6 +66,7 @@ def _of_predictions(
     grouping: Grouping,
     judging: Judging,
     tell: Callable[[int, int], None] | None,
+    hidden: Hidden = NOTHING_HIDDEN,
 ) -> list[RateTable]:
     rates, columns = rates_of(data)
     if judging.ll144:
@@ -81,7 +85,10 @@ def _of_predictions(
             judging.seed,
             tell,
         ).reshape(shape)
-    return [_rate_table(table, grouping, rate, counts, drawn, judging) for rate in rates]
+    return [
+        _rate_table(table, grouping, rate, counts, drawn, judging, hidden.rows if rate.base == N else hidden.parts)
+        for rate in rates
+    ]
 
 
 def clustered(counts: Counts, groups: int) -> bool:
@@ -93,7 +100,13 @@ def clustered(counts: Counts, groups: int) -> bool:
 
 
 def _rate_table(
-    table: Table, grouping: Grouping, rate: Rate, counts: Counts, drawn: Numbers | None, judging: Judging
+    table: Table,
+    grouping: Grouping,
+    rate: Rate,
+    counts: Counts,
+    drawn: Numbers | None,
+    judging: Judging,
+    hidden: frozenset[int],
 ) -> RateTable:
     base, hits = counts.total[:, rate.base], counts.total[:, rate.hits]
     clients = counts.clients_with(rate.base) if counts.client is not None else None
@@ -108,6 +121,7 @@ def _rate_table(
     plain_low, plain_high = wilson(hits, base)
     means = counts.client_means(rate)
     statuses = _statuses(grouping, counts.total[:, N], base, clients if sample is not None else None, judging)
+    statuses = [SUPPRESSED if place in hidden else status for place, status in enumerate(statuses)]
     rows = [
         GroupRate(
             group=name,
@@ -160,7 +174,7 @@ def _statuses(grouping: Grouping, rows: Numbers, base: Numbers, clients: Numbers
         elif not base[place]:
             found.append("undefined")
         elif judging.ll144 and rows[place] < SMALL_SHARE * total:
-            found.append("under 2 %")
+            found.append(UNDER_SHARE)
         elif base[place] < few:
             found.append("too few rows")
         elif clients is not None and clients[place] < MIN_CLIENTS:
@@ -232,17 +246,11 @@ def _tests(
         row.p = two_sided(difference / error, freedom) if error else (1.0 if not difference else 0.0)
 
 
-def _suppress(table: RateTable, below: int) -> None:
-    """Hide small cells. One hidden group could be computed from the total, so the next smallest is hidden too."""
-    if below <= 0:
-        return
-    hidden = [place for place, row in enumerate(table.rows) if row.n < below or 0 < row.base < below]
-    others = [place for place, row in enumerate(table.rows) if place not in hidden and row.base]
-    if len(hidden) == 1 and others:
-        hidden.append(min(others, key=lambda place: table.rows[place].base))
+def _suppress(table: RateTable) -> None:
+    """Take every number of hidden groups away."""
     for place, row in enumerate(table.rows):
-        if place in hidden:
-            table.rows[place] = GroupRate(row.group, math.nan, None, math.nan, math.nan, math.nan, status="suppressed")
+        if row.status == SUPPRESSED:
+            table.rows[place] = GroupRate(row.group, math.nan, None, math.nan, math.nan, math.nan, status=SUPPRESSED)
             table.pooled.pop(row.group, None)
 
 

@@ -136,8 +136,16 @@ class Audit:
 def examine(tables: Sequence[Table], judging: Judging, profile: str | None, tell: Any = None) -> Audit:
     """Audit tables that were read; each further one is compared with the first."""
     found = [_one(table, judging, profile, tell) for table in tables]
-    comparisons = [compare(tables[0], other) for other in tables[1:]]
-    return Audit(found, [each for each in comparisons if each is not None], judging, profile)
+    comparisons = []
+    for each, other in zip(found[1:], tables[1:], strict=True):
+        comparison = compare(tables[0], other, judging.suppress_below)
+        if comparison is not None:
+            comparisons.append(comparison)
+        else:
+            each.findings.sentences.append(
+                f"Not compared with {tables[0].name}: both tables need clients, and the same measure of them."
+            )
+    return Audit(found, comparisons, judging, profile)
 
 
 def _one(table: Table, judging: Judging, profile: str | None, tell: Any) -> TableAudit:

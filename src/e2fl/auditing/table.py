@@ -37,6 +37,7 @@ class Grouping:
     groups: list[str]
     of_combo: Codes  # [combos], the group of each combination of attributes
     unknown: int | None  # the group of rows whose attribute is missing
+    crossed: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,14 @@ def groupings(names: list[str], groups: list[list[str]], combos: Codes, crossed:
         codes = {key: place for place, key in enumerate(order)}
         place_of = [len(order) if missing else codes[key] for key, missing in zip(keys, unknown, strict=True)]
         name = " and ".join(names) if len(names) == 2 else ", ".join(names[:-1]) + " and " + names[-1]
-        found.append(_one(name, order, np.array(place_of, dtype=np.int64)))
+        found.append(_one(name, order, np.array(place_of, dtype=np.int64), crossed=True))
     return found
 
 
-def _one(name: str, groups: list[str], codes: Codes) -> Grouping:
+def _one(name: str, groups: list[str], codes: Codes, crossed: bool = False) -> Grouping:
     if not (codes >= len(groups)).any():
-        return Grouping(name, list(groups), codes, None)
-    return Grouping(name, [*groups, UNKNOWN], codes, len(groups))
+        return Grouping(name, list(groups), codes, None, crossed)
+    return Grouping(name, [*groups, UNKNOWN], codes, len(groups), crossed)
 
 
 def compact(*columns: tuple[Codes, int]) -> tuple[Codes, list[Codes]]:

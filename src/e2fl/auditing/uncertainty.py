@@ -69,6 +69,16 @@ def t_quantile(freedom: Numbers) -> Numbers:
         return np.where(freedom >= 1, stdtrit(np.maximum(freedom, 1.0), 0.975), np.nan)
 
 
+def welch_half(one: Numbers, other: Numbers) -> float:
+    """Return half the width of Welch's 95 % interval of a difference of means; 0 where values do not vary."""
+    first, second = float(np.var(one, ddof=1)) / len(one), float(np.var(other, ddof=1)) / len(other)
+    spread = first + second
+    if spread <= (1e-15 * max(float(np.abs(one).max()), float(np.abs(other).max()))) ** 2:
+        return 0.0  # rounding
+    freedom = spread**2 / (first**2 / (len(one) - 1) + second**2 / (len(other) - 1))
+    return float(t_quantile(np.array([max(1.0, freedom)]))[0]) * math.sqrt(spread)
+
+
 def two_sided(statistic: float, freedom: float | None = None) -> float:
     """Return the two-sided p-value of a normal statistic, or of Student's t with so many degrees of freedom."""
     if math.isnan(statistic):

@@ -143,5 +143,7 @@ class LabelCodes:
             return None
         if set(keys) <= {"0"} or set(keys) <= {"-1"}:
             return self.code("1")
+        if "1" in keys and not {"0", "-1", "1"}.issuperset(keys):
+            return None  # of 1 and 2, either may be the positive one
         known = [key for key in keys if key in POSITIVE]
         return self.codes[known[0]] if len(known) == 1 else None

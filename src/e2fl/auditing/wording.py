@@ -50,7 +50,11 @@ def ratio(value: float) -> str:
 
 def p_value(value: float) -> str:
     """Return a p-value, such as p = 0.032 or p < 0.001."""
-    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}" if value < 0.995 else "p = 1.0"
+    if value < 0.001:
+        return "p < 0.001"
+    if f"{value:.2g}" == "0.05":  # which side of the limit it is on has to be seen
+        return "p = 0.05" if value == 0.05 else "p just below 0.05" if value < 0.05 else "p just above 0.05"
+    return f"p = {value:.2g}" if value < 0.995 else "p = 1.0"
 
 
 def whole(value: float) -> str:
