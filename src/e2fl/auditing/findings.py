@@ -246,7 +246,8 @@ def _too_few(results: list[list[RateTable]]) -> list[str]:
         unknown = next((row for row in first.rows if row.status == "unknown"), None)
         if unknown is not None:
             sentences.append(
-                f"{whole(unknown.n)} of {whole(first.overall.n)} rows have no known {first.grouping} and are shown as unknown."
+                f"{whole(unknown.n)} of {whole(first.overall.n)} rows have no known {first.grouping} "
+                "and are shown as unknown."
             )
         hidden = [row for row in first.rows if row.status == "suppressed"]
         if hidden:
