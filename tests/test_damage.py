@@ -12,6 +12,7 @@ from e2fl import assign
 from e2fl.cli import main
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError, RunError, StorageError
+from e2fl.runs import data_files
 from e2fl.runs import folder as folders
 from e2fl.runs.folder import Folder
 from e2fl.runs.runner import Watcher, read_run, run_experiment
@@ -228,13 +229,6 @@ def test_local_says_that_it_does_not_follow_rounds(toy):
     assert any("trains alone and only once, so there are 2 rounds, not 6" in note for note in watcher.notes)
 
 
-@dataclass(frozen=True)
-class Undrawable(Toy):
-    @property
-    def label_names(self):
-        raise ValueError("no names today")
-
-
 def test_a_run_stores_what_its_data_looks_like(toy, tmp_path):
     run_experiment(toy, out=tmp_path / "run")
     stored = json.loads((tmp_path / "run" / "data.json").read_text())
@@ -247,10 +241,18 @@ def test_a_run_stores_what_its_data_looks_like(toy, tmp_path):
     ]
     assert [sum(group["labels"]) for group in stored["groups"]] == [192, 192]
     assert (tmp_path / "run" / "data.svg").read_text().startswith("<svg")
+
+
+def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeypatch):
+    def fail(data):
+        raise ValueError("no names today")
+
+    monkeypatch.setattr(data_files, "describe", fail)
+    monkeypatch.setattr(data_files, "look_at", fail)
     watcher = Noting()
-    odd = replace(toy, data={"name": "tests.test_damage:Undrawable"}, rounds=1)
-    assert run_experiment(odd, out=tmp_path / "odd", watcher=watcher).summary["rounds"] == 1
+    assert run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=watcher).summary["rounds"] == 1
     assert "data.json is not written: ValueError: no names today" in watcher.notes
+    assert "data.svg is not written: ValueError: no names today" in watcher.notes
     assert not (tmp_path / "odd" / "data.json").exists()
 
 
