@@ -49,6 +49,13 @@ def test_run_prints_the_table_and_says_where_it_wrote(config, capsys):
     assert "written to runs/toy-e2fl-2" in capsys.readouterr().out
 
 
+def test_bytes_of_a_small_model_are_shown_in_kib(config, capsys):
+    assert main(["run", config, "--out", "small"]) == 0
+    shown = capsys.readouterr().out
+    assert "KiB / client / round" in shown
+    assert not any(line.endswith("0.00  0.00") for line in shown.splitlines())
+
+
 def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
     assert main(["compare", config, "--algorithms", "local,fedavg,e2fl", "--seeds", "0,1", "--out", "all"]) == 0
     shown = capsys.readouterr().out

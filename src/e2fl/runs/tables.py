@@ -6,8 +6,6 @@ from e2fl.runs.measure import divergence_warnings
 from e2fl.runs.records import Json
 from e2fl.terminal import aligned
 
-MIB = 2**20
-
 
 def all_tables(summaries: Sequence[Json]) -> str:
     """The comparison, the differences between two protected groups where there are any, and warnings."""
@@ -21,12 +19,16 @@ def all_tables(summaries: Sequence[Json]) -> str:
 
 def comparison(summaries: Sequence[Json]) -> str:
     """The paper's table: groups, clients and bytes. Runs that differ only in their seed share a row of means."""
-    head = ("", "groups", "", "", "", "clients", "", "", "", "MiB / client / round", "")
+    most = max(summary["bytes"][f"{way}_per_client_round"] for summary in summaries for way in ("up", "down"))
+    unit, size = ("MiB", 2**20) if most >= 0.1 * 2**20 else ("KiB", 2**10)  # 0.00 MiB says nothing of a small model
+    head = ("", "groups", "", "", "", "clients", "", "", "", f"{unit} / client / round", "")
     names = ("algorithm", "mean", "worst", "best", "variance", "mean", "worst", "best", "variance", "up", "down")
     rows = []
     for label, runs in _by_label(summaries).items():
-        rows.append(_row(label, [_values(run, None) for run in runs]))
-        rows += [_row(_title(label, view), [_values(run, view) for run in runs]) for view in runs[0].get("views", {})]
+        rows.append(_row(label, [_values(run, None, size) for run in runs]))
+        rows += [
+            _row(_title(label, view), [_values(run, view, size) for run in runs]) for view in runs[0].get("views", {})
+        ]
     return aligned([names, *rows], head)
 
 
@@ -62,13 +64,13 @@ def _difference_row(label: str, parts: Sequence[Json]) -> tuple[str, ...]:
     return (label, *cells)
 
 
-def _values(summary: Json, view: str | None) -> list[float | None]:
+def _values(summary: Json, view: str | None, size: int) -> list[float | None]:
     part = summary if view is None else summary["views"][view]
     values: list[float | None] = []
     for level in ("group", "user"):
         found = part[level] or {}
         values += [found.get(name) for name in ("mean", "worst10", "best10", "variance")]
-    return values + [summary["bytes"][f"{way}_per_client_round"] / MIB for way in ("up", "down")]
+    return values + [summary["bytes"][f"{way}_per_client_round"] / size for way in ("up", "down")]
 
 
 def _row(label: str, runs: list[list[float | None]]) -> tuple[str, ...]:
