@@ -1,12 +1,13 @@
 """docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the texts in templates/."""
 
-import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from e2fl.config.defaults import trimmed
+from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import figures, paper_tables, tables
@@ -146,13 +147,11 @@ def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
 
 def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
     """A table for each data set and model, the best worst-served group first."""
-    by_setting: dict[str, list[Entry]] = {}
+    by_heading: dict[str, list[Entry]] = {}
     for entry in runs:
         if entry.experiment not in NOT_COMPARED:
-            data = {key: value for key, value in entry.config["data"].items() if key != "dir"}
-            key = json.dumps([data, entry.config["model"]], sort_keys=True)
-            by_setting.setdefault(key, []).append(entry)
-    return sorted((_heading(own[0]), _board(own)) for own in by_setting.values())
+            by_heading.setdefault(_heading(entry), []).append(entry)
+    return [(heading, _board(own)) for heading, own in sorted(by_heading.items())]
 
 
 def _line(
@@ -184,7 +183,8 @@ def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
 
 
 def _heading(entry: Entry) -> str:
-    data, model = dict(entry.config["data"]), dict(entry.config["model"])
+    experiment = trimmed(from_dict(entry.config))
+    data, model = dict(experiment.data), dict(experiment.model)
     name = data.pop("name")
     data.pop("dir", None)
     kept = [f"{key} = {value}" for key, value in data.items()]
