@@ -9,7 +9,7 @@ from e2fl.cli import main
 from e2fl.config.experiment import load
 from e2fl.config.overrides import given, typed
 from e2fl.errors import ConfigError
-from e2fl.runs.compare import contenders
+from e2fl.runs.compare import methods
 
 VARIANTS = {
     "fedavg": {"learner": {"learning_rate": 0.01}},
@@ -20,7 +20,7 @@ ALL = ["fedavg", "qffl", "e2fl", "found", "ifca"]
 
 
 def compared(toy, *changes, names=ALL):
-    return contenders(replace(toy, variants=VARIANTS), names, typed(changes))
+    return methods(replace(toy, variants=VARIANTS), names, typed(changes))
 
 
 def test_settings_outside_the_algorithm_are_changed_in_all(toy):
@@ -79,7 +79,7 @@ def test_what_is_given_from_python_means_the_same_as_what_is_typed(toy):
     experiment = replace(toy, variants=VARIANTS)
     python = given({"rounds": 3, "algorithm": {"q": 5.0, "grouping": {"groups": 2}}, "model": {"keep": 0.3}})
     words = typed(["rounds=3", "algorithm.q=5.0", "algorithm.grouping.groups=2", "model.keep=0.3"])
-    assert contenders(experiment, ALL, python) == contenders(experiment, ALL, words)
+    assert methods(experiment, ALL, python) == methods(experiment, ALL, words)
 
 
 def test_what_is_missing_in_the_file_may_be_given_beside(toy, tmp_path):

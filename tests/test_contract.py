@@ -94,10 +94,10 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name, toy, tmp_
 
 
 def test_every_algorithm_in_one_comparison_finishes_and_is_deterministic(toy):
-    from e2fl.runs.compare import compare, contenders
+    from e2fl.runs.compare import compare, methods
 
     experiment = replace(toy, rounds=2, variants={name: {"algorithm": s} for name, s in SETTINGS.items()})
-    found = contenders(experiment, list(ALGORITHMS))
+    found = methods(experiment, list(ALGORITHMS))
     tables = [[run.summary["user"] for run in compare(found, [0])] for _ in range(2)]
     assert tables[0] == tables[1]
     assert len(tables[0]) == len(ALGORITHMS)

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from e2fl.ballots.exact import bits_per_edge
 from e2fl.errors import WireError
 from e2fl.models import Layer, Model, ModelSpec, Params, lenet, mlp
 from e2fl.ranking import Mask, Ranking, invert, mask_layers
-from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights, bits_per_edge
+from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights
 
 SPEC = ModelSpec((Layer("a", (2, 3)), Layer("b", (5,)), Layer("c", (1, 1))))
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from e2fl import compiled
+from e2fl.ballots.exact import bits_per_edge
 from e2fl.errors import WireError
 from e2fl.models import ModelSpec, Params
 from e2fl.ranking import Mask, Ranking
@@ -28,11 +29,6 @@ HEADER_LIMIT = 64
 # then the CRC-32 of all other bytes, then the message's own numbers
 _HEADER = struct.Struct("<4sBBHIQ8s")
 _CRC = struct.Struct("<I")
-
-
-def bits_per_edge(edges: int) -> int:
-    """Return the bits that number the edges of one layer: ceil(log2 edges)."""
-    return (edges - 1).bit_length()
 
 
 class Message:

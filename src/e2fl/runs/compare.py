@@ -32,9 +32,6 @@ def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Chan
     return found
 
 
-contenders = methods  # the name before; tests of the report use it
-
-
 def compare(
     methods: Mapping[str, Experiment],
     seeds: Sequence[int],
