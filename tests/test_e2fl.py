@@ -166,3 +166,28 @@ def test_impossible_settings_are_refused(wrong):
 def test_data_without_groups_says_what_to_choose():
     with pytest.raises(ConfigError, match="lowest_loss"):
         E2FL().start(MODEL, Population({0: None}, 0), 0)
+
+
+def test_the_previous_ranking_of_a_group_votes_with_the_weight_of_incumbents():
+    first, second = ballots({0: ORDERS[0]}), ballots({0: ORDERS[2]})
+    for weight in (0, 1, 2, 0.5):
+        algorithm = E2FL(incumbents=weight)
+        before = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), first)
+        assert order(before.groups[A]) == ORDERS[0]  # in its first vote a group has no incumbent
+        after = algorithm.aggregate(before, second)
+        expected = vote([ranking(ORDERS[2])], ranking(ORDERS[0]), weight)
+        assert order(after.groups[A]) == order(expected)
+    assert order(expected) != ORDERS[2]  # even half a ballot moves the result here
+
+
+def test_a_group_without_ballots_keeps_its_ranking_whatever_incumbents_weigh():
+    algorithm = E2FL(incumbents=2)
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
+    later = algorithm.aggregate(state, ballots({0: ORDERS[0]}))
+    assert order(later.groups[C]) == order(state.groups[C])
+
+
+@pytest.mark.parametrize("wrong", [-1, 1001, float("nan"), float("inf")])
+def test_impossible_incumbents_are_refused(wrong):
+    with pytest.raises(ConfigError, match="incumbents"):
+        E2FL(incumbents=wrong)
