@@ -218,3 +218,13 @@ def test_an_algorithm_of_ones_own_may_be_named_like_a_variant(toy):
 def test_what_never_changes_a_result_is_not_in_the_fingerprint(toy):
     assert replace(toy, threads=3, checkpoint_seconds=9.0).fingerprint() == toy.fingerprint()
     assert replace(toy, seed=1).fingerprint() != toy.fingerprint()
+
+
+def test_an_algorithm_derived_from_that_of_the_experiment_takes_over_its_settings(toy):
+    grouping = {"name": "lowest_loss", "groups": 2}
+    own = {"name": "e2fl", "label": "mine", "clients_per_round": 3, "grouping": grouping, "final_full_vote": True}
+    experiment = replace(toy, algorithm=own)
+    shared = {key: value for key, value in own.items() if key not in ("name", "label")}
+    assert experiment.variant("e2fl_steady").algorithm == shared | {"name": "e2fl_steady"}
+    assert experiment.variant("frl").algorithm == {"name": "frl", "clients_per_round": 3}
+    assert experiment.variant("ifca").algorithm == {"name": "ifca", "clients_per_round": 3}

@@ -189,12 +189,18 @@ class Experiment:
         algorithm = {"name": name if known else self.algorithm["name"]} | own.pop("algorithm", {})
         if algorithm["name"] == self.algorithm["name"]:
             algorithm = self.algorithm | algorithm
-        elif "clients_per_round" in self.algorithm:
-            algorithm.setdefault("clients_per_round", self.algorithm["clients_per_round"])
+        else:
+            algorithm = {key: self.algorithm[key] for key in self._shared(algorithm["name"])} | algorithm
         if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
         return base.changed(given(own))
+
+    def _shared(self, other: str) -> list[str]:
+        """The settings of the algorithm that another one takes over: all it has if it is derived from this one."""
+        mine, theirs = ALGORITHMS.get(self.algorithm["name"]), ALGORITHMS.get(other)
+        derived = fields_of(theirs) if mine and theirs and issubclass(theirs, mine) else {}
+        return [key for key in self.algorithm if key == "clients_per_round" or key in derived]
 
     def imports(self) -> list[str]:
         """The names in this experiment that import code from outside this package."""
