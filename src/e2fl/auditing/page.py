@@ -101,7 +101,7 @@ def _view(each: TableAudit) -> dict[str, Any]:
         "groupings": [_grouping(tables) for tables in each.results if tables],
         "overall": each.overall,
         "spread": spread,
-        "histograms": [] if spread is None else _both(histogram(spread), histogram(spread, narrow=True)),
+        "histograms": "" if spread is None else histogram(spread) + histogram(spread, narrow=True),
         "rates_csv": _link(csv_text(long_rows(each))),
         "clients_csv": _link(csv_text(client_rows(spread)))
         if spread is not None and len(spread.names) <= MOST_CLIENTS
@@ -120,9 +120,7 @@ def _grouping(tables: list[RateTable]) -> dict[str, Any]:
     return {
         "name": tables[0].grouping,
         "tables": tables,
-        "plots": [
-            {"table": table, "svgs": _both(dot_plot(table), dot_plot(table, narrow=True))} for table in drawn
-        ],
+        "plots": [(table, wide, dot_plot(table, narrow=True)) for table in drawn if (wide := dot_plot(table))],
         "rows": [[table.rows[place] for table in tables] for place in groups],
         "two": _two_groups(tables),
     }  # fmt: skip
@@ -132,11 +130,6 @@ def _order(table: RateTable, place: int) -> tuple[bool, float]:
     value = table.rows[place].value
     sign = -1 if table.rate.better < 0 else 1
     return (math.isnan(value), -sign * value if not math.isnan(value) else 0.0)
-
-
-def _both(wide: str, narrow: str) -> list[Markup]:
-    # The plots escape every name themselves.
-    return [Markup(wide), Markup(narrow)] if wide else []
 
 
 def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
