@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from e2fl.auditing.table import Options
 from e2fl.construct import did_you_mean
 from e2fl.errors import DataError
 
@@ -16,8 +17,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "score": ("score", "y_score", "y_prob", "proba", "prob", "probability", "predicted_probability"),
     "accuracy": ("accuracy", "acc"),
     "n": ("n", "count", "n_test", "examples", "num_examples", "support"),
-    "loss": ("loss",),
 }
+OPTIONS = {"client": "--client", "y": "--y", "y_hat": "--y-hat"}  # that name a column; --score for the others
 GROUPS = ("group", "sensitive_feature", "sensitive_features")
 SEX = ("sex", "gender")
 RACE = ("race", "ethnicity", "race_ethnicity", "race/ethnicity")
@@ -28,13 +29,9 @@ PROTECTED = (*SEX, *RACE, "age_group", "disability", "religion", "nationality")
 class Chosen:
     """The position of each column that is used."""
 
+    places: dict[str, int]  # of y, y_hat, score, accuracy and n, where there are such columns
+    client: int | None
     groups: list[int] = field(default_factory=list)
-    client: int | None = None
-    y: int | None = None
-    y_hat: int | None = None
-    score: int | None = None
-    accuracy: int | None = None
-    n: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -58,23 +55,24 @@ class Header:
         """Return the column of this name, which the user gave."""
         found = self.exact.get(name) or self.plain.get(plain(name)) or []
         if not found:
-            raise DataError(f"{option}: {self.table} has no column '{name}'{self._hint(name)}")
+            known = [known for known in self.names[:200] if known.strip()]
+            raise DataError(f"{option}: {self.table} has no column '{name}'{did_you_mean(name, known)}")
         return self._single(found)
 
-    def alias(self, role: str, option: str) -> int | None:
+    def alias(self, role: str) -> int | None:
         """Return the column whose name means this role, or None. The first alias wins; two others are ambiguous."""
         first, *others = ALIASES[role]
         if first in self.plain:
             return self._single(self.plain[first])
         found = [name for name in others if name in self.plain]
         if len(found) > 1:
+            option = OPTIONS.get(role, "--score")
             raise DataError(f"{self.table}: columns {_quoted(found)} may both be meant; choose one with {option}")
         return self._single(self.plain[found[0]]) if found else None
 
     def groups(self) -> list[int]:
         """Return the columns that name groups: `group`, and protected attributes such as sex and race."""
-        found = [name for name in (*GROUPS, *PROTECTED) if name in self.plain]
-        return [self._single(self.plain[name]) for name in found]
+        return [self._single(self.plain[name]) for name in (*GROUPS, *PROTECTED) if name in self.plain]
 
     def one_of(self, names: Sequence[str]) -> int | None:
         found = [name for name in names if name in self.plain]
@@ -85,43 +83,37 @@ class Header:
             raise DataError(f"{self.table} has two columns '{self.names[found[0]]}'; rename one")
         return found[0]
 
-    def _hint(self, name: str) -> str:
-        known = [known for known in self.names[:200] if known.strip()]
-        return did_you_mean(name, known)
 
-
-def choose(
-    header: Header,
-    *,
-    client: str | None,
-    groups: Sequence[str],
-    y: str | None,
-    y_hat: str | None,
-    score: str | None,
-    ll144: bool,
-) -> Chosen:
+def choose(header: Header, options: Options) -> Chosen:
     """Return the columns to read, or raise `DataError` that says which one is missing."""
-    chosen = Chosen()
-    chosen.client = header.named(client, "--client") if client else header.alias("client", "--client")
-    chosen.y = header.named(y, "--y") if y else header.alias("y", "--y")
-    chosen.y_hat = header.named(y_hat, "--y-hat") if y_hat else None
-    chosen.score = header.named(score, "--score") if score else None
-    if chosen.y_hat is None and chosen.score is None:
-        chosen.y_hat = header.alias("y_hat", "--y-hat")
-    if chosen.y_hat is None and chosen.score is None:
-        chosen.accuracy = header.alias("accuracy", "--score") if chosen.y is None else None
-        if chosen.accuracy is None:
-            chosen.score = header.alias("score", "--score")
-    chosen.groups = _groups(header, groups, chosen, ll144)
-    if chosen.y_hat is None and chosen.score is None and chosen.accuracy is None:
-        raise DataError(_missing(header, chosen))
-    if chosen.y_hat is None:
-        chosen.n = header.alias("n", "--score") if chosen.y is None else None
+    client = header.named(options.client, "--client") if options.client else header.alias("client")
+    given = {"y": options.y, "y_hat": options.y_hat, "score": options.score}
+    found = {role: header.named(name, OPTIONS.get(role, "--score")) for role, name in given.items() if name}
+
+    def look(role: str) -> None:
+        place = header.alias(role)
+        if place is not None:
+            found[role] = place
+
+    if "y" not in found:
+        look("y")
+    if not found.keys() & {"y_hat", "score"}:
+        look("y_hat")
+    if not found.keys() & {"y_hat", "score", "y"}:
+        look("accuracy")
+    if not found.keys() & {"y_hat", "score", "accuracy"}:
+        look("score")
+    chosen = Chosen(found, client)
+    chosen.groups = _groups(header, options, chosen.notes)
+    if not found.keys() & {"y_hat", "score", "accuracy"}:
+        raise DataError(_missing(header, "y_hat" if "y" in found else "accuracy"))
+    if not found.keys() & {"y", "y_hat"}:
+        look("n")
     return chosen
 
 
-def _groups(header: Header, given: Sequence[str], chosen: Chosen, ll144: bool) -> list[int]:
-    if ll144 and not given:
+def _groups(header: Header, options: Options, notes: list[str]) -> list[int]:
+    if options.profile == "ll144" and not options.groups:
         sex, race = header.one_of(SEX), header.one_of(RACE)
         if sex is None or race is None:
             missing = "sex" if sex is None else "race"
@@ -129,22 +121,20 @@ def _groups(header: Header, given: Sequence[str], chosen: Chosen, ll144: bool) -
                 f"--profile ll144: {header.table} has no column '{missing}'; name both, as in --group gender,ethnicity"
             )
         return [sex, race]
-    if given:
-        found = [header.named(name, "--group") for name in given]
+    if options.groups:
+        found = [header.named(name, "--group") for name in options.groups]
         if len(set(found)) < len(found):
             raise DataError("--group names one column twice")
         return found
     found = header.groups()
     names = [header.names[place].strip() for place in found]
     if names and (len(names) > 1 or plain(names[0]) not in GROUPS):
-        chosen.notes.append(f"Groups were taken from the columns {_quoted(names)}; choose others with --group.")
+        notes.append(f"Groups were taken from the columns {_quoted(names)}; choose others with --group.")
     return found
 
 
-def _missing(header: Header, chosen: Chosen) -> str:
-    names = [name.strip() for name in header.names[:40]]
-    what = "y_hat" if chosen.y is not None else "accuracy"
-    hint = did_you_mean(what, names)
+def _missing(header: Header, what: str) -> str:
+    hint = did_you_mean(what, [name.strip() for name in header.names[:40]])
     forms = (
         "one row per person needs predictions (y_hat; name the column with --y-hat or --score) and labels (y), "
         "one row per client needs accuracy, or another measure named with --score"

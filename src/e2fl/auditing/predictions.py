@@ -1,70 +1,46 @@
 """Labels and predictions into counted cells."""
 
-from collections.abc import Mapping
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.auditing.table import CALIBRATION_BINS, Codes, Numbers, Options, Predictions, compact
-from e2fl.auditing.values import MAX_LABELS, LabelCodes, is_missing, number
+from e2fl.auditing.table import CALIBRATION_BINS, Codes, Numbers, Predictions, compact
+from e2fl.auditing.values import MAX_LABELS, LabelCodes, Rows, is_missing, number
 from e2fl.construct import did_you_mean
 from e2fl.errors import DataError
 
 
-class TextColumn(Protocol):
-    """A column of labels or numbers that was read."""
-
-    title: str
-    codes: dict[str, int]
-    numbers: list[NDArray[np.float64]] | None
-
-    def as_codes(self) -> Codes: ...
-
-    def as_numbers(self) -> Numbers: ...
-
-
-def build_predictions(
-    table: str,
-    texts: Mapping[str, TextColumn],
-    keep: NDArray[np.bool_],
-    client: Codes | None,
-    combo: Codes,
-    combos: int,
-    options: Options,
-    notes: list[str],
-    clients: int,
-) -> Predictions:
+def build_predictions(rows: Rows) -> Predictions:
     """Return the counted cells of a table with one row per person."""
     labels = LabelCodes()
-    truth = _labels(table, texts["y"], labels, keep) if "y" in texts else None
-    score = _scores(table, texts, keep, options)
+    truth = _labels(rows, "y", labels) if "y" in rows.texts else None
+    score = _scores(rows)
+    threshold, median = None, False
     if score is None:
-        predicted = _labels(table, texts["y_hat"], labels, keep)
-        positive = _positive(table, labels, options, needed=truth is None)
-        _note_spellings(labels, notes)
+        predicted = _labels(rows, "y_hat", labels)
+        positive = _positive(rows, labels, needed=truth is None)
+        _note_spellings(labels, rows.notes)
         if truth is not None:
-            _require_common(table, labels, texts, truth, predicted)
-        threshold, median = None, False
+            _require_common(rows, labels, truth, predicted)
     else:
         if truth is not None and len(labels.codes) > 2:
-            raise DataError(f"{table}: scores need two labels, but '{texts['y'].title}' has {len(labels.codes)}")
-        positive = _positive(table, labels, options, needed=True)
-        threshold, median = _threshold(table, score, options, notes)
+            title, count = rows.texts["y"].title, len(labels.codes)
+            raise DataError(f"{rows.table}: scores need two labels, but '{title}' has {count}")
+        positive = _positive(rows, labels, needed=True)
+        threshold, median = _threshold(rows, score)
         chosen = score > threshold if median else score >= threshold
         assert positive is not None
         other = next((code for code in range(len(labels.codes)) if code != positive), None)
         predicted = np.where(chosen, positive, labels.code(f"not {labels.names[positive]}") if other is None else other)
     calibration = None
     if score is not None and truth is not None and score.min() >= 0 and score.max() <= 1:
-        calibration = _calibration(score, truth == positive, combo, combos)
+        calibration = _calibration(score, truth == positive, rows.combo, len(rows.combos))
     size = len(labels.codes)
-    columns = [(combo, combos), (predicted, size)]
+    columns = [(rows.combo, len(rows.combos)), (predicted, size)]
     columns += [] if truth is None else [(truth, size)]
-    columns += [] if client is None else [(client, clients)]
+    columns += [] if rows.client is None else [(rows.client, len(rows.clients or ()))]
     inverse, parts = compact(*columns)
     return Predictions(
-        client=None if client is None else parts[-1],
+        client=None if rows.client is None else parts[-1],
         combo=parts[0],
         truth=None if truth is None else parts[2],
         predicted=parts[1],
@@ -77,46 +53,49 @@ def build_predictions(
     )
 
 
-def _labels(table: str, column: TextColumn, labels: LabelCodes, keep: NDArray[np.bool_]) -> Codes:
+def _labels(rows: Rows, role: str, labels: LabelCodes) -> Codes:
+    column = rows.texts[role]
     if column.numbers is not None:
-        raise DataError(f"{table}: column '{column.title}' has more than {MAX_LABELS:,} different values; {_HINT}")
-    codes = column.as_codes()[keep]
+        raise DataError(f"{rows.table}: column '{column.title}' has more than {MAX_LABELS:,} different values; {_HINT}")
+    codes = rows.codes(role)
     present = set(np.unique(codes).tolist())
-    texts = list(column.codes)
-    fractional = [text for place, text in enumerate(texts) if place in present and number(text, True) % 1 not in (0.0,)]
-    fractional = [text for text in fractional if np.isfinite(number(text, True))]
-    if fractional:
-        raise DataError(f"{table}: column '{column.title}' holds {fractional[0].strip()!r}, not a label; {_HINT}")
-    places = np.array([labels.code(text) if place in present else -1 for place, text in enumerate(texts)])
+    places = np.full(len(column.codes), -1)
+    for place, text in enumerate(column.codes):
+        if place in present:
+            value = number(text, True)
+            if np.isfinite(value) and value % 1:
+                raise DataError(f"{rows.table}: column '{column.title}' holds {text.strip()!r}, not a label; {_HINT}")
+            places[place] = labels.code(text)
     return places[codes].astype(np.int64)
 
 
 _HINT = "labels are classes; for a numeric measure of each client, name its column with --score and leave y out"
 
 
-def _scores(table: str, texts: Mapping[str, TextColumn], keep: NDArray[np.bool_], options: Options) -> Numbers | None:
+def _scores(rows: Rows) -> Numbers | None:
     """Return scores or probabilities, where predictions are such; None where they are labels."""
-    if "y_hat" not in texts:
-        return texts["score"].as_numbers()[keep]
-    column = texts["y_hat"]
+    if "y_hat" not in rows.texts:
+        return rows.numbers("score")
+    column, options = rows.texts["y_hat"], rows.options
     if column.numbers is None:
-        codes = set(np.unique(column.as_codes()[keep]).tolist())
+        codes = set(np.unique(rows.codes("y_hat")).tolist())
         found = [text for place, text in enumerate(column.codes) if place in codes and not is_missing(text)]
         values = np.array([number(text, True) for text in found])
         if not np.isfinite(values).all():
             if options.threshold is not None:
-                raise DataError(f"--threshold: column '{column.title}' of {table} holds labels, not numbers")
+                raise DataError(f"--threshold: column '{column.title}' of {rows.table} holds labels, not numbers")
             return None
         if (values % 1 == 0).all() and options.threshold is None:
             return None
-    score = column.as_numbers()[keep]
+    score = rows.numbers("y_hat")
     if not np.isfinite(score).all():
         row = int(np.flatnonzero(~np.isfinite(score))[0]) + 1
-        raise DataError(f"{table}: row {row} of column '{column.title}' is neither a label nor a number")
+        raise DataError(f"{rows.table}: row {row} of column '{column.title}' is neither a label nor a number")
     return score
 
 
-def _threshold(table: str, score: Numbers, options: Options, notes: list[str]) -> tuple[float, bool]:
+def _threshold(rows: Rows, score: Numbers) -> tuple[float, bool]:
+    options, notes = rows.options, rows.notes
     if options.threshold is not None:
         notes.append(f"Scores of {options.threshold:g} or more count as predictions of the positive class.")
         return options.threshold, False
@@ -125,44 +104,38 @@ def _threshold(table: str, score: Numbers, options: Options, notes: list[str]) -
         notes.append(f"A score above the median of all rows ({median:g}) counts as selected: the scoring rate.")
         return median, True
     if score.min() < 0 or score.max() > 1:
-        raise DataError(f"{table}: predictions are scores from {score.min():g} to {score.max():g}; pass --threshold")
+        reach = f"{score.min():g} to {score.max():g}"
+        raise DataError(f"{rows.table}: predictions are scores from {reach}; pass --threshold")
     notes.append("Predictions are probabilities; 0.5 or more counts as positive. Change this with --threshold.")
     return 0.5, False
 
 
-def _positive(table: str, labels: LabelCodes, options: Options, needed: bool) -> int | None:
-    if options.positive is not None:
-        key = LabelCodes.key(options.positive)
-        if key not in labels.codes and labels.codes:
-            raise DataError(
-                f"--positive: {table} has no label '{options.positive}'{did_you_mean(options.positive, labels.names)}"
-            )
-        return labels.code(options.positive)
+def _positive(rows: Rows, labels: LabelCodes, needed: bool) -> int | None:
+    wanted = rows.options.positive
+    if wanted is not None:
+        if labels.codes and LabelCodes.key(wanted) not in labels.codes:
+            hint = did_you_mean(wanted, labels.names)
+            raise DataError(f"--positive: {rows.table} has no label '{wanted}'{hint}")
+        return labels.code(wanted)
     if not labels.codes:
         return labels.code("1")
     found = labels.positive()
     if found is None and needed:
         known = ", ".join(f"'{name}'" for name in labels.names[:6])
-        raise DataError(f"{table}: which label is the positive one ({known})? Name it with --positive")
+        raise DataError(f"{rows.table}: which label is the positive one ({known})? Name it with --positive")
     return found
 
 
-def _require_common(
-    table: str, labels: LabelCodes, texts: Mapping[str, TextColumn], truth: Codes, predicted: Codes
-) -> None:
+def _require_common(rows: Rows, labels: LabelCodes, truth: Codes, predicted: Codes) -> None:
     """Reject labels and predictions that have nothing in common: they are coded differently."""
     one, other = set(np.unique(truth).tolist()), set(np.unique(predicted).tolist())
     if one & other or labels.positive() is not None:
         return
-    names = labels.names
+    some = [", ".join(f"'{labels.names[code]}'" for code in sorted(codes)[:4]) for codes in (one, other)]
     raise DataError(
-        f"{table}: '{texts['y'].title}' holds {_some(names, one)} but '{texts['y_hat'].title}' holds "
-        f"{_some(names, other)}; they share no label. Use the same labels in both columns"
+        f"{rows.table}: '{rows.texts['y'].title}' holds {some[0]} but '{rows.texts['y_hat'].title}' holds "
+        f"{some[1]}; they share no label. Use the same labels in both columns"
     )
-
-
-def _some(names: list[str], codes: set[int]) -> str:
-    return ", ".join(f"'{names[code]}'" for code in sorted(codes)[:4])
 
 
 def _note_spellings(labels: LabelCodes, notes: list[str]) -> None:

@@ -1,7 +1,6 @@
 """Reads a table for an audit, and tells all of its mistakes at once, with row and column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,70 +12,18 @@ from e2fl.auditing.files import Column, Source, Tell, open_table
 from e2fl.auditing.measures import build_measure
 from e2fl.auditing.predictions import build_predictions
 from e2fl.auditing.table import Codes, Measure, Options, Predictions, Table, compact, groupings
-from e2fl.auditing.values import MAX_LABELS, Mistakes, Names, is_missing, number
+from e2fl.auditing.values import Mistakes, Names, Rows, Texts, is_missing, number
 from e2fl.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass
-class Texts:
-    """A column of labels or of numbers, kept as codes of distinct texts until there are too many to be labels."""
-
-    title: str
-    decimal_comma: bool
-    codes: dict[str, int] = field(default_factory=dict)
-    parts: list[NDArray[np.int32]] = field(default_factory=list)
-    numbers: list[NDArray[np.float64]] | None = None
-    percent_signs: bool = False
-    plain_numbers: bool = False
-
-    def take(self, column: Column) -> None:
-        if self.numbers is None:
-            known = dict(self.codes)
-            places = np.array([known.setdefault(text, len(known)) for text in column.texts], dtype=np.int32)
-            if len(known) <= MAX_LABELS + 1:
-                self.codes = known
-                self.parts.append(places[column.codes])
-                return
-            values = np.array([self.parse(text) for text in self.codes])
-            self.numbers = [values[part] for part in self.parts]
-            self.parts = []
-        self.numbers.append(np.array([self.parse(text) for text in column.texts])[column.codes])
-
-    def parse(self, text: str) -> float:
-        found = number(text, self.decimal_comma)
-        if text.rstrip().endswith("%"):
-            self.percent_signs = True
-        elif found:
-            self.plain_numbers = True
-        return found
-
-    def as_codes(self) -> Codes:
-        return np.concatenate(self.parts).astype(np.int64)
-
-    def as_numbers(self) -> NDArray[np.float64]:
-        if self.numbers is not None:
-            return np.concatenate(self.numbers)
-        return np.array([self.parse(text) for text in self.codes])[self.as_codes()]
-
-
 def read_table(table: "Path | str | pd.DataFrame", options: Options, tell: Tell | None = None) -> Table:
     """Read a file or a DataFrame."""
     source = open_table(table, tell)
     header = Header(source.name, source.header)
-    ll144 = options.profile == "ll144"
-    chosen = choose(
-        header,
-        client=options.client,
-        groups=options.groups,
-        y=options.y,
-        y_hat=options.y_hat,
-        score=options.score,
-        ll144=ll144,
-    )
-    columns = _Columns(source, header, chosen, options)
+    columns = _Columns(source, choose(header, options), options)
     columns.read()
     return columns.table()
 
@@ -84,24 +31,20 @@ def read_table(table: "Path | str | pd.DataFrame", options: Options, tell: Tell 
 class _Columns:
     """The chosen columns while they are read, and the table they make."""
 
-    def __init__(self, source: Source, header: Header, chosen: Chosen, options: Options):
+    def __init__(self, source: Source, chosen: Chosen, options: Options):
         self.source, self.chosen, self.options = source, chosen, options
-        self.titles = [name.strip() for name in header.names]
+        self.titles = [name.strip() for name in source.header]
         self.client = None if chosen.client is None else Names()
         self.groups = [Names() for _ in chosen.groups]
-        places = {"y": chosen.y, "y_hat": chosen.y_hat, "score": chosen.score, "accuracy": chosen.accuracy}
-        places["n"] = chosen.n
-        self.places = {role: place for role, place in places.items() if place is not None}
-        self.texts = {role: Texts(self.titles[place], source.decimal_comma) for role, place in self.places.items()}
+        places = chosen.places.items()
+        self.texts = {role: Texts(self.titles[place], source.decimal_comma) for role, place in places}
         self.kept: list[NDArray[np.bool_]] = []
         self.rows = 0
         self.mistakes = Mistakes()
 
     def read(self) -> None:
-        wanted = [*self.places.values(), *self.chosen.groups]
-        if self.chosen.client is not None:
-            wanted.append(self.chosen.client)
-        for block in self.source.blocks(wanted):
+        wanted = [*self.chosen.places.values(), *self.chosen.groups]
+        for block in self.source.blocks(wanted if self.chosen.client is None else [*wanted, self.chosen.client]):
             self._take(block)
         for line in self.source.mistakes:
             self.mistakes.add(line)
@@ -145,7 +88,7 @@ class _Columns:
                 )
 
     def table(self) -> Table:
-        self._stop_at_mistakes()
+        self.mistakes.stop(self.source.name)
         keep = np.concatenate(self.kept)
         notes = [*self.source.notes, *self.chosen.notes]
         dropped = int(len(keep) - keep.sum())
@@ -153,28 +96,29 @@ class _Columns:
             notes.append(f"{dropped:,} of {len(keep):,} rows have no label or prediction and were left out.")
         if not keep.any():
             raise DataError(f"{self.source.name} has no row with a value in every column that is needed")
-        clients, client = self._clients(keep)
-        names, groups, combo, combos = self._combos(keep, notes)
-        data = self._data(keep, client, clients, combo, len(combos), notes)
+        clients, client = None, None
+        if self.client is not None:
+            clients, codes = self.client.finish()
+            client = codes[keep].astype(np.int64)
+        names = [self.titles[place] for place in self.chosen.groups]
+        groups, combo, combos = self._combos(keep, notes)
+        rows = Rows(
+            self.source.name, self.options, self.texts, keep, clients, client, combo, combos, notes, self.mistakes
+        )
         given = bool(self.options.groups) or self.options.profile == "ll144"
         return Table(
             name=self.source.name,
             sha256=self.source.sha256,
             rows=int(keep.sum()),
             clients=clients,
+            data=self._data(rows),
             groupings=groupings(names, groups, combos, crossed=given or len(names) == 2),
-            data=data,
             notes=notes,
         )
 
-    def _clients(self, keep: NDArray[np.bool_]) -> tuple[list[str] | None, Codes | None]:
-        if self.client is None:
-            return None, None
-        names, codes = self.client.finish()
-        return names, codes[keep].astype(np.int64)
-
-    def _combos(self, keep: NDArray[np.bool_], notes: list[str]) -> tuple[list[str], list[list[str]], Codes, Codes]:
-        names, groups, columns = [], [], []
+    def _combos(self, keep: NDArray[np.bool_], notes: list[str]) -> tuple[list[list[str]], Codes, Codes]:
+        """Return the groups of each attribute, each row's combination, and the codes of every combination."""
+        groups, columns = [], []
         for found, place in zip(self.groups, self.chosen.groups, strict=True):
             known, codes = found.finish()
             title = self.titles[place]
@@ -182,39 +126,22 @@ class _Columns:
                 spelt = ", ".join(f"'{text}'" if text else "empty" for text in list(found.missing)[:6])
                 notes.append(f"Column '{title}': missing values ({spelt}) are counted as unknown.")
             _note_alike(title, known, notes)
-            names.append(title)
             groups.append(known)
             columns.append((np.where(codes[keep] < 0, len(known), codes[keep]).astype(np.int64), len(known) + 1))
         if not columns:
-            return [], [], np.zeros(int(keep.sum()), dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
+            return [], np.zeros(int(keep.sum()), dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
         combo, parts = compact(*columns)
-        return names, groups, combo, np.stack(parts, axis=1)
+        return groups, combo, np.stack(parts, axis=1)
 
-    def _data(
-        self,
-        keep: NDArray[np.bool_],
-        client: Codes | None,
-        clients: list[str] | None,
-        combo: Codes,
-        combos: int,
-        notes: list[str],
-    ) -> Predictions | Measure:
-        per_person = "y" in self.texts or "y_hat" in self.texts
-        if "score" in self.texts and (self.options.threshold is not None or self.options.profile == "ll144"):
-            per_person = True
-        if per_person:
-            return build_predictions(
-                self.source.name, self.texts, keep, client, combo, combos, self.options, notes, len(clients or ())
-            )
-        measure = build_measure(self.source.name, self.texts, keep, client, combo, self.options, notes, self.mistakes)
-        if clients is not None:
-            _require_single(measure, clients, self.mistakes)
-        self._stop_at_mistakes()
+    def _data(self, rows: Rows) -> Predictions | Measure:
+        scored = self.options.threshold is not None or self.options.profile == "ll144"
+        if "y" in rows.texts or "y_hat" in rows.texts or ("score" in rows.texts and scored):
+            return build_predictions(rows)
+        measure = build_measure(rows)
+        if rows.clients is not None:
+            _require_single(measure, rows.clients, self.mistakes)
+        self.mistakes.stop(self.source.name)
         return measure
-
-    def _stop_at_mistakes(self) -> None:
-        if self.mistakes.count:
-            raise DataError(self.mistakes.text(self.source.name))
 
 
 def _require_single(measure: Measure, clients: list[str], mistakes: Mistakes) -> None:

@@ -2,12 +2,15 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.auditing.files import Column
+from e2fl.auditing.table import Codes, Numbers, Options
+from e2fl.errors import DataError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "nat", "?", "unknown", "missing", "not available"})
 SHOWN = 20  # mistakes that are listed; the others are counted
@@ -44,9 +47,9 @@ def number(text: str, decimal_comma: bool = False) -> float:
 class Mistakes:
     """What is wrong with a table, with row and column, collected so that all of it can be mended at once."""
 
-    def __init__(self, first: Sequence[str] = ()):
-        self.lines = list(first)
-        self.count = len(self.lines)
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.count = 0
 
     def add(self, line: str) -> None:
         self.count += 1
@@ -60,11 +63,56 @@ class Mistakes:
         self.lines += [f"row {start + int(place) + 1} {say(int(place))}" for place in listed]
         self.count += len(places)
 
-    def text(self, table: str) -> str:
+    def stop(self, table: str) -> None:
+        """Raise `DataError` if there are any."""
+        if not self.count:
+            return
         more = f"\n  and {self.count - len(self.lines):,} more" if self.count > len(self.lines) else ""
         noun = "a mistake" if self.count == 1 else f"{self.count:,} mistakes"
         listed = "\n  ".join(self.lines)
-        return f"{table} has {noun} (rows are counted below the header):\n  {listed}{more}"
+        raise DataError(f"{table} has {noun} (rows are counted below the header):\n  {listed}{more}")
+
+
+@dataclass
+class Texts:
+    """A column of labels or of numbers, kept as codes of distinct texts until there are too many to be labels."""
+
+    title: str
+    decimal_comma: bool
+    codes: dict[str, int] = field(default_factory=dict)
+    parts: list[NDArray[np.int32]] = field(default_factory=list)
+    numbers: list[NDArray[np.float64]] | None = None
+    percent_signs: bool = False
+    plain_numbers: bool = False
+
+    def take(self, column: Column) -> None:
+        if self.numbers is None:
+            known = dict(self.codes)
+            places = np.array([known.setdefault(text, len(known)) for text in column.texts], dtype=np.int32)
+            if len(known) <= MAX_LABELS + 1:
+                self.codes = known
+                self.parts.append(places[column.codes])
+                return
+            values = np.array([self.parse(text) for text in self.codes])
+            self.numbers = [values[part] for part in self.parts]
+            self.parts = []
+        self.numbers.append(np.array([self.parse(text) for text in column.texts])[column.codes])
+
+    def parse(self, text: str) -> float:
+        found = number(text, self.decimal_comma)
+        if text.rstrip().endswith("%"):
+            self.percent_signs = True
+        elif found:
+            self.plain_numbers = True
+        return found
+
+    def as_codes(self) -> Codes:
+        return np.concatenate(self.parts).astype(np.int64)
+
+    def as_numbers(self) -> Numbers:
+        if self.numbers is not None:
+            return np.concatenate(self.numbers)
+        return np.array([self.parse(text) for text in self.codes])[self.as_codes()]
 
 
 class Names:
@@ -147,3 +195,25 @@ class LabelCodes:
             return None  # of 1 and 2, either may be the positive one
         known = [key for key in keys if key in POSITIVE]
         return self.codes[known[0]] if len(known) == 1 else None
+
+
+@dataclass
+class Rows:
+    """The chosen columns of the rows that are kept."""
+
+    table: str
+    options: Options
+    texts: dict[str, Texts]  # y, y_hat, score, accuracy and n, of all rows
+    keep: NDArray[np.bool_]  # [all rows]
+    clients: list[str] | None
+    client: Codes | None  # [rows], into clients
+    combo: Codes  # [rows], into the combinations of attributes
+    combos: Codes  # [combos, attributes]
+    notes: list[str]
+    mistakes: Mistakes
+
+    def numbers(self, role: str) -> Numbers:
+        return self.texts[role].as_numbers()[self.keep]
+
+    def codes(self, role: str) -> Codes:
+        return self.texts[role].as_codes()[self.keep]
