@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 import e2fl
-from e2fl.auditing.uncertainty import holm, mean_interval, newcombe, permutation_test, welch, wilson
+from e2fl.auditing.uncertainty import holm, newcombe, permutation_test, wilson
+from e2fl.metrics.student import mean_interval, welch
 
 RATES = {
     "accuracy": "accuracy_score",

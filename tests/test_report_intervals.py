@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from e2fl.report.intervals import FEW, bootstrap, one_sample, over_seeds, paired, row_worst10, welch
+from e2fl.metrics.student import mean_test, welch
+from e2fl.report.intervals import FEW, bootstrap, over_seeds, paired, row_worst10
 from e2fl.report.study import difference
 from tests.studies import method
 
@@ -109,6 +110,6 @@ def test_the_tests_are_scipys():
     rng = np.random.default_rng(7)
     one, two = rng.normal(0, 1, 9), rng.normal(1, 3, 14)
     assert welch(one, two) == pytest.approx(stats.ttest_ind(one, two, equal_var=False).pvalue)
-    assert one_sample(one) == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
+    assert mean_test(one) == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
     assert welch(np.ones(5), np.ones(5)) == 1.0
     assert welch(np.ones(5), np.zeros(5)) == 0.0

@@ -8,7 +8,7 @@ import numpy as np
 from e2fl.auditing.clients import client_values
 from e2fl.auditing.suppression import hidden_groups
 from e2fl.auditing.table import Measure, Numbers, Predictions, Table
-from e2fl.auditing.uncertainty import mean_interval, welch_half
+from e2fl.metrics.student import mean_interval, welch_half
 
 ROUNDING = 1e-12
 

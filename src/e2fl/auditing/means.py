@@ -7,7 +7,8 @@ import numpy as np
 from e2fl.auditing.counting import Rate
 from e2fl.auditing.judging import MIN_CLIENTS, SUPPRESSED, GroupRate, Judging, RateTable, reference_of
 from e2fl.auditing.table import Codes, Grouping, Measure
-from e2fl.auditing.uncertainty import mean_interval, permutation_test, welch, welch_half
+from e2fl.auditing.uncertainty import permutation_test
+from e2fl.metrics.student import mean_interval, welch, welch_half
 
 
 def group_means(data: Measure, grouping: Grouping, judging: Judging, hidden: frozenset[int] = frozenset()) -> RateTable:

@@ -29,10 +29,9 @@ from e2fl.auditing.uncertainty import (
     pooled_error,
     ratio_interval,
     replicates,
-    t_quantile,
-    two_sided,
     wilson,
 )
+from e2fl.metrics.student import t_quantile, two_sided
 
 
 def evaluate(table: Table, judging: Judging, tell: Callable[[int, int], None] | None = None) -> list[list[RateTable]]:

@@ -61,35 +61,6 @@ def holm(values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def t_quantile(freedom: Numbers) -> Numbers:
-    """Return the two-sided 95 % quantile of Student's t; NaN without a degree of freedom."""
-    from scipy.special import stdtrit
-
-    with np.errstate(invalid="ignore"):
-        return np.where(freedom >= 1, stdtrit(np.maximum(freedom, 1.0), 0.975), np.nan)
-
-
-def welch_half(one: Numbers, other: Numbers) -> float:
-    """Return half the width of Welch's 95 % interval of a difference of means; 0 where values do not vary."""
-    first, second = float(np.var(one, ddof=1)) / len(one), float(np.var(other, ddof=1)) / len(other)
-    spread = first + second
-    if spread <= (1e-15 * max(float(np.abs(one).max()), float(np.abs(other).max()))) ** 2:
-        return 0.0  # rounding
-    freedom = spread**2 / (first**2 / (len(one) - 1) + second**2 / (len(other) - 1))
-    return float(t_quantile(np.array([max(1.0, freedom)]))[0]) * math.sqrt(spread)
-
-
-def two_sided(statistic: float, freedom: float | None = None) -> float:
-    """Return the two-sided p-value of a normal statistic, or of Student's t with so many degrees of freedom."""
-    if math.isnan(statistic):
-        return math.nan
-    if freedom is None:
-        return math.erfc(abs(statistic) / math.sqrt(2))
-    from scipy.special import stdtr
-
-    return 2 * float(stdtr(freedom, -abs(statistic)))
-
-
 def pooled_error(hits: float, count: float, other_hits: float, other_count: float) -> float:
     """Return the standard error of a difference of rates if both groups had the same rate."""
     if not count or not other_count:
@@ -134,26 +105,6 @@ def design_effect(values: NDArray[np.float64], share: Numbers, count: Numbers) -
         variance = np.nansum(np.square(centred), axis=0) / (known - 1)
         effect = variance / (share * (1 - share) / count)
         return np.where(np.isfinite(effect) & (known > 1), np.maximum(effect, 1.0), np.nan)
-
-
-def mean_interval(values: Numbers) -> tuple[float, float]:
-    """Return Student's interval of a mean; NaN for fewer than two values."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    half = float(t_quantile(np.array([len(values) - 1.0]))[0]) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    average = float(np.mean(values))
-    return average - half, average + half
-
-
-def welch(one: Numbers, other: Numbers) -> float:
-    """Return the p-value of Welch's t-test of two means; NaN for fewer than two values on a side."""
-    if len(one) < 2 or len(other) < 2:
-        return math.nan
-    first, second = float(np.var(one, ddof=1)) / len(one), float(np.var(other, ddof=1)) / len(other)
-    if first + second == 0:
-        return 1.0 if float(np.mean(one)) == float(np.mean(other)) else 0.0
-    freedom = (first + second) ** 2 / (first**2 / (len(one) - 1) + second**2 / (len(other) - 1))
-    return two_sided((float(np.mean(one)) - float(np.mean(other))) / math.sqrt(first + second), freedom)
 
 
 def permutation_test(values: Numbers, group: Codes, permutations: int = 1999, seed: int = 0) -> float:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import ndtr, stdtrit
 
 from e2fl import metrics
+from e2fl.metrics.student import mean_interval
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -41,14 +42,9 @@ class Interval:
 
 def over_seeds(values: Sequence[float]) -> Interval:
     """The mean of values from different seeds, with its Student's t interval."""
-    if not len(values):
-        raise ValueError("an interval needs at least one value")
     numbers = np.asarray(values, dtype=np.float64)
-    mean, count = float(numbers.mean()), len(numbers)
-    if count < 2:
-        return Interval(mean, None, None, count)
-    half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * float(numbers.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half, count)
+    low, high = mean_interval(numbers) if len(numbers) > 1 else (None, None)
+    return Interval(float(numbers.mean()), low, high, len(numbers))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval | None:
@@ -92,22 +88,3 @@ def _resampled(values: Numbers, statistic: Callable[[Numbers], Numbers], rng: np
     rows = max(1, BLOCK // len(values))
     sizes = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
     return np.concatenate([statistic(values[rng.integers(0, len(values), (size, len(values)))]) for size in sizes])
-
-
-def welch(one: Numbers, other: Numbers) -> float:
-    """The two-sided p-value of Welch's t-test that two samples have the same mean."""
-    errors = [float(values.var(ddof=1)) / len(values) for values in (one, other)]
-    difference = abs(float(one.mean() - other.mean()))
-    if sum(errors) == 0:
-        return 1.0 if difference == 0 else 0.0
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(v) - 1) for e, v in zip(errors, (one, other), strict=True))
-    return float(2 * stdtr(freedom, -difference / math.sqrt(sum(errors))))
-
-
-def one_sample(values: Sequence[float]) -> float:
-    """The two-sided p-value of Student's t-test that the mean of these values is 0."""
-    numbers = np.asarray(values, dtype=np.float64)
-    error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
-    if error == 0:
-        return 1.0 if numbers.mean() == 0 else 0.0
-    return float(2 * stdtr(len(numbers) - 1, -abs(float(numbers.mean())) / error))

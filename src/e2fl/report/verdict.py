@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from e2fl.report.intervals import FEW, Interval, one_sample, welch
+from e2fl.metrics.student import mean_test, welch
+from e2fl.report.intervals import FEW, Interval
 from e2fl.report.study import Method, Study, difference, gains
 
 SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
@@ -269,7 +270,7 @@ def _certain(study: Study, method: Method, lowest: list[str]) -> str:
             return ""
         pairs.append((own, rest))
     if len(pairs) > 1:
-        p = one_sample([float(own.mean() - rest.mean()) for own, rest in pairs])
+        p = mean_test(np.array([float(own.mean() - rest.mean()) for own, rest in pairs]))
     elif min(len(own) for own in pairs[0]) < FEW:
         return f" Too few clients ({len(pairs[0][0])}) to judge whether this is chance."
     else:
