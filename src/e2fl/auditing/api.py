@@ -1,9 +1,8 @@
 """`e2fl.audit`: the audit of a DataFrame, of arrays or of files, with fairlearn's argument names."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -13,7 +12,6 @@ from e2fl.auditing.result import Audit, examine
 from e2fl.auditing.table import Options
 from e2fl.errors import ConfigError
 
-MAX_RESAMPLES = 100_000
 Data = pd.DataFrame | Path | str
 
 
@@ -48,14 +46,13 @@ def audit(
     clients) are shown but not judged; 30 rows or 5 clients by default. suppress_below: groups with fewer are hidden.
     profile: "ll144" for the tables of New York City's Local Law 144.
     """
-    _require(profile, unit)
-    require_numbers(resamples, threshold, min_n, suppress_below)
-    several = isinstance(data, Sequence) and not isinstance(data, str)
-    tables: list[Any] = list(data) if isinstance(data, Sequence) and not isinstance(data, str) else [data]
+    judging = Judging.of(reference, profile, min_n=min_n, suppress_below=suppress_below, resamples=resamples, seed=seed)
+    single = data is None or isinstance(data, pd.DataFrame | Path | str)
+    tables: list[Any] = [data] if single else [*cast(Any, data)]
     given = {"y_true": y_true, "y_pred": y_pred, "client": client, "score": score}
     if not tables:
         raise ConfigError("there is no table to audit")
-    if several and not all(value is None or isinstance(value, str) for value in given.values()):
+    if not single and not all(value is None or isinstance(value, str) for value in given.values()):
         raise ConfigError("with several tables, name columns instead of passing arrays")
     read = []
     for table in tables:
@@ -74,50 +71,7 @@ def audit(
             profile=profile,
         )
         read.append(read_table(frame, options))
-    return examine(read, judging_of(reference, min_n, suppress_below, resamples, seed, profile), profile)
-
-
-def judging_of(
-    reference: str | Sequence[str] | None,
-    min_n: int | None,
-    suppress_below: int,
-    resamples: int,
-    seed: int,
-    profile: str | None,
-) -> Judging:
-    """Return the settings of the comparison."""
-    names = [] if reference is None else [reference] if isinstance(reference, str) else list(reference)
-    special = [name for name in names if name in ("best", "largest")]
-    return Judging(
-        reference=tuple(str(name) for name in names if name not in ("best", "largest")),
-        largest="largest" in special,
-        min_n=min_n,
-        suppress_below=suppress_below,
-        resamples=resamples,
-        seed=seed,
-        ll144=profile == "ll144",
-    )
-
-
-def _require(profile: str | None, unit: str | None) -> None:
-    if profile not in (None, "ll144"):
-        raise ConfigError(f"there is no profile '{profile}'; known: ll144")
-    if unit not in (None, "percent", "fraction"):
-        raise ConfigError(f"unit must be percent or fraction, not '{unit}'")
-
-
-def require_numbers(resamples: int, threshold: float | None, min_n: int | None, suppress_below: int) -> None:
-    """Raise `ConfigError` for a number that no audit can use."""
-    if not 50 <= resamples <= MAX_RESAMPLES:
-        raise ConfigError(
-            f"resamples: at least 50 are needed for an interval, and at most {MAX_RESAMPLES:,} used, not {resamples:,}"
-        )
-    if threshold is not None and not math.isfinite(threshold):
-        raise ConfigError(f"threshold must be a number that scores can reach, not {threshold}")
-    if min_n is not None and min_n < 1:
-        raise ConfigError(f"min_n must be 1 or more, not {min_n}")
-    if suppress_below < 0:
-        raise ConfigError(f"suppress_below must be 0 or more, not {suppress_below}")
+    return examine(read, judging, profile)
 
 
 def _columns(

@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 DESCRIPTION = """Audit a table of scores or predictions for fairness, and write one self-contained page.
 
@@ -76,95 +78,61 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from e2fl.auditing.api import judging_of, require_numbers
     from e2fl.auditing.export import exported
+    from e2fl.auditing.judging import Judging
     from e2fl.auditing.output import require_free, write, write_pdf
     from e2fl.auditing.reader import read_table
     from e2fl.auditing.result import examine
     from e2fl.auditing.table import Options
 
     out = options.out or options.tables[0].with_name(f"{options.tables[0].stem}-audit.html")
-    named = [path for path in (out, options.json, options.pdf) if path is not None]
-    require_free(named, options.tables)
-    require_numbers(options.resamples, options.threshold, options.min_n, options.suppress_below)
-    reading = Options(
-        client=options.client,
-        groups=tuple(name.strip() for given in options.groups for name in given.split(",") if name.strip()),
-        y=options.y,
-        y_hat=options.y_hat,
-        score=options.score,
-        positive=options.positive,
-        threshold=options.threshold,
-        unit=options.unit,
-        lower_is_better=options.lower_is_better,
-        drop_missing=options.drop_missing,
-        profile=options.profile,
+    written = [path for path in (out, options.json, options.pdf) if path is not None]
+    require_free(written, options.tables)
+    groups = tuple(name.strip() for given in options.groups for name in given.split(",") if name.strip())
+    reading = Options(**{field.name: getattr(options, field.name) for field in fields(Options)} | {"groups": groups})
+    judging = Judging.of(
+        options.reference,
+        options.profile,
+        min_n=options.min_n,
+        suppress_below=options.suppress_below,
+        resamples=options.resamples,
     )
-    with _Progress() as progress:
-        tables = [read_table(path, reading, progress.of(f"reading {path.name}")) for path in options.tables]
-        judging = judging_of(
-            options.reference, options.min_n, options.suppress_below, options.resamples, 0, options.profile
-        )
-        audit = examine(tables, judging, options.profile, progress.of("resampling clients"))
+    tables = []
+    for path in options.tables:
+        with _progress(f"reading {path.name}") as tell:
+            tables.append(read_table(path, reading, tell))
+    with _progress("resampling clients") as tell:
+        audit = examine(tables, judging, options.profile, tell)
     audit.command = getattr(options, "command", "")
     audit.about = {name: getattr(options, name) for name in ("system", "purpose", "auditor") if getattr(options, name)}
     page = audit.to_html()
     files = {} if options.export is None else exported(audit, options.export)
-    require_free([*named, *files], options.tables)
+    require_free([*written, *files], options.tables)
     write(out, page)
-    written = [out]
     if options.json is not None:
         write(options.json, audit.to_json())
-        written.append(options.json)
     if options.pdf is not None:
         write_pdf(page, options.pdf)
-        written.append(options.pdf)
-    if options.export is not None:
-        for path, content in files.items():
-            write(path, content)
-        written.append(options.export)
+    for path, content in files.items():
+        write(path, content)
     print("\n".join(audit.sentences))
-    print(f"\nwritten to {', '.join(map(str, written))}")
+    print(f"\nwritten to {', '.join(map(str, written if options.export is None else [*written, options.export]))}")
     return 0
 
 
-class _Progress:
-    """A progress bar on a terminal, for steps that take longer than two seconds."""
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar on a terminal, if the step takes longer than two seconds."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
 
-    def __init__(self) -> None:
-        self.bar: Any = None
-        self.title = ""
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close()
-
-    def of(self, title: str) -> Any:
-        if not sys.stderr.isatty():
-            return None
+    form = "{desc} {percentage:3.0f} %|{bar}| {remaining}"
+    with tqdm(total=1, desc=title, delay=2, leave=False, file=sys.stderr, bar_format=form) as bar:
 
         def tell(done: int, total: int) -> None:
-            from tqdm import tqdm
+            bar.total = total
+            bar.update(done - bar.n)
 
-            if self.title != title or done < (self.bar.n if self.bar else 0):
-                self._close()
-                self.title = title
-                self.bar = tqdm(
-                    total=total,
-                    desc=title,
-                    delay=2,
-                    leave=False,
-                    file=sys.stderr,
-                    bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining}",
-                )
-            if self.bar is not None:
-                self.bar.update(done - self.bar.n)
-
-        return tell
-
-    def _close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
+        yield tell

@@ -1,13 +1,14 @@
 """Two tables of the same clients, compared client by client."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from e2fl.auditing.clients import client_values
 from e2fl.auditing.suppression import hidden_groups
-from e2fl.auditing.table import Measure, Numbers, Predictions, Table
+from e2fl.auditing.table import Codes, Measure, Numbers, Predictions, Table
 from e2fl.metrics.student import mean_interval, welch_half
 
 ROUNDING = 1e-12
@@ -22,14 +23,15 @@ class Comparison:
     title: str
     is_rate: bool
     paired: bool
-    clients: int
     left_out: int  # clients in one table only
     difference: float
     low: float
     high: float
-    better: int  # clients with a higher value in the second table
-    worse: int
-    groups: list[tuple[str, str, int, float, float, float]]  # grouping, group, clients, difference, low, high
+    clients: int = 0
+    better: int = 0  # clients with a higher value in the second table
+    worse: int = 0
+    # grouping, group, clients, difference, low, high
+    groups: list[tuple[str, str, int, float, float, float]] = field(default_factory=list)
     note: str = ""
     sizes: tuple[int, int] = (0, 0)  # clients of each table that are compared
 
@@ -39,40 +41,40 @@ def compare(first: Table, second: Table, suppress_below: int = 0) -> Comparison 
     one, other = client_values(first), client_values(second)
     if one is None or other is None or _title(first) != _title(second):
         return None
-    title = _title(first)
-    is_rate = isinstance(first.data, Predictions) or first.data.is_rate
+    about: dict[str, Any] = {
+        "first": first.name,
+        "second": second.name,
+        "title": _title(first),
+        "is_rate": isinstance(first.data, Predictions) or first.data.is_rate,
+    }
     if first.clients is None or second.clients is None:
-        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables name no clients")
+        return _unpaired(one[0], other[0], "The tables name no clients", about)
     places = {name: place for place, name in enumerate(second.clients)}
     pairs = [(place, places[name]) for place, name in enumerate(first.clients) if name in places]
     pairs = [(a, b) for a, b in pairs if np.isfinite(one[0][a]) and np.isfinite(other[0][b])]
     if len(pairs) < 2:
-        return _unpaired(first, second, one[0], other[0], title, is_rate, "The tables share fewer than two clients")
-    mine, theirs = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+        return _unpaired(one[0], other[0], "The tables share fewer than two clients", about)
+    mine, theirs = np.array(pairs).T
     difference = other[0][theirs] - one[0][mine]
     difference[np.abs(difference) <= ROUNDING * np.abs(one[0][mine])] = 0.0  # weighted means of equal values
     low, high = mean_interval(difference)
-    left_out = len(first.clients) + len(second.clients) - 2 * len(pairs)
     return Comparison(
-        first.name,
-        second.name,
-        title,
-        is_rate,
-        True,
-        len(pairs),
-        left_out,
-        float(difference.mean()),
-        low,
-        high,
-        int((difference > 0).sum()),
-        int((difference < 0).sum()),
-        _by_group(first, mine, difference, suppress_below),
+        **about,
+        paired=True,
+        clients=len(pairs),
+        left_out=len(first.clients) + len(second.clients) - 2 * len(pairs),
+        difference=float(difference.mean()),
+        low=low,
+        high=high,
+        better=int((difference > 0).sum()),
+        worse=int((difference < 0).sum()),
+        groups=_by_group(first, mine, difference, suppress_below),
         sizes=(len(pairs), len(pairs)),
     )
 
 
 def _by_group(
-    table: Table, clients: "np.ndarray[tuple[int], np.dtype[np.int64]]", difference: Numbers, suppress_below: int
+    table: Table, clients: Codes, difference: Numbers, suppress_below: int
 ) -> list[tuple[str, str, int, float, float, float]]:
     """Return the paired difference of each group, for groupings in which every client has one group."""
     found = []
@@ -93,29 +95,18 @@ def _by_group(
     return found
 
 
-def _unpaired(
-    first: Table, second: Table, one: Numbers, other: Numbers, title: str, is_rate: bool, why: str
-) -> Comparison:
+def _unpaired(one: Numbers, other: Numbers, why: str, about: dict[str, Any]) -> Comparison:
     one, other = one[np.isfinite(one)], other[np.isfinite(other)]
     difference = float(other.mean() - one.mean())
-    half = math.nan
-    if len(one) > 1 and len(other) > 1:
-        half = welch_half(one, other)
+    half = welch_half(one, other) if len(one) > 1 and len(other) > 1 else math.nan
     return Comparison(
-        first.name,
-        second.name,
-        title,
-        is_rate,
-        False,
-        0,
-        len(one) + len(other),
-        difference,
-        difference - half,
-        difference + half,
-        0,
-        0,
-        [],
-        f"{why}, so they are compared as independent samples.",
+        **about,
+        paired=False,
+        left_out=len(one) + len(other),
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
+        note=f"{why}, so they are compared as independent samples.",
         sizes=(len(one), len(other)),
     )
 

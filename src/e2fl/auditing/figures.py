@@ -64,9 +64,8 @@ def group_figures(tables: list[RateTable]) -> list[Figure]:
 
 
 def _gap_figure(table: RateTable) -> Figure:
-    low, best = table.lowest(), table.best()
-    assert low is not None
-    assert best is not None
+    assert table.extremes is not None
+    low, best = table.extremes
     sure = _extremes_differ(table)
     return Figure(
         "Largest gap" if sure else "Largest gap, not certain",
@@ -79,7 +78,7 @@ def _gap_figure(table: RateTable) -> Figure:
 
 def _extremes_differ(table: RateTable) -> bool:
     """Return whether the lowest or the highest group differs from the rest: their gap is then more than chance."""
-    return any(row is not None and row.p_holm < 0.05 for row in (table.lowest(), table.best()))
+    return any(row.p_holm < 0.05 for row in table.extremes or ())
 
 
 def _fifths_figure(selection: RateTable, fifths: list[RateTable]) -> Figure:

@@ -122,24 +122,17 @@ def _priority(table: RateTable) -> int:
 def _nothing_found(tables: list[RateTable]) -> str:
     if not tables:
         return ""
-    reach = max(
-        (max(abs(row.difference_low), abs(row.difference_high)) for table in tables for row in table.judged
-         if not math.isnan(row.difference_low)),
-        default=math.nan,
-    )  # fmt: skip
-    unit = tables[0].unit
-    limit = (
-        "" if math.isnan(reach) or not reach else f" Differences of up to {points(reach, unit)} cannot be ruled out."
-    )
+    known = [row for table in tables for row in table.judged if not math.isnan(row.difference_low)]
+    reach = max((max(abs(row.difference_low), abs(row.difference_high)) for row in known), default=0.0)
+    limit = f" Differences of up to {points(reach, tables[0].unit)} cannot be ruled out." if reach else ""
     what = "any measured rate" if len(tables) > 1 else tables[0].rate.title.lower()
     return f"No group differs from the others in {what} by more than chance explains.{limit}"
 
 
 def describe(table: RateTable, source: Table) -> str:
     """Return what a rate is in the least and the most favourable group."""
-    low, best = table.lowest(), table.best()
-    assert low is not None
-    assert best is not None
+    assert table.extremes is not None
+    low, best = table.extremes
     unit, gap = table.unit, points(table.gap, table.unit)
     one, other = shown(low.value, unit), shown(best.value, unit)
     positive = _positive(source)
@@ -208,9 +201,8 @@ def _other_grouping(tables: list[RateTable]) -> str:
     real = sorted((each for each in comparable if each.significant), key=lambda each: -each.gap)
     if not real:
         return f"By {name} alone, no difference is larger than chance explains."
-    low, best = real[0].lowest(), real[0].best()
-    assert low is not None
-    assert best is not None
+    assert real[0].extremes is not None
+    low, best = real[0].extremes
     return (
         f"By {name} alone, the largest difference is in {real[0].rate.title.lower()}: {shown(low.value, real[0].unit)} "
         f"in {low.group}, {shown(best.value, real[0].unit)} in {best.group}."
@@ -279,22 +271,21 @@ def _clients(spread: ClientSpread, groups_differ: bool) -> list[str]:
     if len(spread.names) < FEW_CLIENTS:
         text = f"The {title} of {count} is between {shown(least, unit)} and {shown(most, unit)}."
         if spread.chance is not None:
-            sure = (
-                "This is more than chance explains" if spread.chance["p"] < 0.05 else "Chance alone could explain this"
-            )
+            real = spread.chance["p"] < 0.05
+            sure = "This is more than chance explains" if real else "Chance alone could explain this"
             text += f" {sure} ({p_value(spread.chance['p'])})."
         return [text]
     text = f"Of {count}, eight in ten have {title} between {p10} and {p90}."
     if spread.chance is None:
         return [text]
     low, high = percent(spread.chance["p10"]), percent(spread.chance["p90"])
+    text += f" If all clients had the same true accuracy, chance would give {low} to {high}: "
     if spread.chance["p"] < 0.05:
-        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: clients do differ."
+        text += "clients do differ."
+    elif groups_differ:
+        text += "this alone does not show that clients differ, but their groups do."
     else:
-        text += f" If all clients had the same true accuracy, chance would give {low} to {high}: "
-        text += "this alone does not show that clients differ, but their groups do." if groups_differ else (
-            "chance alone could explain this."
-        )  # fmt: skip
+        text += "chance alone could explain this."
     if spread.below:
         verb = "is" if len(spread.below) == 1 else "are"
         text += f" {noun(len(spread.below), 'client')} {verb} below the overall accuracy by more than chance explains."
@@ -303,17 +294,13 @@ def _clients(spread: ClientSpread, groups_differ: bool) -> list[str]:
 
 def compared(comparison: Comparison) -> str:
     """Return the sentence about two tables."""
-    unit = "%" if comparison.is_rate else ""
-    amount = f"{100 * comparison.difference:+.2f}" if comparison.is_rate else f"{comparison.difference:+.4g}"
-    factor = 100 if comparison.is_rate else 1
-    low, high = factor * comparison.low, factor * comparison.high
-    digits = ".2f" if comparison.is_rate else ".4g"
+    factor, digits, what = (100, ".2f", " percentage points") if comparison.is_rate else (1, ".4g", "")
+    amount, low, high = (factor * value for value in (comparison.difference, comparison.low, comparison.high))
     if comparison.paired and not comparison.better and not comparison.worse:
         same = f"{comparison.second} and {comparison.first}: {comparison.title} is the same number"
         return f"{same} for each of the {noun(comparison.clients, 'client')} in both."
     span = "no interval" if math.isnan(low) else f"95 % interval {low:{digits}} to {high:{digits}}"
-    what = " percentage points" if unit else ""
-    text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount}{what} ({span})"
+    text = f"{comparison.second} minus {comparison.first}: mean {comparison.title} {amount:+{digits}}{what} ({span})"
     if comparison.paired:
         text += f", paired over {noun(comparison.clients, 'client')}"
         text += f"; higher for {comparison.better:,}, lower for {comparison.worse:,}"

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from e2fl.auditing.counting import Rate
 from e2fl.auditing.table import CROSS, Grouping, Table
 from e2fl.construct import did_you_mean
-from e2fl.errors import DataError
+from e2fl.errors import ConfigError, DataError
 
 MIN_ROWS = 30
 MIN_CLIENTS = 5
+MAX_RESAMPLES = 100_000
 FOUR_FIFTHS = 0.8
 SUPPRESSED = "suppressed"  # the status of a group that is hidden because it, or another, is small
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % of the data may be left out of impact ratios
@@ -28,6 +30,24 @@ class Judging:
     resamples: int = 400
     seed: int = 0
     ll144: bool = False
+
+    def __post_init__(self) -> None:
+        if not 50 <= self.resamples <= MAX_RESAMPLES:
+            raise ConfigError(
+                f"resamples: at least 50 are needed for an interval, and at most {MAX_RESAMPLES:,} used, not "
+                f"{self.resamples:,}"
+            )
+        if self.min_n is not None and self.min_n < 1:
+            raise ConfigError(f"min_n must be 1 or more, not {self.min_n}")
+        if self.suppress_below < 0:
+            raise ConfigError(f"suppress_below must be 0 or more, not {self.suppress_below}")
+
+    @classmethod
+    def of(cls, reference: str | Sequence[str] | None, profile: str | None, **settings: Any) -> Self:
+        """Return the settings as users give them: a reference is best, largest, or names of groups."""
+        names = [] if reference is None else [reference] if isinstance(reference, str) else list(reference)
+        groups = tuple(str(name) for name in names if name not in ("best", "largest"))
+        return cls(groups, "largest" in names, ll144=profile == "ll144", **settings)
 
 
 @dataclass
@@ -81,12 +101,16 @@ class RateTable:
 
     def lowest(self) -> GroupRate | None:
         """Return the least favourable judged group: the lowest rate, or the highest where lower is better."""
-        sign = -1 if self.rate.better < 0 else 1
-        return min(self.judged, key=lambda row: sign * row.value) if len(self.judged) > 1 else None
+        return self.extremes[0] if self.extremes else None
 
-    def best(self) -> GroupRate | None:
-        sign = -1 if self.rate.better < 0 else 1
-        return max(self.judged, key=lambda row: sign * row.value) if len(self.judged) > 1 else None
+    @property
+    def extremes(self) -> tuple[GroupRate, GroupRate] | None:
+        """The least and the most favourable of the judged groups, if there are two or more."""
+
+        def favour(row: GroupRate) -> float:
+            return -row.value if self.rate.better < 0 else row.value
+
+        return (min(self.judged, key=favour), max(self.judged, key=favour)) if len(self.judged) > 1 else None
 
     @property
     def gap(self) -> float:

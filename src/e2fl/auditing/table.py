@@ -1,9 +1,12 @@
 """A table as the audit uses it: counted cells of predictions, or one value per client."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from e2fl.errors import ConfigError
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -27,6 +30,14 @@ class Options:
     lower_is_better: bool = False
     drop_missing: bool = False
     profile: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.profile not in (None, "ll144"):
+            raise ConfigError(f"there is no profile '{self.profile}'; known: ll144")
+        if self.unit not in (None, "percent", "fraction"):
+            raise ConfigError(f"unit must be percent or fraction, not '{self.unit}'")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise ConfigError(f"threshold must be a number that scores can reach, not {self.threshold}")
 
 
 @dataclass(frozen=True)
