@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.data.files.places import existing, regular_file, sha256
+from e2fl.data.files.places import existing, regular_file
 from e2fl.data.files.unpacking import load_npz
 from e2fl.data.own import OwnData, require_valid_settings
 from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
@@ -21,6 +21,7 @@ from e2fl.data.partitioners import Partitioner, partition_rows
 from e2fl.data.tabular.cells import is_missing_text, is_missing_value
 from e2fl.data.tabular.rows import CheckedRows, as_column, as_inputs, check_rows, row_number
 from e2fl.errors import DataError
+from e2fl.files import sha256_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Npz(OwnData):
             split=arrays.get("split"),
             unprivileged=self.unprivileged,
             where=str(path),
-            metadata={"sha256": sha256(path)},
+            metadata={"sha256": sha256_of(path)},
         )
 
 

@@ -1,6 +1,8 @@
 """The commands of `e2fl data`: list, get, check, show, convert."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,15 @@ from e2fl.construct import did_you_mean
 from e2fl.data import build
 from e2fl.data.files.catalogue import FEMNIST, MNIST, QMNIST, SOURCES, File, Source, contents
 from e2fl.data.files.compact import convert
-from e2fl.data.files.download import download
-from e2fl.data.files.places import data_directory, sha256
+from e2fl.data.files.download import Progress, download
+from e2fl.data.files.places import data_directory
 from e2fl.data.files.unpacking import BadArchiveError, extract
 from e2fl.data.sets.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
 from e2fl.data.sets.mnist import bundled
 from e2fl.data.summary import DataSummary, look_at
 from e2fl.data.svg import draw
 from e2fl.errors import ConfigError, DataError
+from e2fl.files import sha256_of, write_text
 
 MIB = 2**20
 MADE_OF = {"fair_mnist_rotate": (MNIST,), "mnist_writers": (MNIST, QMNIST)}  # data sets made from the files of others
@@ -53,8 +56,8 @@ def get(name: str) -> str:
         packed = source.archive(file, data_directory()) if file.members else None
         target = packed or data_directory() / source.name / file.name
         if packed is None:
-            with _Bar(file.name) as bar:
-                digest = download(file, target, bar.show)
+            with _bar(file.name, "B") as show:
+                digest = download(file, target, show)
             if file.sha256 is None:
                 lines.append(f"{file.name}: SHA-256 {digest}; no checksum is published to compare it with")
         if file.members:
@@ -94,8 +97,8 @@ def _femnist_file(path: Path) -> str:
     """The state of a file that a run on FEMNIST would read."""
     if path.suffix == ".npz":
         images = read_npz(path)
-        return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256(path)}"
-    return f"{path}: here, SHA-256 {sha256(path)}; no checksum is published to compare it with"
+        return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256_of(path)}"
+    return f"{path}: here, SHA-256 {sha256_of(path)}; no checksum is published to compare it with"
 
 
 def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
@@ -104,8 +107,7 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
     if target.suffix != ".svg":
         raise ConfigError(f"the picture must be an .svg file, not {target}")
     summary = look_at(build({"name": name, **settings}, seed=0, where=f"data '{name}'"))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(draw(summary), encoding="utf-8")
+    write_text(target, draw(summary))
     return f"{in_words(summary)}\n\npicture: {target}"
 
 
@@ -128,8 +130,8 @@ def convert_femnist(source: Path, target: Path) -> str:
     """Write LEAF's or TensorFlow Federated's files as one .npz."""
     if not source.exists():
         raise DataError(f"there is no file or folder {source}")
-    with _Bar("images", unit="images", scale=False) as bar:
-        images = convert(source, target, lambda writers, done: bar.show(done, None))
+    with _bar("images", "images") as show:
+        images = convert(source, target, lambda writers, done: show(done, None))
     return f"{images} images written to {target}"
 
 
@@ -166,18 +168,14 @@ def _femnist_state() -> str:
     return f"{names}: here, {size:.1f} MiB{whole}"
 
 
-class _Bar:
+@contextmanager
+def _bar(name: str, unit: str) -> Iterator[Progress]:
     """A progress bar on a terminal; nothing elsewhere."""
+    scaled, hidden = unit == "B", not sys.stderr.isatty()
+    with tqdm(desc=name, unit=unit, unit_scale=scaled, disable=hidden, file=sys.stderr) as bar:
 
-    def __init__(self, name: str, *, unit: str = "B", scale: bool = True):
-        self.bar = tqdm(desc=name, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty(), file=sys.stderr)
+        def show(done: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
 
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def show(self, done: int, total: int | None) -> None:
-        self.bar.total = total
-        self.bar.update(done - self.bar.n)
+        yield show

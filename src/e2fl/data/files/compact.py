@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from e2fl.data.sets.femnist import SIDE, read_parts
 from e2fl.errors import DataError
+from e2fl.files import replacing
 
 
 def convert(source: Path, target: Path, progress: Callable[[int, int], None] = lambda writers, images: None) -> int:
@@ -23,35 +24,30 @@ def convert(source: Path, target: Path, progress: Callable[[int, int], None] = l
         raise DataError(f"the compact file must end in .npz: {target}")
     if target.exists():
         raise DataError(f"{target} already exists; remove it or choose another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
     names: dict[str, int] = {}
     labels: list[NDArray[np.uint8]] = []
     writers: list[NDArray[np.uint32]] = []
     splits: list[NDArray[np.uint8]] = []
     images = 0
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with tempfile.TemporaryFile(dir=target.parent) as pixels:
-            for part in read_parts(source):
-                number = names.setdefault(part.writer, len(names))
-                pixels.write(part.x.tobytes())
-                labels.append(part.y)
-                writers.append(np.full(len(part.y), number, dtype=np.uint32))
-                splits.append(np.full(len(part.y), part.split, dtype=np.uint8))
-                images += len(part.y)
-                progress(len(names), images)
-            if not images:
-                raise DataError(f"{source} holds no images")
-            pixels.seek(0)
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-                _write_stream(archive, "x", (images, SIDE, SIDE), pixels)
-                _write(archive, "y", np.concatenate(labels))
-                _write(archive, "writer", np.concatenate(writers))
-                _write(archive, "split", np.concatenate(splits))
-                _write(archive, "writer_ids", np.array(list(names)))
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=target.parent) as pixels:
+        for part in read_parts(source):
+            number = names.setdefault(part.writer, len(names))
+            pixels.write(part.x.tobytes())
+            labels.append(part.y)
+            writers.append(np.full(len(part.y), number, dtype=np.uint32))
+            splits.append(np.full(len(part.y), part.split, dtype=np.uint8))
+            images += len(part.y)
+            progress(len(names), images)
+        if not images:
+            raise DataError(f"{source} holds no images")
+        pixels.seek(0)
+        with replacing(target) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+            _write_stream(archive, "x", (images, SIDE, SIDE), pixels)
+            _write(archive, "y", np.concatenate(labels))
+            _write(archive, "writer", np.concatenate(writers))
+            _write(archive, "split", np.concatenate(splits))
+            _write(archive, "writer_ids", np.array(list(names)))
     return images
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from e2fl.data.files.catalogue import File
-from e2fl.data.files.places import sha256
 from e2fl.errors import DataError
+from e2fl.files import sha256_of
 from e2fl.version import __version__
 
 BLOCK = 2**16
@@ -34,7 +34,7 @@ def download(
     for url in file.urls:
         try:
             _fetch(url, file, target, progress, timeout)
-            return sha256(target)
+            return sha256_of(target)
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
     raise DataError(

@@ -1,6 +1,5 @@
 """Where data sets are on this machine."""
 
-import hashlib
 import os
 import stat
 from pathlib import Path
@@ -40,9 +39,3 @@ def regular_file(path: Path) -> Path:
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
         raise DataError(f"{path} is {kind}, not a file; name a file")
     return path
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

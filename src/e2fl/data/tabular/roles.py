@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.construct import construct, did_you_mean, fields_of, look_up
-from e2fl.data.partitioned import UNDECIDED
 from e2fl.data.partitioners import PARTITIONERS, NaturalId, partition_rows
 from e2fl.data.tabular.cells import as_text
 from e2fl.data.tabular.reading import Column, Sheet, Table, Texts, column_names, is_missing
-from e2fl.data.tabular.rows import SPLITS
 from e2fl.errors import ConfigError, DataError
 
 
@@ -186,12 +184,3 @@ def _exact_number(text: str) -> int | float | None:
     except ValueError:
         return None
     return int(number) if number.is_integer() else number
-
-
-def train_or_test(split: Texts | None, rows: NDArray[np.int64], sheet: Sheet) -> NDArray[np.int64]:
-    if split is None:
-        return np.full(len(rows), UNDECIDED)
-    for row, text in zip(rows.tolist(), split.tolist(), strict=True):
-        if text.lower() not in SPLITS:
-            raise DataError(f"{sheet.where}: {sheet.row_name(row)} has the split '{text}'; use train or test")
-    return np.array([SPLITS[text.lower()] for text in split.tolist()])

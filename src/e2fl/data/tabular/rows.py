@@ -78,11 +78,10 @@ def check_rows(
     places, groups = _groups(group, unprivileged, where)
     for what, names in (("label", labels), ("group", groups), ("client", np.unique(client.astype(str)).tolist())):
         _warn_of_similar_names(what, names, where)
+    splits = None if split is None else as_splits(split, where, row_name)
     inputs = _inputs(x, where, row_name)
     scale = 1.0 if classes is not None else _scale(inputs, where)
-    return CheckedRows(
-        inputs, codes, labels, client, places, groups, _splits(split, where, row_name), metadata or {}, scale, row_name
-    )
+    return CheckedRows(inputs, codes, labels, client, places, groups, splits, metadata or {}, scale, row_name)
 
 
 def _inputs(x: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.uint8] | NDArray[np.float32]:
@@ -190,9 +189,8 @@ def _groups(
     return places.astype(np.int64), tuple(names)
 
 
-def _splits(split: NDArray[Any] | None, where: str, row_name: RowName) -> NDArray[np.int64] | None:
-    if split is None:
-        return None
+def as_splits(split: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.int64]:
+    """Train or test, in any common spelling, as TRAIN and TEST."""
     if split.dtype.kind in "iu" and set(np.unique(split)) <= {TRAIN, TEST, UNDECIDED}:
         return split.astype(np.int64)
     texts = np.char.lower(split.astype(str))

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from e2fl.construct import did_you_mean
 from e2fl.data.arrays import Arrays
 from e2fl.data.federated import Examples
-from e2fl.data.files.places import existing, sha256
+from e2fl.data.files.places import existing
 from e2fl.data.own import client_rows, require_valid_settings
+from e2fl.data.partitioned import UNDECIDED
 from e2fl.data.tabular.cells import as_text
 from e2fl.data.tabular.encoding import Choice, Encoding, learn
 from e2fl.data.tabular.parquet import INPUT_LIMIT
@@ -41,10 +42,10 @@ from e2fl.data.tabular.roles import (
     partition_columns,
     positive_last,
     read_labels,
-    train_or_test,
 )
-from e2fl.data.tabular.rows import RowName, check_rows
+from e2fl.data.tabular.rows import RowName, as_splits, check_rows
 from e2fl.errors import ConfigError, DataError
+from e2fl.files import sha256_of
 
 ROWS_NAMED = 3  # incomplete rows that a message names
 
@@ -189,7 +190,9 @@ def from_table(
         assigned = assigned_clients(partition, seed, partition_columns(roles, written, rows, sheet))
         rows, owner = rows[assigned != ""], assigned[assigned != ""]
     columns = {name: column[rows] for name, column in columns.items()}
-    purpose = train_or_test(written[split][rows] if split is not None else None, rows, sheet)
+    purpose = np.full(len(rows), UNDECIDED)
+    if split is not None:
+        purpose = as_splits(written[split][rows], where, _row_names(sheet, rows))
     labels, classes = read_labels(written[label][rows], label, rows, sheet)
     labels, classes = positive_last(labels, classes, positive)
     clients, _ = client_rows(
@@ -207,7 +210,7 @@ def from_table(
         "encoding": encoding.digest,
         "values_unseen_in_training": sum(len(places) for places in unknown.values()),
         "rows_left_out": len(sheet) - len(rows),
-    } | ({"sha256": sha256(source)} if isinstance(source, Path) else {})
+    } | ({"sha256": sha256_of(source)} if isinstance(source, Path) else {})
     found = check_rows(
         inputs,
         labels,
