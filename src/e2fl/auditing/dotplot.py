@@ -9,15 +9,14 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.judging import FOUR_FIFTHS, GroupRate, RateTable
 from e2fl.auditing.wording import noun, plain, ratio, shown, whole
+from e2fl.templates import asset, environment
 
 MOST_ROWS = 400
 ROW, NARROW_ROW, TOP, BOTTOM = 30, 46, 34, 30
@@ -154,10 +153,7 @@ def histogram(spread: ClientSpread, *, narrow: bool = False) -> str:
 
 @cache
 def _template() -> Any:
-    text = (files("e2fl.auditing") / "plots.svg.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["safe_name"] = safe
-    environment.globals |= {"isnan": math.isnan, "TOP": TOP, "BOTTOM": BOTTOM}
-    return environment.from_string(text).module
+    plots = environment()
+    plots.filters["safe_name"] = safe
+    plots.globals |= {"isnan": math.isnan, "TOP": TOP, "BOTTOM": BOTTOM}
+    return plots.from_string(asset("e2fl.auditing", "plots.svg.j2")).module

@@ -1,12 +1,10 @@
 """The page of an audit: one self-contained HTML document, readable without scripts, ready to print."""
 
 import base64
-import hashlib
 import math
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Template
 from markupsafe import Markup
 
 from e2fl.auditing.dotplot import dot_plot, histogram, safe
@@ -16,6 +14,7 @@ from e2fl.auditing.result import Audit, TableAudit, client_rows, long_rows
 from e2fl.auditing.wording import interval, p_value, percent, plain, ratio, shown, whole
 from e2fl.csv_text import csv_text
 from e2fl.metrics import f1
+from e2fl.templates import asset, digest, environment
 from e2fl.version import __version__
 
 MOST_PLOTS = 6  # rates that are drawn; recalls of many classes are in the table
@@ -24,12 +23,12 @@ MOST_CLIENTS = 20_000  # clients in the CSV behind the page
 
 def render(audit: Audit) -> str:
     """Return the whole document."""
-    style, script = _text("page.css"), _text("page.js")
+    style, script = asset("e2fl.auditing", "page.css"), asset("e2fl.auditing", "page.js")
     policy = (
-        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
+        f"default-src 'none'; style-src 'sha256-{digest(style)}'; script-src 'sha256-{digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _environment().get_template("page").render(
+    return _template("page").render(
         audit=audit,
         views=[_view(each) for each in audit.tables],
         comparisons=[(each, compared(each)) for each in audit.comparisons],
@@ -38,45 +37,20 @@ def render(audit: Audit) -> str:
         script=Markup(script),
         version=__version__,
         ll144=audit.profile == "ll144",
-    )  # fmt: skip
+    )
 
 
 def notebook(audit: Audit) -> str:
     """Return a short form for a notebook: sentences and the rates by group."""
-    return _environment().get_template("notebook").render(audit=audit, views=[_view(each) for each in audit.tables])
+    return _template("notebook").render(audit=audit, views=[_view(each) for each in audit.tables])
 
 
-def _environment() -> Environment:
-    from jinja2 import DictLoader, StrictUndefined
-
-    templates = {name: _text(f"{name}.html.j2") for name in ("page", "notebook")}
-    environment = Environment(
-        loader=DictLoader(templates), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "name": _name,
-        "percent": percent,
-        "plain": plain,
-        "whole": whole,
-        "p_value": p_value,
-        "ratio": ratio,
-    }
-    environment.globals |= {
-        "nan": math.nan,
-        "shown": shown,
-        "interval": interval,
-        "isnan": math.isnan,
-        "signed": _signed,
-    }
-    return environment
-
-
-def _text(name: str) -> str:
-    return (files("e2fl.auditing") / name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def _template(name: str) -> Template:
+    found = environment()
+    words = {"percent": percent, "plain": plain, "whole": whole, "p_value": p_value, "ratio": ratio}
+    found.filters |= words | {"name": _name}
+    found.globals |= {"nan": math.nan, "shown": shown, "interval": interval, "isnan": math.isnan, "signed": _signed}
+    return found.from_string(asset("e2fl.auditing", f"{name}.html.j2"))
 
 
 def _name(text: str, most: int = 200) -> str:

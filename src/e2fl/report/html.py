@@ -1,21 +1,17 @@
 """A study as one HTML page: nothing is fetched, nothing is evaluated, every name is escaped."""
 
-import base64
-import hashlib
 import json
-import os
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from e2fl.errors import ReportError
+from e2fl.errors import ReportError, StorageError
+from e2fl.files import write_text
 from e2fl.report.chart import Plot, own_name
 from e2fl.report.definitions import DEFINITIONS
 from e2fl.report.dotplot import LINE, DotPlot
@@ -25,6 +21,7 @@ from e2fl.report.study import Study
 from e2fl.report.table import Column, Table, cells, span, written
 from e2fl.report.theme import MARKS, ON_PAGE, shape_of
 from e2fl.report.verdict import key_figures, verdict
+from e2fl.templates import asset, digest, environment
 from e2fl.version import __version__
 
 MANY = 6  # methods after which the legend does not stay in sight on a phone
@@ -34,14 +31,12 @@ STATIC = 460  # pixels: width of a plot that is drawn before any script runs; it
 def page(study: Study, *, reload: int = 0) -> str:
     """The whole page; with `reload`, one that reloads itself after so many seconds, and is drawn by scripts only."""
     parts = sections(study, ON_PAGE)
-    library, start = bundle(), _asset("page.js")
+    library, start = bundle(), asset("e2fl.report", "page.js")
     specs = {f"plot-{plot.key}": plot.spec for part in parts for plot in part.plots if isinstance(plot, Plot)}
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"written": written, "span": span}
-    environment.tests["dots"] = lambda plot: isinstance(plot, DotPlot)
-    return environment.from_string(_asset("page.html.j2")).render(
+    found = environment()
+    found.filters |= {"written": written, "span": span}
+    found.tests["dots"] = lambda plot: isinstance(plot, DotPlot)
+    return found.from_string(asset("e2fl.report", "page.html.j2")).render(
         study=study,
         sections=parts,
         verdict=verdict(study),
@@ -60,24 +55,14 @@ def page(study: Study, *, reload: int = 0) -> str:
         plots=Markup(_json(specs)),
         library=Markup(library),
         start=Markup(start),
-        style=Markup(_asset("style.css")),
-        licences=_asset("licences.txt"),
+        style=Markup(asset("e2fl.report", "style.css")),
+        licences=asset("e2fl.report", "licences.txt"),
     )
 
 
 def write(study: Study, out: Path, *, reload: int = 0) -> None:
     """Write the page, whole or not at all."""
-    _put(out, page(study, reload=reload))
-
-
-def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(out, page(study, reload=reload))
 
 
 @cache
@@ -87,19 +72,15 @@ def bundle() -> str:
 
     kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
     try:
-        digest, _, text = kept.read_text(encoding="utf-8").partition("\n")
-        if digest == _digest(text):
+        known, _, text = kept.read_text(encoding="utf-8").partition("\n")
+        if known == digest(text):
             return _contained(text)
     except (OSError, ValueError):
         pass  # not made yet, or damaged
     text = _contained(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
-    with suppress(OSError):  # a cache that cannot be written costs time only
-        _put(kept, f"{_digest(text)}\n{text}")
+    with suppress(StorageError):  # a cache that cannot be written costs time only
+        write_text(kept, f"{digest(text)}\n{text}")
     return text
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _contained(text: str) -> str:
@@ -111,7 +92,7 @@ def _contained(text: str) -> str:
 
 def _policy(*scripts: str) -> str:
     """Only these scripts may run; nothing may be fetched."""
-    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
+    allowed = " ".join(f"'sha256-{digest(text)}'" for text in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -127,11 +108,6 @@ def _still(name: str, spec: dict[str, Any]) -> str:
     """The plot as SVG, for readers without scripts; its own names of clips, since all plots share one page."""
     svg = str(vl_convert.vegalite_to_svg(spec | {"width": STATIC}))
     return svg.replace('id="clip', f'id="{name}-clip').replace("url(#clip", f"url(#{name}-clip")
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("e2fl.report") / name).read_text(encoding="utf-8")
 
 
 def _legend(study: Study) -> list[dict[str, str]]:
