@@ -12,7 +12,8 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ class Column:
 
     texts: list[str]
     codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, values: Iterable[Any], codes: Any) -> "Column":
+        """Return the column of these values; a code of -1 means an empty text."""
+        texts, found = [str(value) for value in values], np.asarray(codes, dtype=np.int64)
+        if (found < 0).any():
+            found = np.where(found < 0, len(texts), found)
+            texts.append("")
+        return cls(texts, found)
 
 
 @dataclass
@@ -209,12 +219,7 @@ def _too_long(extra: Column, start: int, width: int) -> list[str]:
 def _of_category(column: "pd.Series[Any]", drop_unused: bool) -> Column:
     if drop_unused:  # the header's own texts
         column = column.cat.remove_unused_categories()
-    categories = [str(text) for text in column.cat.categories]
-    codes = column.cat.codes.to_numpy().astype(np.int64)
-    if (codes < 0).any():  # a row that ends before this column
-        codes = np.where(codes < 0, len(categories), codes)
-        categories.append("")
-    return Column(categories, codes)
+    return Column.of(column.cat.categories, column.cat.codes)  # -1: a row that ends before this column
 
 
 # Other forms
@@ -233,12 +238,7 @@ def _from_frame(frame: pd.DataFrame) -> Source:
 
 def _of_values(values: Any) -> Column:
     codes, uniques = pd.factorize(values, use_na_sentinel=True)
-    texts = [str(value) for value in uniques]
-    found = np.asarray(codes, dtype=np.int64)
-    if (found < 0).any():
-        found = np.where(found < 0, len(texts), found)
-        texts.append("")
-    return Column(texts, found)
+    return Column.of(uniques, codes)
 
 
 def _from_parquet(path: Path, size: int, tell: Tell | None) -> Source:
@@ -248,7 +248,7 @@ def _from_parquet(path: Path, size: int, tell: Tell | None) -> Source:
         raise DataError("Parquet files need pyarrow: pip install 'e2fl[audit]'") from error
     with path.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
-    with _parquet_errors(path.name):
+    with _readable(path.name, "Parquet"):
         file = parquet.ParquetFile(path)
         header = [str(name) for name in file.schema_arrow.names]
         total = file.metadata.num_rows
@@ -258,7 +258,7 @@ def _from_parquet(path: Path, size: int, tell: Tell | None) -> Source:
         names = [header[place] for place in chosen]
         batches = file.iter_batches(batch_size=BLOCK_ROWS, columns=list(dict.fromkeys(names)), use_threads=False)
         while True:
-            with _parquet_errors(path.name):
+            with _readable(path.name, "Parquet"):
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -274,18 +274,16 @@ def _from_parquet(path: Path, size: int, tell: Tell | None) -> Source:
     return Source(path.name, header, blocks, digest)
 
 
-class _parquet_errors:  # noqa: N801 -- used as a context manager, like contextlib.suppress
-    def __init__(self, name: str):
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, DataError):
-            raise DataError(
-                f"{self.name} is not a readable Parquet file: {' '.join(str(error).split())[:200]}"
-            ) from error
+@contextmanager
+def _readable(name: str, kind: str) -> Iterator[None]:
+    """Turn the many kinds of errors that a damaged file causes into one."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{name} is not a readable {kind} file: {reason}") from error
 
 
 def _from_xlsx(path: Path) -> Source:
@@ -296,7 +294,7 @@ def _from_xlsx(path: Path) -> Source:
     raw = path.read_bytes() if path.stat().st_size <= 256 * 2**20 else b""
     if not raw:
         raise DataError(f"{path.name} is larger than 256 MiB; save it as CSV or Parquet")
-    try:
+    with _readable(path.name, "xlsx"):
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > 2 * 2**30:
                 raise DataError(f"{path.name} unpacks to more than 2 GiB; save it as CSV or Parquet")
@@ -304,22 +302,16 @@ def _from_xlsx(path: Path) -> Source:
         sheet = book.worksheets[0]
         rows = sheet.iter_rows(values_only=True)
         header = ["" if value is None else str(value) for value in next(rows, ())]
-    except DataError:
-        raise
-    except Exception as error:  # openpyxl raises errors of many kinds on damaged files
-        raise DataError(f"{path.name} is not a readable xlsx file: {' '.join(str(error).split())[:200]}") from error
     if not any(header):
         raise DataError(f"{path.name} is empty; its first row must name the columns")
 
     def blocks(chosen: Sequence[int]) -> Iterator[list[Column]]:
         columns: list[list[Any]] = [[] for _ in chosen]
-        try:
+        with _readable(path.name, "xlsx"):
             for row in rows:
                 if any(value is not None for value in row):
                     for column, place in zip(columns, chosen, strict=True):
                         column.append(row[place] if place < len(row) else None)
-        except Exception as error:
-            raise DataError(f"{path.name} is not a readable xlsx file: {' '.join(str(error).split())[:200]}") from error
         if columns and columns[0]:
             yield [_of_values(pd.Series(column, dtype=object)) for column in columns]
 

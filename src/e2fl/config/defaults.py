@@ -45,19 +45,22 @@ def trimmed(experiment: Experiment) -> Experiment:
 
 def defaults_of(make: Callable[..., Any]) -> Section:
     """The settings of something that have a default which TOML can hold; not the seed, which follows the experiment."""
-    found: Section = {}
-    if dataclasses.is_dataclass(make):
-        for field in dataclasses.fields(make):
-            if field.init and field.default is not dataclasses.MISSING:
-                found[field.name] = field.default
-            elif field.init and field.default_factory is not dataclasses.MISSING:
-                found[field.name] = field.default_factory()
-    else:
-        for name, parameter in inspect.signature(make).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty:
-                found[name] = parameter.default
-    plain = {name: _plain(value) for name, value in found.items() if name not in ("seed", "name")}
+    plain = {name: _plain(value) for name, value in raw_defaults(make).items() if name not in ("seed", "name")}
     return {name: value for name, value in plain.items() if value is not None}
+
+
+def raw_defaults(make: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of a class or a function, by setting."""
+    if not dataclasses.is_dataclass(make):
+        parameters = inspect.signature(make).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+    found = {}
+    for field in (field for field in dataclasses.fields(make) if field.init):
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return found
 
 
 def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Section:

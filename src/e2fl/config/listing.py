@@ -5,7 +5,6 @@ a setting is the comment beside its field in the source.
 """
 
 import ast
-import dataclasses
 import inspect
 import io
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.ballots import BALLOTS
+from e2fl.config.defaults import raw_defaults
 from e2fl.config.experiment import Experiment, shipped
 from e2fl.construct import did_you_mean, fields_of
 from e2fl.data import DATASETS
@@ -93,7 +93,7 @@ def listing(what: str | None) -> str:
 
 def settings_of(make: Any) -> tuple[Setting, ...]:
     """Every setting of a class or a function, in the order of its definition."""
-    meanings, defaults = _meanings(make), _defaults(make)
+    meanings, defaults = _meanings(make), {name: _shown(value) for name, value in raw_defaults(make).items()}
     return tuple(
         Setting(name, _type(kind), defaults.get(name, REQUIRED), _choices(kind), meanings.get(name, ""))
         for name, kind in fields_of(make).items()
@@ -157,20 +157,6 @@ def _choices(kind: Any) -> tuple[str, ...]:
     if kind is bool:
         return ("true", "false")
     return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
-
-
-def _defaults(make: Any) -> dict[str, str]:
-    found: dict[str, Any] = {}
-    if dataclasses.is_dataclass(make):
-        for field in dataclasses.fields(make):
-            if field.default is not dataclasses.MISSING:
-                found[field.name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                found[field.name] = field.default_factory()
-    else:
-        parameters = inspect.signature(make).parameters.values()
-        found = {p.name: p.default for p in parameters if p.default is not p.empty}
-    return {name: _shown(value) for name, value in found.items()}
 
 
 def _shown(value: Any) -> str:

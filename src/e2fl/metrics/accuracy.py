@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.arrays import Labels, Numbers, finite, labels, numbers
+from e2fl.metrics.arrays import Labels, Numbers, finite, labels, means_of, numbers
 
 
 def mean(values: ArrayLike) -> float:
@@ -55,16 +55,8 @@ def tenth(count: int) -> int:
 
 def group_means(values: ArrayLike, groups: Labels) -> dict[Any, float]:
     """Return the mean of each group, in the order of the groups. Groups without values are left out."""
-    found = numbers(values)
-    names, places = np.unique(labels(groups, "group"), return_inverse=True)
-    if len(places) != len(found):
-        raise ValueError(f"{len(found)} values for {len(places)} groups")
-    sums = np.bincount(places, weights=found)
-    counts = np.bincount(places)
-    return {
-        name.item() if hasattr(name, "item") else name: float(s / c)
-        for name, s, c in zip(names, sums, counts, strict=True)
-    }
+    names, _, means = means_of(numbers(values), groups)
+    return dict(zip(names, means.tolist(), strict=True))
 
 
 def fairness(
@@ -139,17 +131,10 @@ def accuracies(
         raise ValueError("there is nothing to measure")
     right = truth == predicted
     clients, client_code = np.unique(given["client"], return_inverse=True)
-    if group is None:
-        n = np.bincount(client_code)
-        correct = np.bincount(client_code, weights=right)
-        return {"client": clients, "n": n, "accuracy": 100.0 * correct / n}
-    groups, group_code = np.unique(given["group"], return_inverse=True)
+    groups, group_code = np.unique(given.get("group", np.zeros(len(truth), np.int64)), return_inverse=True)
     pairs, places = np.unique(client_code * len(groups) + group_code, return_inverse=True)
     n = np.bincount(places)
-    correct = np.bincount(places, weights=right)
-    return {
-        "client": clients[pairs // len(groups)],
-        "group": groups[pairs % len(groups)],
-        "n": n,
-        "accuracy": 100.0 * correct / n,
-    }
+    found = {"client": clients[pairs // len(groups)]}
+    if group is not None:
+        found["group"] = groups[pairs % len(groups)]
+    return found | {"n": n, "accuracy": 100.0 * np.bincount(places, weights=right) / n}

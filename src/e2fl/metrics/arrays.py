@@ -51,6 +51,14 @@ def codes(values: Labels, what: str) -> tuple[list[Any], NDArray[np.int64]]:
     return names.tolist(), places.astype(np.int64)
 
 
+def means_of(values: Numbers, groups: Labels) -> tuple[list[Any], NDArray[np.int64], Numbers]:
+    """Return the groups in order, the group of each row, and the mean of each group."""
+    names, places = codes(groups, "group")
+    if len(places) != len(values):
+        raise ValueError(f"{len(values)} values for {len(places)} groups")
+    return names, places, np.bincount(places, weights=values) / np.bincount(places)
+
+
 def binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
     """Return 0/1 values as booleans, or raise `ValueError`."""
     found = np.asarray(values).reshape(-1)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from e2fl.metrics.arrays import Labels, Numbers, codes, finite, nonnegative, numbers
+from e2fl.metrics.arrays import Labels, finite, means_of, nonnegative, numbers
 
 
 def gap(values: ArrayLike) -> float:
@@ -119,7 +119,8 @@ def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
 
 def between_group_entropy(values: ArrayLike, groups: Labels, alpha: float = 2.0) -> float:
     """Return the part of the generalised entropy that lies between groups: every value replaced by its group's mean."""
-    return generalized_entropy(_means_in_place(values, groups), alpha)
+    _, places, means = means_of(nonnegative(values, "between_group_entropy"), groups)
+    return generalized_entropy(means[places], alpha)
 
 
 def objective_std(loss: ArrayLike, group: Labels | None = None) -> dict[str, float | None]:
@@ -132,17 +133,4 @@ def objective_std(loss: ArrayLike, group: Labels | None = None) -> dict[str, flo
     rows = finite(loss, "loss")
     if group is None:
         return {"user": float(np.std(rows)), "group": None}
-    names, places = codes(group, "group")
-    if len(places) != len(rows):
-        raise ValueError(f"{len(rows)} values for {len(places)} groups")
-    means = np.bincount(places, weights=rows) / np.bincount(places)
-    return {"user": float(np.std(rows)), "group": float(np.std(means)) if names else None}
-
-
-def _means_in_place(values: ArrayLike, groups: Labels) -> Numbers:
-    found = nonnegative(values, "between_group_entropy")
-    _, places = codes(groups, "group")
-    if len(places) != len(found):
-        raise ValueError(f"{len(found)} values for {len(places)} groups")
-    means: Numbers = np.bincount(places, weights=found) / np.bincount(places)
-    return means[places]
+    return {"user": float(np.std(rows)), "group": float(np.std(means_of(rows, group)[2]))}
