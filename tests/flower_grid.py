@@ -16,12 +16,14 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from e2fl.config.experiment import Experiment
+from e2fl.flower import transport
 from e2fl.flower.run_config import RunConfig
 
 Misbehaviour = Callable[
     [int, Message, Message], list[Message]
 ]  # takes the client, the message and the honest reply; returns the replies that are sent
 QUICK = RunConfig(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
+transport.GRACE_SECONDS = 30.0  # a pull on this grid returns at once, unless the machine is very busy
 
 
 class LocalGrid(Grid):

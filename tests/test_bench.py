@@ -81,7 +81,8 @@ def test_the_machine_is_described() -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without the parts that take minutes: rounds at paper scale, and plain training steps.
+    # Without the parts that take minutes: rounds at paper scale, and plain training steps; with few voters.
+    monkeypatch.setattr(engine, "VOTERS", 3)
     monkeypatch.setattr(engine, "training", lambda _: ([], []))
     monkeypatch.setattr(federation, "rounds", lambda _: ([], []))
     monkeypatch.setattr(federation, "memory", lambda: ([], []))

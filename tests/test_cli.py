@@ -149,18 +149,18 @@ def test_runs_started_at_once_each_get_a_folder(config, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for seed in range(3)
+        for seed in range(2)
     ]
-    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
-    assert [code for _, code in ended] == [0, 0, 0], ended
+    ended = [(process.communicate(timeout=600)[1], process.returncode) for process in started]
+    assert [code for _, code in ended] == [0, 0], ended
     folders = sorted((tmp_path / "runs").iterdir())
-    assert [folder.name for folder in folders] == ["toy-e2fl-1", "toy-e2fl-2", "toy-e2fl-3"]
-    assert {read_run(folder).summary["seed"] for folder in folders} == {0, 1, 2}
+    assert [folder.name for folder in folders] == ["toy-e2fl-1", "toy-e2fl-2"]
+    assert {read_run(folder).summary["seed"] for folder in folders} == {0, 1}
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     command = f"{sys.executable} -m e2fl.cli list datasets | head -c 20; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -250,7 +250,7 @@ def test_an_algorithm_of_ones_own_is_found_beside_the_configuration(config, tmp_
     if not script.exists():
         pytest.skip("the package is not installed here")
     command = [script, "run", config, "--set", "algorithm={name='mine:Mine', clients_per_round=4, extra=2.0}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -282,12 +282,13 @@ def test_being_stopped_leaves_a_checkpoint_and_says_how_to_go_on(config, tmp_pat
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it may be ignored where tests run unattended
     ) as process:
         try:
-            for _ in range(600):
-                if history.exists() and history.stat().st_size:
-                    break
+            deadline = time.monotonic() + 600
+            while not (history.exists() and history.stat().st_size):
+                assert process.poll() is None, "the run ended too early"
+                assert time.monotonic() < deadline
                 time.sleep(0.1)
             process.send_signal(how)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=600)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -312,7 +313,7 @@ def test_a_terminal_shows_a_bar(config, tmp_path):
         if not part:
             break
         shown += part
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=600) == 0
     os.close(own)
     assert b"6/6" in shown
     assert b"worst group" in shown

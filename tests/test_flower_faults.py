@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score, Tally
+from e2fl.flower import transport
 from e2fl.flower.client import client_app
 from e2fl.flower.evaluation_message import EvaluationMessage
 from e2fl.flower.records import METADATA, PAYLOAD, Reply, read_reply, reply_content
@@ -247,11 +248,14 @@ class Unfinished(LocalGrid):
         if sent.metadata.message_type == "train" and node.node_config["partition-id"] == 3:
             self.stuck = self.stuck or name
         if name == self.stuck:
-            self.timed_out = not self.release.wait(30)
+            self.timed_out = not self.release.wait(600)
         return super().pull_messages([name])
 
 
-def test_an_endless_upload_delays_no_other_client(toy: Experiment, tmp_path: Path) -> None:
+def test_an_endless_upload_delays_no_other_client(
+    toy: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "GRACE_SECONDS", 2.0)
     grid = Unfinished(with_all_clients(toy), tmp_path)
 
     class Release(Watcher):
@@ -270,7 +274,10 @@ def test_an_endless_upload_delays_no_other_client(toy: Experiment, tmp_path: Pat
     )
 
 
-def test_an_endless_upload_does_not_delay_the_strategy(toy: Experiment, tmp_path: Path) -> None:
+def test_an_endless_upload_does_not_delay_the_strategy(
+    toy: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "GRACE_SECONDS", 2.0)
     grid = Unfinished(with_all_clients(toy), tmp_path)
     result = AlgorithmStrategy(with_all_clients(toy), QUICK).start(grid, timeout=0.05)
     grid.release.set()

@@ -131,12 +131,12 @@ class Machines:
                     process.send_signal(number)
                 except psutil.NoSuchProcess:
                     continue
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while self.ours() and time.monotonic() < deadline:
                 time.sleep(0.1)
         assert not self.ours()
         for process in self.started:
-            process.wait(timeout=60)
+            process.wait(timeout=600)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def _script(experiment: Experiment, folder: Path, name: str, **environment: str)
         env={"PATH": f"{commands}:{os.environ['PATH']}", "HOST": "127.0.0.1", "PORT": free, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -108,7 +108,7 @@ def test_an_exported_model_gives_the_same_logits_without_e2fl(stored, tmp_path, 
             "numpy.save('y.npy', net(torch.from_numpy(numpy.load('x.npy'))).detach().numpy()); "
             "assert 'e2fl' not in sys.modules"
         )
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=300)
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=600)
         assert np.allclose(np.load(tmp_path / "y.npy"), expected.detach().numpy(), atol=1e-6)
     else:
         weights = load_file(tmp_path / name)

@@ -401,7 +401,7 @@ def test_without_a_library_of_the_page_the_command_says_how_to_get_it(toy, tmp_p
     (tmp_path / "toy.toml").write_text(toy.to_toml())
     command = ["run", "toy.toml", "--out", "out", *(["--watch"] if watch else [])]
     code = f"import sys; sys.modules['{missing}'] = None; from e2fl.cli import main; sys.exit(main({command}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == (2 if watch else 0)
     assert "pip install 'e2fl[report]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -411,7 +411,7 @@ def test_without_a_library_of_the_page_the_command_says_how_to_get_it(toy, tmp_p
 
 def test_the_report_does_not_import_torch():
     code = "import sys, e2fl.report.export, e2fl.report.from_runs; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.split() == ["False"]
 
 

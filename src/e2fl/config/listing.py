@@ -11,7 +11,9 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
@@ -177,16 +179,15 @@ def _meanings(make: Any) -> dict[str, str]:
     """The comments beside the fields of a class and its bases, or beside the arguments of a function."""
     found: dict[str, str] = {}
     for thing in reversed(make.__mro__) if isinstance(make, type) else (make,):
-        try:
-            source = textwrap.dedent(inspect.getsource(thing))
-            found |= _comments(source)
-        except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # built in, or made in an interpreter
-            continue
+        with suppress(OSError, TypeError, SyntaxError, tokenize.TokenError):  # built in, or made in an interpreter
+            found |= _comments(thing)
     return found
 
 
-def _comments(source: str) -> dict[str, str]:
+@cache
+def _comments(thing: Any) -> dict[str, str]:
     """The comment that ends the definition of each field or argument, with its following lines."""
+    source = textwrap.dedent(inspect.getsource(thing))
     lines = source.splitlines()
     comments = {
         token.start[0]: token.string.lstrip("# ").rstrip()
