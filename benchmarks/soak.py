@@ -226,7 +226,7 @@ def soak(seconds: float, seed: int, folder: Path) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n\n")[1])
-    parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
+    parser.add_argument("--seconds", type=float, default=60, help="how long to run")
     parser.add_argument(
         "--seed", type=int, default=None, help="of the random moments and mutations (default: the time)"
     )

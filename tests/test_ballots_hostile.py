@@ -1,14 +1,14 @@
-"""Mutated ballots give `WireError` and nothing else, in bounded time; tests/fuzz_ballots.py runs a million of them."""
+"""Mutated ballots give `WireError` and nothing else, in bounded time; `benchmarks.fuzz_ballots` runs a million."""
 
 import tracemalloc
 
 import numpy as np
 import pytest
+from benchmarks.fuzz_ballots import campaign
 
 from e2fl.ballots import Buckets, Reference
 from e2fl.ballots import coarse as coarse_module
 from e2fl.errors import WireError
-from tests.fuzz_ballots import campaign
 
 
 @pytest.fixture(autouse=True)

@@ -86,7 +86,7 @@ def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
     once = QFFL(q=4).aggregate(before, huge)
     assert once.params is before.params
     assert QFFL(q=4).describe(QFFL(q=4).aggregate(once, huge)).metadata == {"steps_not_taken": 2}
-    assert QFFL(q=4).aggregate(once, {}) == once  # nobody answered: there was no step to take
+    assert QFFL(q=4).aggregate(once, {}) == once  # no client answered: there is no step to take
 
 
 @pytest.mark.parametrize("loss", [0.1, 10.0])  # to the power of 1000: 0, and too large to tell

@@ -25,9 +25,9 @@ def compared(toy, *changes, names=ALL):
 
 def test_settings_outside_the_algorithm_are_changed_in_all(toy):
     found = compared(toy, "rounds=3", "learner.learning_rate=0.05", "data.noise=0.7")
-    assert {contender.rounds for contender in found.values()} == {3}
-    assert {contender.learner["learning_rate"] for contender in found.values()} == {0.05}
-    assert {contender.data["noise"] for contender in found.values()} == {0.7}
+    assert {each.rounds for each in found.values()} == {3}
+    assert {each.learner["learning_rate"] for each in found.values()} == {0.05}
+    assert {each.data["noise"] for each in found.values()} == {0.7}
     assert list(found) == ALL
 
 
@@ -36,7 +36,7 @@ def test_settings_of_an_algorithm_are_changed_in_those_that_have_them(toy):
     assert found["qffl"].build_algorithm().q == 5
     assert [name for name in ALL if "q" in found[name].algorithm] == ["qffl"]
     assert [name for name in ALL if "absent" in found[name].algorithm] == ["e2fl", "found"]
-    assert {contender.build_algorithm().clients_per_round for contender in found.values()} == {2}
+    assert {each.build_algorithm().clients_per_round for each in found.values()} == {2}
 
 
 def test_settings_of_a_grouping_are_changed_in_those_that_have_them(toy):

@@ -1,4 +1,4 @@
-"""`metrics.fairness` on anybody's arrays: the worked example, and the same as a run's own summary."""
+"""`metrics.fairness` on any arrays: the worked example, and the same as a run's own summary."""
 
 import numpy as np
 import pytest

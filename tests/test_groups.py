@@ -43,13 +43,13 @@ def test_blur_by_hand():
     # Client 0: own 4 - 4 / 2 = 2, next (100 + 144) / 2 - 4 / 2 = 120; (120 - 2) / 98 is beyond the middle, so 0.
     # Client 1: own 2, next (64 + 100) / 2 - 4 / 2 = 80; (80 - 2) / 98 of the way from the border to the middle.
     assert blur(distances, np.array([0, 0, 1, 1])) == pytest.approx((1 - 78 / 98) / 2)
-    assert blur(distances, np.array([0, 1, 0, 1])) == 1  # nobody is nearer to their own group
+    assert blur(distances, np.array([0, 1, 0, 1])) == 1  # no client is nearer to its own group
     assert blur(distances, np.array([5, 5, 5, 5])) == 1
 
 
 def test_a_client_alone_in_its_group_is_all_blur():
     distances = np.array([[0, 1, 10], [1, 0, 10], [10, 10, 0]], dtype=float)
-    # Clients 0 and 1 stand in the middle of their group, as far as anybody can tell; client 2 is alone.
+    # Clients 0 and 1 stand in the middle of their group, as far as the distances tell; client 2 is alone.
     assert blur(distances, np.array([0, 0, 1])) == pytest.approx(1 / 3)
 
 

@@ -265,7 +265,7 @@ class Listening(Watcher):
 
 
 def poisoned(data, *clients):
-    """The same federation, some of whose clients hold inputs that are no numbers."""
+    """The same federation, some of whose clients hold inputs that are NaN."""
     for client in clients:
         data.client(client).train.x[:] = np.nan
     return data

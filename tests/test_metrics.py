@@ -132,9 +132,9 @@ def test_row_metrics_by_hand():
 def test_row_metrics_without_positives_or_rows_are_undefined_not_zero():
     assert math.isnan(equal_opportunity_difference([0, 0, 1], [0, 1, 1], [0, 0, 1]))
     assert math.isnan(statistical_parity_difference([1, 1], [1, 1]))
-    nobody = by_group([1, 0], [1, 0], [1, 1])[0]
-    assert math.isnan(nobody["accuracy"])
-    assert nobody["f1"] == 0
+    empty = by_group([1, 0], [1, 0], [1, 1])[0]
+    assert math.isnan(empty["accuracy"])
+    assert empty["f1"] == 0
 
 
 def test_row_metrics_refuse_what_is_not_two_classes_and_two_groups():

@@ -64,8 +64,8 @@ def test_inside_a_group_every_client_gets_its_turn():
 
 
 def test_by_group_without_known_groups_is_uniform():
-    nobody = Population(dict.fromkeys(range(30)))
-    assert drawn(ByGroup(), groups={}, population=nobody) == drawn(Uniform(), groups={}, population=nobody)
+    ungrouped = Population(dict.fromkeys(range(30)))
+    assert drawn(ByGroup(), groups={}, population=ungrouped) == drawn(Uniform(), groups={}, population=ungrouped)
 
 
 def test_everyone_takes_part_whatever_the_number_asked_for():

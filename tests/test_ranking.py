@@ -45,10 +45,10 @@ def test_scores_give_this_order_and_these_ranks():
     assert rank_of(scores).tolist() == [2, 4, 0, 1, 5, 3]
 
 
-def test_scores_are_dealt_out_again_in_the_order_of_a_ranking():
+def test_scores_are_given_out_again_in_the_order_of_a_ranking():
     seed_scores = np.sort(np.array([0.8, 0.3, 1.2, 0.2, 1.0, 0.5], dtype=np.float32))
-    dealt = scores_from(ranks([2, 3, 0, 5, 1, 4]), seed_scores)
-    assert dealt.tolist() == np.array([0.5, 1.0, 0.2, 0.3, 1.2, 0.8], dtype=np.float32).tolist()
+    scores = scores_from(ranks([2, 3, 0, 5, 1, 4]), seed_scores)
+    assert scores.tolist() == np.array([0.5, 1.0, 0.2, 0.3, 1.2, 0.8], dtype=np.float32).tolist()
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_vote_across_groups_gives_each_group_one_vote():
     elected = elect([elect(CLIENTS[group]) for group in "ABC"])
     assert elected == [0, 2, 5, 4, 3, 1]
     assert mask_of(ranks(elected), 0.5).astype(int).tolist() == [0, 1, 0, 1, 1, 0]
-    dealt = scores_from(ranks(elected), np.array([0.2, 0.3, 0.5, 0.8, 1.0, 1.2], dtype=np.float32))
-    assert dealt == pytest.approx([0.2, 1.2, 0.3, 1.0, 0.8, 0.5])
+    scores = scores_from(ranks(elected), np.array([0.2, 0.3, 0.5, 0.8, 1.0, 1.2], dtype=np.float32))
+    assert scores == pytest.approx([0.2, 1.2, 0.3, 1.0, 0.8, 0.5])
 
 
 def test_one_flat_vote_repeats_the_majority_group():

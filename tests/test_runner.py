@@ -1,4 +1,4 @@
-"""Runs: what they leave, that threads change nothing, and that a killed run goes on as if nothing had happened."""
+"""Runs: what they leave, that threads change nothing, and that a killed run can be resumed to the same result."""
 
 import json
 import math
@@ -106,7 +106,7 @@ def test_a_folder_is_never_silently_replaced(toy, tmp_path):
     with pytest.raises(RunError, match="--resume"):
         run_experiment(toy, out=tmp_path / "run")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").write_text("dear")
+    (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="already exists"):
         run_experiment(toy, out=tmp_path / "other")
     with pytest.raises(RunError, match="not the folder of a run"):

@@ -197,7 +197,7 @@ def test_brief_work_is_done_in_one_thread_and_other_work_by_all(toy, monkeypatch
 
     before = torch.get_num_threads()
     for limit, in_pool in ((math.inf, True), (math.inf, False), (0.0, True)):
-        # The first time nobody knows how long the work takes.
+        # The first time, it is not known how long the work takes.
         monkeypatch.setattr(simulator, "BRIEF", limit)
         found = [result for _, result in simulated._each("test", where, range(4))]
         assert all((thread is not main) == in_pool for thread, _ in found)

@@ -83,7 +83,7 @@ def open_table(table: "Path | str | pd.DataFrame", tell: Tell | None = None) -> 
 
 
 def require_regular(path: Path) -> int:
-    """Return the size in bytes, or raise `DataError` for anything but a regular file of bearable size."""
+    """Return the size in bytes, or raise `DataError` for anything but a regular file below the limit."""
     try:
         found = path.stat()
     except OSError as error:

@@ -214,11 +214,11 @@ def _four_fifths(table: RateTable) -> str:
     named = listed([f"{row.group} ({ratio(row.ratio)})" for row in below])
     verb = "is" if len(below) == 1 else "are"
     unsure = [row for row in below if not row.ratio_high < FOUR_FIFTHS]
-    doubt = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
+    limit = "" if not unsure else f" For {listed([row.group for row in unsure])} the interval reaches 0.8 or more."
     if not table.significant:
-        doubt = " This may be chance: no group differs from the rest by more than chance explains."
+        limit = " This may be chance: no group differs from the rest by more than chance explains."
     rate = table.rate.title.lower()
-    return f"{named} {verb} below four fifths of the {rate} of {table.reference}, the reference.{doubt}"
+    return f"{named} {verb} below four fifths of the {rate} of {table.reference}, the reference.{limit}"
 
 
 def _too_few(results: list[list[RateTable]]) -> list[str]:

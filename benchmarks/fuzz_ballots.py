@@ -1,6 +1,6 @@
-"""Mutated ballots: nothing but `WireError` comes of them, and none takes much longer than an honest one.
+"""Mutated ballots are rejected with `WireError` or accepted, and none takes much longer than an honest one.
 
-    PYTHONPATH=src:. python tests/fuzz_ballots.py --messages 1000000
+    python -m benchmarks.fuzz_ballots --messages 1000000
 
 Prints how many messages were decoded, refused and accepted, and the processor time of the slowest beside that of an
 honest one. Every message that is accepted must be the only way to write what it stands for.

@@ -1,6 +1,6 @@
 """Measures bytes on the wire and seconds per round, for three nodes on this machine with TLS and node keys.
 
-    python -m tests.measure_flower [algorithm ...]
+    python -m benchmarks.measure_flower [algorithm ...]
 
 Nodes reach the server through a proxy that counts bytes. The cost of a round is the difference between a long and a
 short run of the same experiment, without start-up and the last evaluation.
@@ -15,6 +15,9 @@ import threading
 import time
 from pathlib import Path
 
+from tests.flower_grid import LocalGrid
+from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
+
 from e2fl.config.experiment import load
 from e2fl.flower.certificates import make_keys
 from e2fl.flower.client import client_app
@@ -22,8 +25,6 @@ from e2fl.flower.export import export
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
-from tests.flower_grid import LocalGrid
-from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
 
 SHORT, LONG = 2, 6
 
