@@ -96,7 +96,7 @@ def test_impossible_settings_are_refused(wrong):
 
 
 def test_a_policy_needs_a_name_and_a_known_one(toy):
-    with pytest.raises(ConfigError, match=r"participation = \{ name = 'by_group' \}"):
+    with pytest.raises(ConfigError, match=r"participation = \{ name = 'uniform' \}"):
         replace(toy, participation={"seats": 2}).build_participation()
     with pytest.raises(ConfigError, match="did you mean 'by_group'"):
         replace(toy, participation={"name": "bygroup"}).build_participation()

@@ -11,7 +11,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -107,12 +107,7 @@ class Experiment:
             if isinstance(section, str):
                 raise ConfigError(f"algorithm.{part} is a section; set algorithm.{part}.name='{section}'")
             if isinstance(section, dict):
-                if "name" not in section:
-                    example = next(iter(registry))
-                    raise ConfigError(f"algorithm.{part} needs a name, such as {part} = {{ name = '{example}' }}")
-                make = look_up(str(section["name"]), registry, part)
-                rest = {key: value for key, value in section.items() if key != "name"}
-                values[part] = construct(make, rest, f"algorithm.{part}")
+                values[part] = _construct(section, registry, part, f"algorithm.{part}")
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
@@ -123,11 +118,7 @@ class Experiment:
         if not self.participation:
             default: Participation = look_up(self.algorithm["name"], ALGORITHMS, "algorithm").participation
             return default
-        if "name" not in self.participation:
-            raise ConfigError("section 'participation' needs a name, such as participation = { name = 'by_group' }")
-        kind = look_up(str(self.participation["name"]), PARTICIPATION, "participation")
-        values = {key: value for key, value in self.participation.items() if key != "name"}
-        policy: Participation = construct(kind, values, "participation")
+        policy: Participation = _construct(self.participation, PARTICIPATION, "participation", "participation")
         if not isinstance(policy, Participation):
             raise ConfigError(f"'{self.participation['name']}' is not a participation policy")
         return policy
@@ -233,6 +224,14 @@ class Experiment:
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
+def _construct(section: Section, registry: Mapping[str, Any], what: str, where: str) -> Any:
+    """What a section names, with the settings in it."""
+    if "name" not in section:
+        raise ConfigError(f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}")
+    rest = {key: value for key, value in section.items() if key != "name"}
+    return construct(look_up(str(section["name"]), registry, what), rest, where)
+
+
 @contextmanager
 def _in_memory(what: str) -> Iterator[None]:
     """An allocator that refuses becomes a `ConfigError`."""
@@ -257,23 +256,19 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for needed in ("data", "algorithm", "model"):
         if needed not in values:
             raise ConfigError(f"the configuration has no section '{needed}'")
-    known = {f.name for f in fields(Experiment)}
+    known = fields_of(Experiment)
     for name in values:
         if name not in known:
-            raise ConfigError(f"the configuration has no setting '{name}'{did_you_mean(name, known | _inner(values))}")
+            raise ConfigError(
+                f"the configuration has no setting '{name}'{did_you_mean(name, {*known, *_inner(values)})}"
+            )
     for name in ("data", "algorithm", "model", "learner", "participation", "variants"):
         if not isinstance(values.get(name, {}), dict):
             raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
     for name, changes in values.get("variants", {}).items():
         if not isinstance(changes, dict) or not isinstance(changes.get("algorithm", {}), dict):
             raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
-    plain = {"name": str, "seed": int, "rounds": int, "evaluate_every": int, "threads": int, "device": str}
-    plain |= {"keep_client_models": bool}
-    checked = {name: fit(value, plain[name], name) if name in plain else value for name, value in values.items()}
-    for name in ("checkpoint_seconds", "norm_limit"):
-        if name in checked:
-            checked[name] = fit(checked[name], float, name)
-    return Experiment(**copy.deepcopy(checked))
+    return Experiment(**copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()}))
 
 
 def _inner(values: Mapping[str, Any]) -> set[str]:

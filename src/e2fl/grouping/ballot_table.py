@@ -7,7 +7,7 @@ stored in a temporary file, so that memory stays bounded for any number of clien
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -90,21 +90,20 @@ class Rows:
         return np.frombuffer(raw, dtype=np.int32).reshape(stop - start, self.shape[1])
 
 
-class _Taken(Mapping[ClientId, Ranking]):
-    """Some rows of a table, renumbered, read on access."""
+class LazyRankings(Mapping[ClientId, Ranking]):
+    """Rankings that are read on access: all of them may not fit into memory."""
 
-    def __init__(self, table: "Table", places: Sequence[int]):
-        self.table, self.places = table, places
+    def __init__(self, clients: Collection[ClientId], read: Callable[[ClientId], Ranking]):
+        self.clients, self.read = clients, read
 
-    def __getitem__(self, number: ClientId) -> Ranking:
-        place = self.places[number]
-        return {layer: rows.read(place, place + 1)[0] for layer, rows in self.table.rows.items()}
+    def __getitem__(self, client: ClientId) -> Ranking:
+        return self.read(client)
 
     def __iter__(self) -> Iterator[ClientId]:
-        return iter(range(len(self.places)))
+        return iter(self.clients)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.clients)
 
 
 class Table:
@@ -181,7 +180,10 @@ class Table:
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
         looks = views(whole, edges, seed, normalise=False)
         scaled = [replace(look, scale=look.scale * view.scale) for look, view in zip(looks, self.views, strict=True)]
-        return Table(_Taken(self, places), scaled)
+        return Table(LazyRankings(range(len(places)), lambda number: self._row(places[number])), scaled)
+
+    def _row(self, place: int) -> Ranking:
+        return {layer: rows.read(place, place + 1)[0] for layer, rows in self.rows.items()}
 
     def _sampling_error(self, probes: Sequence[Ranking]) -> float:
         """Return the relative error of distances on the sample of edges: root mean square over pairs of clients."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count, require_group
 from e2fl.grouping.messages import Invitation
-from e2fl.grouping.rank_clustering import FirstRankings, RankClustering
+from e2fl.grouping.rank_clustering import RankClustering, first_rankings
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.ranking import Mask, Ranking
@@ -50,7 +50,7 @@ class InferredGroups(Grouping):
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
         if self.warm and replies and not membership.assignments:
             clustering = RankClustering(groups=membership.groups)
-            chosen = clustering.cluster(FirstRankings(replies), membership.groups, membership.seed).assignments
+            chosen = clustering.cluster(first_rankings(replies), membership.groups, membership.seed).assignments
         else:
             chosen = {client: reply.groups[0] for client, reply in replies.items()}
         return super().sort(replace(membership, assignments=membership.assignments | chosen), replies)

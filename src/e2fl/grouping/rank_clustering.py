@@ -13,7 +13,7 @@ The ballots of this preparation carry only the layers that are looked at, so tha
 training round. A client that sends none is asked for it at its first turn to train.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Self
@@ -25,7 +25,7 @@ from e2fl import compiled, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.ballot_table import Centroids, Table, View, views
+from e2fl.grouping.ballot_table import Centroids, LazyRankings, Table, View, views
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
 from e2fl.grouping.messages import Invitation
 from e2fl.grouping.tree import divide
@@ -51,20 +51,9 @@ class Clustering:
     metadata: dict[str, float | None]  # None: not defined
 
 
-class FirstRankings(Mapping[ClientId, Ranking]):
-    """The first ranking of each reply, decoded on access: all of them may not fit into memory."""
-
-    def __init__(self, replies: Replies):
-        self.replies = replies
-
-    def __getitem__(self, client: ClientId) -> Ranking:
-        return self.replies[client].rankings[0]
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.replies)
-
-    def __len__(self) -> int:
-        return len(self.replies)
+def first_rankings(replies: Replies) -> LazyRankings:
+    """The first ranking of each reply, decoded on access."""
+    return LazyRankings(replies, lambda client: replies[client].rankings[0])
 
 
 @dataclass(frozen=True)
@@ -153,7 +142,7 @@ class RankClustering(Grouping):
         if not replies:
             return membership, {}
         if not membership.centroids:
-            found = self.cluster(FirstRankings(replies), membership.groups, membership.seed)
+            found = self.cluster(first_rankings(replies), membership.groups, membership.seed)
             return replace(
                 membership, assignments=found.assignments, centroids=found.centroids, metadata=found.metadata
             ), {}

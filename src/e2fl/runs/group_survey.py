@@ -21,7 +21,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import RankClustering
-from e2fl.grouping.rank_clustering import Attempt, FirstRankings, Pairs, cheapest, settle, stability
+from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, settle, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -212,7 +212,7 @@ def collect(experiment: Experiment, clustering: RankClustering, data: FederatedD
     replies = federation.train(server.ask())
     if len(replies.answers) < 3:
         raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
-    return FirstRankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
+    return first_rankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
 
 
 def _clustering(experiment: Experiment) -> RankClustering:
