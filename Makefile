@@ -14,13 +14,13 @@ demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print th
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady
 
 test: .venv/ready-dev ## run all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-fast: .venv/ready-dev ## run the tests that take about a minute
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 coverage: .venv/ready-dev ## run the fast tests and show which lines they do not reach
-	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term-missing:skip-covered
 
 # How long `make soak` runs.
 SECONDS ?= 60

@@ -14,6 +14,11 @@ settings.load_profile("e2fl")
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run slow tests first, so that at the end no worker is left alone with a long one."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder with real data sets; tests that need it skip without."""
