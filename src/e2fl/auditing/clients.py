@@ -10,6 +10,8 @@ from e2fl.auditing.table import Measure, Numbers, Predictions, Table
 from e2fl.auditing.uncertainty import holm, wilson
 
 LISTED = 10
+SPREAD = ("mean", "std", "variance", "p10", "p90", "worst10", "best10", "cvar", "gap")
+SHARES = ("gini", "jain", "entropy", "atkinson", "theil")  # of a total: they need values of 0 or more
 SIMULATIONS = 400
 SIMULATED_CELLS = 20_000_000
 
@@ -91,26 +93,8 @@ def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread 
 
 
 def _measures(value: Numbers) -> dict[str, float]:
-    found = {
-        "mean": metrics.mean(value),
-        "std": metrics.std(value),
-        "variance": metrics.variance(value),
-        "p10": metrics.p10(value),
-        "p90": metrics.p90(value),
-        "worst10": metrics.worst10(value),
-        "best10": metrics.best10(value),
-        "cvar10": metrics.cvar(value, 0.1),
-        "gap": metrics.gap(value),
-    }
-    if value.min() >= 0:
-        found |= {
-            "gini": metrics.gini(value),
-            "jain": metrics.jain(value),
-            "entropy": metrics.entropy(value),
-            "atkinson": metrics.atkinson(value),
-            "theil": metrics.theil(value),
-        }
-    return found
+    names = SPREAD if value.min() < 0 else (*SPREAD, *SHARES)
+    return {"cvar10" if name == "cvar" else name: getattr(metrics, name)(value) for name in names}
 
 
 def _chance(value: Numbers, n: Numbers, seed: int) -> dict[str, float]:

@@ -22,6 +22,11 @@ class Rate:
     four_fifths: bool = False
     label: str = ""  # of a recall: the class
 
+    @property
+    def name(self) -> str:
+        """The name of its column in a frame."""
+        return self.title if self.key == "measure" else self.key
+
 
 def rates_of(data: Predictions) -> tuple[list[Rate], int]:
     """Return the rates this table allows, and how many columns are counted for them."""

@@ -29,6 +29,7 @@ MAX_BYTES = 8 * 2**30
 MAX_LINE = 16 * 2**20
 MAX_ROWS = 200_000_000
 SCAN = 2**20
+NOT_CP1252 = b"\x81\x8d\x8f\x90\x9d"  # bytes that mean nothing in Windows-1252
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 Tell = Callable[[int, int], None]  # done and total, in bytes or rows
@@ -126,10 +127,11 @@ def _scan(name: str, raw: Any) -> tuple[str, str]:
     if not encoding and len(block) > 3 and block[1] == 0 and block[3] == 0:
         encoding = "utf-16-le"
     decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
-    failed = False
+    failed = undefined = False
     line = 0
     while block:
         digest.update(block)
+        undefined = undefined or any(byte in block for byte in NOT_CP1252)
         if not encoding and b"\0" in block:
             raise DataError(f"{name} is not a text table (it holds NUL bytes); save it as CSV in UTF-8")
         newline = max(block.rfind(b"\n"), block.rfind(b"\r"))
@@ -144,18 +146,9 @@ def _scan(name: str, raw: Any) -> tuple[str, str]:
                 raise DataError(f"{name} is not valid {encoding}: {error.reason}") from error
             failed = True
         block = raw.read(SCAN)
-    if failed:
-        raw.seek(0)
-        _require_cp1252(name, raw)
+    if failed and undefined:
+        raise DataError(f"{name} is neither UTF-8 nor Windows-1252 text; save it as CSV in UTF-8")
     return "cp1252" if failed else encoding or "utf-8", digest.hexdigest()
-
-
-def _require_cp1252(name: str, raw: Any) -> None:
-    while block := raw.read(SCAN):
-        try:
-            block.decode("cp1252")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name} is neither UTF-8 nor Windows-1252 text; save it as CSV in UTF-8") from error
 
 
 def _csv_blocks(

@@ -71,7 +71,7 @@ class Audit:
             for table in tables:
                 for row in table.rows:
                     entry = rows.setdefault((table.grouping, row.group), {"n": row.n})
-                    entry[table.rate.key if table.rate.key != "measure" else table.rate.title] = row.value
+                    entry[table.rate.name] = row.value
         keys = [{"grouping": grouping, "group": group} for grouping, group in rows]
         frame = self._frame([key | values for key, values in zip(keys, rows.values(), strict=True)])
         return frame.set_index(["grouping", "group"]) if len(frame) else frame
@@ -80,10 +80,7 @@ class Audit:
     def overall(self) -> "pd.Series[float]":
         import pandas as pd
 
-        named = {
-            each.rate.key if each.rate.key != "measure" else each.rate.title: each.rows[0].value
-            for each in self.tables[0].overall
-        }
+        named = {each.rate.name: each.rows[0].value for each in self.tables[0].overall}
         return pd.Series(named, dtype=float, name="overall")
 
     @property
@@ -173,9 +170,7 @@ def _clustering_notes(results: list[list[RateTable]]) -> list[str]:
 def long_rows(audit: TableAudit) -> list[dict[str, Any]]:
     """Return one row per grouping, group and rate."""
     return [
-        {"grouping": table.grouping, "rate": table.rate.key if table.rate.key != "measure" else table.rate.title}
-        | _row(row)
-        | {"reference": table.reference}
+        {"grouping": table.grouping, "rate": table.rate.name} | _row(row) | {"reference": table.reference}
         for tables in audit.results
         for table in tables
         for row in table.rows

@@ -87,35 +87,21 @@ def contents(file: File, path: Path) -> bytes:
     return raw
 
 
+def _published(mirrors: tuple[str, ...], *files: tuple[str, str, int]) -> tuple[File, ...]:
+    """Files by name, SHA-256 and size, all from these mirrors."""
+    return tuple(File(name, digest, size, mirrors) for name, digest, size in files)
+
+
 MNIST = Source(
     "mnist",
     "60,000 and 10,000 images of digits, for fair_mnist_rotate and mnist_writers",
     "CC BY-SA 3.0 (as commonly given; LeCun, Cortes, Burges)",
-    (
-        File(
-            "train-images-idx3-ubyte.gz",
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            9912422,
-            _MNIST,
-        ),
-        File(
-            "train-labels-idx1-ubyte.gz",
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            28881,
-            _MNIST,
-        ),
-        File(
-            "t10k-images-idx3-ubyte.gz",
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            1648877,
-            _MNIST,
-        ),
-        File(
-            "t10k-labels-idx1-ubyte.gz",
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            4542,
-            _MNIST,
-        ),
+    _published(
+        _MNIST,
+        ("train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
+        ("train-labels-idx1-ubyte.gz", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
+        ("t10k-images-idx3-ubyte.gz", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1648877),
+        ("t10k-labels-idx1-ubyte.gz", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542),
     ),
 )
 
@@ -123,19 +109,10 @@ QMNIST = Source(
     "qmnist",
     "the writer of each digit of MNIST, for mnist_writers",
     "BSD style (facebookresearch/qmnist)",
-    (
-        File(
-            "qmnist-train-labels-idx2-int.gz",
-            "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
-            463024,
-            _QMNIST,
-        ),
-        File(
-            "qmnist-test-labels-idx2-int.gz",
-            "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06",
-            526800,
-            _QMNIST,
-        ),
+    _published(
+        _QMNIST,
+        ("qmnist-train-labels-idx2-int.gz", "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f", 463024),
+        ("qmnist-test-labels-idx2-int.gz", "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06", 526800),
     ),
 )
 
@@ -143,9 +120,10 @@ ADULT = Source(
     "adult",
     "48,842 people and whether they earn more than 50,000 dollars",
     "CC BY 4.0 (UCI; Becker and Kohavi 1996)",
-    (
-        File("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", 3974305, _ADULT),
-        File("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", 2003153, _ADULT),
+    _published(
+        _ADULT,
+        ("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", 3974305),
+        ("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", 2003153),
     ),
 )
 
