@@ -49,6 +49,15 @@ def test_every_point_of_the_study_has_a_row_of_its_own_in_the_ablation():
     assert len(own_tables.ablation(runs).rows) == 24
 
 
+def test_validation_figures_are_those_of_runs_with_validation_rows():
+    measured = {"validation": {"group": {"mean": 60.0, "worst10": 50.0, "variance": 4.0}, "user": {"mean": 61.0}}}
+    with_rows = run("e2fl_steady", "data.validation_share=0.2")
+    with_rows = Entry(with_rows.config, (with_rows.history[0] | measured,))
+    table = own_tables.validation([run("e2fl"), with_rows])
+    assert table.rows == (("by_group", "2", "0.1", "1", "60.00", "50.00", "4.00", "61.00"),)
+    assert own_tables.ablation([with_rows]).empty
+
+
 def test_criteria_are_judged_seed_by_seed_where_all_four_methods_were_run():
     good = [
         run("local", worst=75.0),

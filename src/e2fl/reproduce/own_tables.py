@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2fl.config.experiment import from_dict
+from e2fl.participation import ByGroup
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
@@ -126,20 +127,40 @@ def criteria(entries: Sequence[Entry]) -> Table:
 
 def ablation(entries: Sequence[Entry]) -> Table:
     """Participation, incumbents and learning rate on the demo."""
-
-    def cells(run: Variation) -> Cells | None:
-        if run.entry.method not in ("e2fl", "e2fl_steady"):
-            return None
-        if not run.only("participation.name", "algorithm.incumbents", "learner.learning_rate"):
-            return None
-        experiment = from_dict(run.entry.config)
-        by_group = type(experiment.build_participation()).__name__ == "ByGroup"
-        incumbents = experiment.algorithm.get("incumbents", 2 if run.entry.method == "e2fl_steady" else 0)
-        rate = experiment.learner["learning_rate"]
-        return "by_group" if by_group else "uniform", f"{incumbents:g}", f"{rate:g}"
-
-    rows = rows_by(variations(entries, "demo"), cells)
+    rows = rows_by(variations(entries, "demo"), _point)
     return table_of(("participation", "incumbents", "rate"), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
+
+
+def validation(entries: Sequence[Entry]) -> Table:
+    """The same grid, measured on validation rows: what the settings were chosen from."""
+    runs = [
+        Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
+        for run in variations(entries, "demo")
+        if run.changes.get("data.validation_share")
+    ]
+
+    def column(title: str, name: str, figure: str) -> Column:
+        return Column(title, (), lambda entry, line: (line.get("validation", {}).get(name) or {}).get(figure))
+
+    columns = [
+        column("groups: mean", "group", "mean"),
+        column("worst", "group", "worst10"),
+        column("variance", "group", "variance"),
+        column("clients: mean", "user", "mean"),
+    ]
+    return table_of(("participation", "incumbents", "rate"), dict(sorted(rows_by(runs, _point).items())), columns)
+
+
+def _point(run: Variation) -> Cells | None:
+    """The point of the grid of the ablation."""
+    if run.entry.method not in ("e2fl", "e2fl_steady"):
+        return None
+    if not run.only("participation.name", "algorithm.incumbents", "learner.learning_rate"):
+        return None
+    experiment = from_dict(run.entry.config)
+    by_group = isinstance(experiment.build_participation(), ByGroup)
+    incumbents = experiment.algorithm.get("incumbents", 2 if run.entry.method == "e2fl_steady" else 0)
+    return "by_group" if by_group else "uniform", f"{incumbents:g}", f"{experiment.learner['learning_rate']:g}"
 
 
 def same_turns(entries: Sequence[Entry]) -> Table:

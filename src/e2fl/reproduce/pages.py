@@ -68,6 +68,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "demo": _holding(own_tables.demo(runs)),
         "criteria": _holding(own_tables.criteria(runs)),
         "ablation": _holding(own_tables.ablation(runs)),
+        "validation": _holding(own_tables.validation(runs)),
         "same_turns": _holding(own_tables.same_turns(runs)),
         "in_words": own_tables.in_words(runs),
         "single_changes": _holding(own_tables.single_changes(runs)),

@@ -19,6 +19,7 @@ TEN = (*FIVE, 5, 6, 7, 8, 9)
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "all")
 RULES = ("lowest_loss", "binary", "one_shot")
 
+VALIDATED = "data.validation_share=0.2"
 BY_GROUP = "participation.name=by_group"
 POINTS = tuple(
     (f"participation.name={policy}", f"algorithm.incumbents={incumbents}", f"learner.learning_rate={rate}")
@@ -145,6 +146,8 @@ STUDIES = {
                 Part(("fedavg", "qffl", "ditto"), changes=(BY_GROUP,)),
                 Part(("ifca",), changes=(BY_GROUP, "algorithm.oracle_groups=true")),
                 *(Part(("e2fl",), changes=point) for point in POINTS),
+                Part(("e2fl", "e2fl_steady"), seeds=(0,), changes=(VALIDATED,)),
+                *(Part(("e2fl",), seeds=(0,), changes=(*point, VALIDATED)) for point in POINTS),
             ),
         ),
         Study(
