@@ -33,6 +33,8 @@ NAMES = {
     "frl": "FRL",
     "e2fl": "E2FL, as in the paper",
     "e2fl_steady": "E2FL, steady",
+    "rank_clustering": "E2FL, as in the paper, rank clustering (Q = 5)",
+    "steady_rank_clustering": "E2FL, steady, rank clustering (Q = 5)",
 }
 DEMO = ("local", "fedavg", "e2fl", "e2fl_steady")
 
