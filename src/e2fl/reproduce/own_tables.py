@@ -316,6 +316,26 @@ def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = Non
     return table_of(("ballot", "downlink", "incumbents"), ballot_rows(entries, experiment, samples), BALLOT_COLUMNS)
 
 
+def clustering_ballots(entries: Sequence[Entry]) -> Table:
+    """Clusters of 300 clients from coarser and coarser ballots of one layer."""
+
+    def cells(run: Variation) -> Cells | None:
+        others = {key: value for key, value in run.changes.items() if not key.startswith("algorithm.ballot.")}
+        if others != {"data.clients": 300, "data.samples_per_client": 60}:
+            return None
+        return run.entry.method, ballot_name(run.entry.config["algorithm"].get("ballot", {"name": "exact"}))
+
+    rows = rows_by(variations(entries, "table5"), cells)
+    size = {key: _mean(team, bits("up")) for key, team in rows.items()}
+    ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -size[item[0]])))
+    columns = [
+        bits("up"),
+        Column("matched", (), level("inference", "matched")),
+        Column("purity", (), level("inference", "purity")),
+    ]
+    return table_of(("layer", "ballot"), ordered, columns)
+
+
 def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Worst group against bits, a point for each way to send rankings, averaged over seeds."""
     worst = GROUPS[1]

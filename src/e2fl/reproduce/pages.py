@@ -75,6 +75,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "at_scale": {samples: _holding(own_tables.at_scale(runs, samples)) for samples in SAMPLES},
         "natural": {name: _holding(own_tables.natural(runs, name)) for name in NATURAL},
         "ballots": _holding(own_tables.ballots(runs, "demo")),
+        "clustering_ballots": _holding(own_tables.clustering_ballots(runs)),
         "ballots_wide": _holding(own_tables.ballots(runs, "table1", 60)),
         "findings": findings(runs),
         "figures": figure_names(runs),
