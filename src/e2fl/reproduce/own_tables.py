@@ -14,14 +14,14 @@ from e2fl.reproduce.tables import NONE, Column, Table, Team, interval, level, te
 
 GROUPS = [
     Column("groups: mean", (), level("group", "mean")),
-    Column("worst", (), level("group", "worst10")),
-    Column("variance", (), level("group", "variance")),
+    Column("groups: worst", (), level("group", "worst10")),
+    Column("groups: variance", (), level("group", "variance")),
     Column("clients: mean", (), level("user", "mean")),
-    Column("variance", (), level("user", "variance")),
+    Column("clients: variance", (), level("user", "variance")),
 ]
 GLOBAL = [
     Column("GM: mean", (), level("group", "mean", "global")),
-    Column("worst", (), level("group", "worst10", "global")),
+    Column("GM: worst", (), level("group", "worst10", "global")),
 ]
 NAMES = {
     "local": "Local",
@@ -146,8 +146,8 @@ def validation(entries: Sequence[Entry]) -> Table:
 
     columns = [
         column("groups: mean", "group", "mean"),
-        column("worst", "group", "worst10"),
-        column("variance", "group", "variance"),
+        column("groups: worst", "group", "worst10"),
+        column("groups: variance", "group", "variance"),
         column("clients: mean", "user", "mean"),
     ]
     return table_of(("participation", "incumbents", "rate"), dict(sorted(rows_by(runs, _point).items())), columns)
@@ -252,7 +252,7 @@ def natural(entries: Sequence[Entry], experiment: str) -> Table:
     def cells(run: Variation) -> Cells | None:
         return None if run.changes else (NAMES.get(run.entry.method, run.entry.method),)
 
-    columns = [*GROUPS, Column("worst 10 %", (), level("user", "worst10"))]
+    columns = [*GROUPS, Column("clients: worst 10 %", (), level("user", "worst10"))]
     rows = rows_by(variations(entries, experiment), cells)
     return table_of(("",), dict(sorted(rows.items())), columns)
 
