@@ -325,11 +325,18 @@ def clustering_ballots(entries: Sequence[Entry]) -> Table:
             return None
         return run.entry.method, ballot_name(run.entry.config["algorithm"].get("ballot", {"name": "exact"}))
 
+    def sent(entry: Entry, line: Mapping[str, Any]) -> float | None:
+        if entry.summary is None:
+            return None
+        clients = sum(entry.summary["inference"]["found"].values())
+        received = clients * entry.summary["bytes"]["down_per_client_round"]
+        return float((entry.summary["inference"]["bytes"] - received) / clients / 2**10)
+
     rows = rows_by(variations(entries, "table5"), cells)
-    size = {key: _mean(team, bits("up")) for key, team in rows.items()}
-    ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -size[item[0]])))
+    size = Column("KiB of a ballot", (), sent)
+    ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -_mean(item[1], size))))
     columns = [
-        bits("up"),
+        size,
         Column("matched", (), level("inference", "matched")),
         Column("purity", (), level("inference", "purity")),
     ]
