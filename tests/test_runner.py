@@ -220,11 +220,11 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(toy, tmp_path, nam
     run_experiment(experiment, out=tmp_path / "whole")
     killed = 0
     command = [sys.executable, "-m", "e2fl.cli", "run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "parts")]
-    for attempt in range(12):
+    for attempt in range(6):
         process = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if attempt < 5:
+        if attempt < 3:
             _wait_for_progress(tmp_path / "parts", process)
-            time.sleep(0.05 * attempt)
+            time.sleep(0.1 * attempt)
             process.send_signal(signal.SIGKILL)
         _, errors = process.communicate(timeout=600)
         if process.returncode == 0:

@@ -1,7 +1,8 @@
-"""What the pages share: templates that escape every name, and hashes that allow only the page's own scripts."""
+"""What the pages share: templates that escape every name, hashes that allow only their own scripts, round ticks."""
 
 import base64
 import hashlib
+import math
 from functools import cache
 from importlib.resources import files
 
@@ -22,3 +23,9 @@ def environment() -> jinja2.Environment:
 def digest(text: str) -> str:
     """Return the SHA-256 of a script or style as a content-security policy writes it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def round_step(least: float) -> float:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below this, for the ticks of an axis."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)

@@ -16,7 +16,7 @@ import numpy as np
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.judging import FOUR_FIFTHS, GroupRate, RateTable
 from e2fl.auditing.wording import noun, plain, ratio, shown, whole
-from e2fl.templates import asset, environment
+from e2fl.templates import asset, environment, round_step
 
 MOST_ROWS = 400
 ROW, NARROW_ROW, TOP, BOTTOM = 30, 46, 34, 30
@@ -83,9 +83,7 @@ class _Scale:
         if table.unit == "%":
             low, high = max(-0.01, low), min(1.01, high)
         self.low, self.high, self.left, self.right = low, high, left, right
-        wish = (high - low) / (4 if right - left < 330 else 6)
-        power = 10 ** math.floor(math.log10(wish)) if wish > 0 else 1.0
-        self.step = next((factor * power for factor in (1, 2, 5) if factor * power >= wish * 0.999), 10 * power)
+        self.step = round_step((high - low) / (4 if right - left < 330 else 6))
 
     def __call__(self, value: float) -> float:
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)

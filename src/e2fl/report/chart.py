@@ -12,6 +12,7 @@ import altair as alt
 
 from e2fl.report.study import Study
 from e2fl.report.theme import DASHES, Theme, shape_of
+from e2fl.templates import round_step
 
 Row = dict[str, Any]
 Channels = dict[str, Any]
@@ -118,16 +119,10 @@ def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> d
 def whole_numbers(axis: type[alt.X] | type[alt.Y], field: str, title: str, values: Sequence[float]) -> Any:
     """An axis of counts, such as rounds: ticks at whole numbers only."""
     low, high = math.floor(min(values)), math.ceil(max(values))
-    step = max(1, nice_step((high - low) / 6))
+    step = int(round_step(max(1.0, (high - low) / 6)))
     ticks = list(range(math.ceil(low / step) * step, high + 1, step))
     scale = alt.Scale(domain=[low, max(high, low + 1)], nice=False, zero=False)
     return axis(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(values=ticks, format=",d"))
-
-
-def nice_step(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50, ... that is not below this."""
-    power = 10 ** max(0, math.floor(math.log10(least))) if least > 1 else 1
-    return next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= least)
 
 
 def lines(

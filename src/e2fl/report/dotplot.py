@@ -13,6 +13,7 @@ import altair as alt
 from e2fl.report.chart import Channels, Plot, bright, draw, marks, shape
 from e2fl.report.study import Study
 from e2fl.report.theme import Theme
+from e2fl.templates import round_step
 
 LINE = 16  # pixels of a row for each dot
 
@@ -100,8 +101,6 @@ def ticks(values: Sequence[float], most: int = 6) -> tuple[float, ...]:
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 1, high + 1
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    step = round_step((high - low) / most)
     first, last = math.floor(low / step), math.ceil(high / step)
     return tuple(round(place * step, 10) for place in range(first, last + 1))
