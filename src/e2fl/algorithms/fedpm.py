@@ -74,6 +74,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Posterior:
+        model.require_rankable()
         reset = self.reset or math.ceil(len(population) / self.clients_per_round)
         return Posterior({layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed)
 

@@ -1,7 +1,8 @@
 """Local training of any network with torch's autograd."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from e2fl.learning import score_step as kernels
 from e2fl.models import Model, Params, Supernet
+from e2fl.randomness import TorchStream
 from e2fl.ranking import Floats, dropped
 
 
@@ -19,6 +21,7 @@ class Batch(NamedTuple):
     y: Tensor
     learning_rate: float
     weight: Tensor | None = None  # of each example; None: all the same
+    noise: TorchStream | None = None  # what dropout draws from; None: the network draws nothing
 
 
 # The derivative of a function of the outputs: takes the outputs of some examples, and which examples they are.
@@ -34,7 +37,8 @@ class AutogradEngine:
 
     def warm(self, tell: Callable[[str], None]) -> None:
         """Compile all loops, or load them from the cache; `tell` is called with the name of each part first."""
-        kernels.warm(tell)
+        if not self.model.why_unranked:
+            kernels.warm(tell)
 
     def fit_scores(
         self,
@@ -92,24 +96,31 @@ class AutogradEngine:
     def gradients(self, params: Params, batch: Batch) -> Params:
         """Gradients of the mean loss of one batch."""
         leaves = {name: weight.detach().requires_grad_() for name, weight in params.items()}
-        outputs = self.model.outputs(leaves, batch.x.to(self.device))
+        drawing: AbstractContextManager[Any] = nullcontext() if batch.noise is None else batch.noise
+        with drawing:
+            outputs = self.model.outputs(leaves, batch.x.to(self.device), training=True)
         if batch.weight is None:
             loss = cross_entropy(outputs, batch.y.to(self.device))
         else:
             each = cross_entropy(outputs, batch.y.to(self.device), reduction="none")
             loss = (each * batch.weight.to(self.device)).mean()
-        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+        return _gradients(loss, leaves)
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
         """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
         outputs = self.model.outputs(leaves, x.to(self.device))
         back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
-        found = torch.autograd.grad(outputs, list(leaves.values()), back)
-        return {name: value.cpu() for name, value in zip(leaves, found, strict=True)}
+        return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Logits, on the CPU."""
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
             return self.model.outputs(moved, x.to(self.device)).cpu()
+
+
+def _gradients(of: Tensor, leaves: Params, back: Tensor | None = None) -> Params:
+    """The gradient with respect to each weight; zero for a weight that the network does not use."""
+    found = torch.autograd.grad(of, list(leaves.values()), back, allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))

@@ -15,8 +15,9 @@ from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally
 from e2fl.learning.autograd import AutogradEngine, Batch, Slope
+from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, Params, Supernet
-from e2fl.randomness import stream
+from e2fl.randomness import TorchStream, stream
 from e2fl.ranking import Mask, Ranking, rank_of
 
 SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the machine
@@ -87,6 +88,7 @@ class Learner:
 
         part: numbers several fits of one client in one round; each has its own order of batches.
         """
+        self.model.require_rankable()
         scores = self.engine.fit_scores(
             self.supernet,
             self.supernet.scores(ranking),
@@ -208,7 +210,11 @@ class Learner:
     def _batches(
         self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
     ) -> Iterator[Batch]:
-        rng = stream(self.seed, purpose, self.number, self.client, part)
+        place = (self.number, self.client, part)
+        rng = stream(self.seed, purpose, *place)
+        noise = None
+        if self.model.draws:
+            noise = TorchStream(stream(self.seed, f"dropout in {purpose}", *place), self.engine.device)
         self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
             rate = self.settings.rate(self.number, epoch, epochs)
@@ -216,7 +222,14 @@ class Learner:
             for start in range(0, len(examples), self.settings.batch_size):
                 rows = order[start : start + self.settings.batch_size]
                 shares = None if weight is None else torch.from_numpy(weight[rows])
-                yield Batch(examples.inputs(rows), examples.labels(rows), rate, shares)
+                yield Batch(examples.inputs(rows), examples.labels(rows), rate, shares, noise)
+
+
+def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:
+    """The learner of a run, with the fastest engine that accepts the network."""
+    # An algorithm that ranks edges rejects a network without supernetwork when it starts.
+    supernet = Supernet({}, {}, {}) if model.why_unranked else model.supernet(seed)
+    return Learner(model, engine_for(model, device), supernet, model.initial_weights(seed), settings, seed)
 
 
 def _chunks(count: int, start: int = 0) -> Iterator[slice]:

@@ -8,17 +8,18 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
-from e2fl.learning import Learner, Settings
-from e2fl.learning.fast.engine import engine_for
+from e2fl.learning import Settings, build_learner
 from e2fl.models import Model, mlp
 from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
@@ -31,6 +32,10 @@ from e2fl.wire import Message
 ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2**31 - 1, -(2**31), -1, 0)}
 
 
+def _mlp(inputs: tuple[int, ...], classes: int) -> nn.Module:
+    return mlp(inputs, classes, hidden=(24,))
+
+
 @dataclass(frozen=True)
 class Problem:
     """An algorithm, and the problem it is checked on."""
@@ -41,20 +46,16 @@ class Problem:
     rounds: int = 10
     accuracy: float = 70.0  # percent, to be reached in these rounds
     seed: int = 3
+    network: Callable[..., nn.Module] = _mlp  # makes the network of (inputs, classes)
 
     def model(self) -> Model:
-        return Model(mlp(self.data.shape, self.data.classes, hidden=(24,)))
+        build = partial(self.network, self.data.shape, self.data.classes)
+        model = Model(build(), build=build)
+        model.require_fit(self.data.shape, self.data.classes, "network")
+        return model
 
     def federation(self, threads: int = 2, memories: Path | None = None) -> SimulatedFederation:
-        model = self.model()
-        learner = Learner(
-            model,
-            engine_for(model, "cpu"),
-            model.supernet(self.seed),
-            model.initial_weights(self.seed),
-            self.settings,
-            self.seed,
-        )
+        learner = build_learner(self.model(), self.settings, self.seed)
         return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
 
     def server(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Server:
