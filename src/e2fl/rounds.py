@@ -59,6 +59,7 @@ class Replies:
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
     faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    losses: Mapping[ClientId, float] = field(default_factory=dict)  # of training, as clients report them
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Round:
     answered: tuple[ClientId, ...] = ()
     faults: Mapping[ClientId, str] = field(default_factory=dict)
     scores: Mapping[ClientId, Score] | None = None  # of rounds that are evaluated
+    training_loss: float | None = None  # mean over the clients whose reply counts and that report one
 
 
 # How many arguments the runtimes pass to each method of an algorithm.
@@ -187,6 +189,7 @@ class Server:
         assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
         state = expect(self.algorithm.aggregate(self.state, accepted), self.types.state, self.algorithm, "aggregate")
+        losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             self.request.round_number,
             state,
@@ -194,6 +197,7 @@ class Server:
             tuple(self.request.ask.clients),
             tuple(accepted),
             faults,
+            training_loss=sum(losses) / len(losses) if losses else None,
         )
 
     def accept(self, replies: Replies) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally
-from e2fl.learning.autograd import AutogradEngine, Batch, Slope
+from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream, stream
@@ -62,6 +62,7 @@ class Meter:
     examples: int = 0  # that training steps went over, each time counted
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
     ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
+    losses: Losses = field(default_factory=Losses)  # of its training steps
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,17 @@ class Learner:
         """The learning rate of the first local epoch of this round."""
         return self.settings.rate(self.number, 0, self.settings.epochs)
 
-    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
+    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
         """Edge-popup: start from scores in the order of this ranking, train them, and return their ranking.
 
         part: numbers several fits of one client in one round; each has its own order of batches.
+        loss: as in `fit`.
         """
         self.model.require_rankable()
         scores = self.engine.fit_scores(
             self.supernet,
             self.supernet.scores(ranking),
-            self._batches(examples, self.settings.epochs, "batches", part),
+            self._batches(examples, self.settings.epochs, "batches", part, loss=loss),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
         )
@@ -112,16 +114,21 @@ class Learner:
         proximal: float = 0.0,
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
+        loss: Loss | None = None,
     ) -> Params:
         """Dense SGD, starting from these weights, which are not changed.
 
         toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as in Ditto.
         purpose: names the random stream of the batches; fits with different purposes see different orders.
         weight: of each example in the mean loss.
+        loss: called with the outputs of a batch [examples, classes] and its labels; returns what to minimise, one
+        number. Default: the mean cross-entropy. Compiled loops are used with any loss.
         """
+        if loss is not None and weight is not None:
+            raise ConfigError("learner.fit takes either loss or weight: weigh the examples inside the loss")
         return self.engine.fit(
             params,
-            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight),
+            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight, loss),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             toward=toward,
@@ -139,7 +146,9 @@ class Learner:
             labels = examples.labels(rows)
             if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
                 raise DataError(f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}")
-            right = one_hot(labels.to(outputs.device), outputs.shape[1])
+            labels = labels.to(outputs.device)
+            self.meter.losses.add(cross_entropy(outputs.double(), labels), len(labels))
+            right = one_hot(labels, outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
         self.meter.examples += len(examples)
@@ -208,7 +217,13 @@ class Learner:
         return gradient
 
     def _batches(
-        self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
+        self,
+        examples: Examples,
+        epochs: int,
+        purpose: str,
+        part: int,
+        weight: NDArray[np.float32] | None = None,
+        loss: Loss | None = None,
     ) -> Iterator[Batch]:
         place = (self.number, self.client, part)
         rng = stream(self.seed, purpose, *place)
@@ -222,7 +237,8 @@ class Learner:
             for start in range(0, len(examples), self.settings.batch_size):
                 rows = order[start : start + self.settings.batch_size]
                 shares = None if weight is None else torch.from_numpy(weight[rows])
-                yield Batch(examples.inputs(rows), examples.labels(rows), rate, shares, noise)
+                x, y = examples.inputs(rows), examples.labels(rows)
+                yield Batch(x, y, rate, shares, noise, loss, self.meter.losses)
 
 
 def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:

@@ -84,12 +84,15 @@ class SimulatedFederation:
 
         answers: Spool[Message] = Spool(self.types.up, spec)
         faults: dict[ClientId, str] = {}
+        losses: dict[ClientId, float] = {}
         for client, done in self._each("train", work, sorted(inbox)):
             if done is None:
                 faults[client] = _failed(errors[client])
                 continue
             raw, meter, examples = done
             count_work(self.traffic, meter, examples)
+            if meter.losses.mean is not None:
+                losses[client] = meter.losses.mean
             self.traffic.up += len(raw)
             self.traffic.finding += len(raw) if prepares else 0
             try:
@@ -98,7 +101,7 @@ class SimulatedFederation:
                 faults[client] = f"malformed: {error}"
         if number <= 1 and 1 < len(inbox) == len(errors):
             raise errors[min(errors)]  # every client failed in the first round: a bug, not a bad client
-        return Replies(answers, faults)
+        return Replies(answers, faults, losses)
 
     def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
         """Let every client in the inbox evaluate what it is sent; equal work is done once."""
