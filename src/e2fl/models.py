@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
-from e2fl.errors import ConfigError, is_out_of_memory
+from e2fl.errors import ConfigError, is_out_of_memory, with_article
 from e2fl.randomness import TorchStream, stream, torch_seeded
 from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
 
@@ -48,6 +48,25 @@ class Layer:
     @property
     def fan_in(self) -> int:
         return math.prod(self.shape[1:])
+
+
+def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
+    """What is wrong with a value that should hold one array of this type for each layer; empty: nothing.
+
+    flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
+    """
+    if not isinstance(value, Mapping):
+        return f"is {with_article(type(value))}; it must be a dictionary with {with_article(kind)} for each layer"
+    for layer in layers:
+        part = value.get(layer.name)
+        shape = (layer.edges,) if flat else layer.shape
+        if part is None:
+            return f"has no layer '{layer.name}'"
+        if not isinstance(part, kind):
+            return f"holds {with_article(type(part))} for layer '{layer.name}'; it must be {with_article(kind)}"
+        if tuple(part.shape) != shape:
+            return f"has shape {tuple(part.shape)} for layer '{layer.name}'; it must be {shape}"
+    return ""
 
 
 @dataclass(frozen=True)

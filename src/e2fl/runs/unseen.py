@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e2fl.algorithms import ClientModel, types_of
+from e2fl.algorithms.validate import expect_models
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
@@ -95,7 +96,7 @@ def assign(
     learner = dataclasses.replace(experiment.build_learner(model), number=0, client=UNSEEN)
     train = _without_labels(train) if unlabelled else train
     client = Client(UNSEEN, train, test if test is not None else train, group)
-    models = algorithm.for_unseen(state, client, learner)
+    models = expect_models(algorithm.for_unseen(state, client, learner), model.spec, algorithm, "for_unseen")
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
-from e2fl.algorithms.validate import expect
+from e2fl.algorithms.validate import expect_message, expect_models, expect_same_views
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
@@ -75,7 +75,7 @@ class SimulatedFederation:
                 client = self._client(client_id, number)
                 learner = replace(self.learner, number=number, client=client_id, meter=Meter())
                 reply = self.algorithm.train(delivered[client_id], client, learner)
-                answer: Message = expect(reply, self.types.up, self.algorithm, "train")
+                answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
                 self.memories.store(client_id, number, client.memory)
                 return answer.to_bytes(spec), learner.meter, len(client.train)
             except Exception as error:  # a client that fails never stops the others
@@ -117,9 +117,11 @@ class SimulatedFederation:
             if client.validation is not None:
                 validation[client_id] = (client.validation, client.group)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
-            return expect(models, ClientModels, self.algorithm, "model_for"), learner.meter.grouping_passes
+            models = expect_models(models, self.learner.model.spec, self.algorithm, "model_for")
+            return models, learner.meter.grouping_passes
 
         used = dict(self._each("look", look, sorted(inbox)))
+        expect_same_views({client: models for client, (models, _) in used.items()}, self.algorithm)
         scores = self._score(used, tests)
         if validation:
             validated = self._score({client: used[client] for client in sorted(validation)}, validation)
@@ -135,7 +137,9 @@ class SimulatedFederation:
             learner = replace(self.learner, number=0, client=client_id, meter=Meter())
             client = replace(clients[client_id], memory={})
             try:
-                return self.algorithm.for_unseen(state, client, learner), learner.meter.grouping_passes
+                models = self.algorithm.for_unseen(state, client, learner)
+                models = expect_models(models, self.learner.model.spec, self.algorithm, "for_unseen")
+                return models, learner.meter.grouping_passes
             except Exception as error:  # the run is finished and must not be lost to one client's data
                 return error
 

@@ -21,6 +21,7 @@ from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
 from e2fl.learning import Settings, build_learner
 from e2fl.models import Model, mlp
+from e2fl.participation import Participation
 from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
@@ -47,6 +48,7 @@ class Problem:
     accuracy: float = 70.0  # percent, to be reached in these rounds
     seed: int = 3
     network: Callable[..., nn.Module] = _mlp  # makes the network of (inputs, classes)
+    participation: Participation | None = None  # default: the policy that the algorithm names
 
     def model(self) -> Model:
         build = partial(self.network, self.data.shape, self.data.classes)
@@ -66,6 +68,7 @@ class Problem:
             rounds=rounds,
             seed=self.seed,
             evaluate_every=2,
+            participation=self.participation or self.algorithm.participation,
             resume=resume,
         )
 
@@ -92,7 +95,7 @@ def moments(problem: Problem) -> list[Moment]:
     for _ in range(2):
         state, request = server.state, server.ask()
         replies = federation.train(request)
-        served = algorithm.serve(state, population.ids)
+        served = server.checked(algorithm.serve(state, population.ids), population.ids, server.types.served, "serve")
         found.append(Moment(state, request, dict(replies.answers), served))
         server.take(replies)
     return found
@@ -100,16 +103,15 @@ def moments(problem: Problem) -> list[Moment]:
 
 def messages_survive_the_wire(problem: Problem) -> None:
     """Every message survives encoding and decoding."""
-    spec, types = problem.model().spec, types_of(problem.algorithm)
+    spec = problem.model().spec
     for moment in moments(problem):
-        for name, messages, model, kind in (
-            ("broadcast", moment.request.inbox, spec, types.down),
-            ("train", moment.replies, spec.only(moment.request.ask.layers), types.up),
-            ("serve", moment.served, spec, types.served),
+        for name, messages, model in (
+            ("broadcast", moment.request.inbox, spec),
+            ("train", moment.replies, spec.only(moment.request.ask.layers)),
+            ("serve", moment.served, spec),
         ):
             assert messages, f"{name} returns no message in round {moment.request.round_number}"
             for message in messages.values():
-                assert isinstance(message, kind), f"{name} returns {type(message).__name__}, not {kind.__name__}"
                 raw = message.to_bytes(model)
                 again = type(message).from_bytes(raw, model)
                 assert same(message, again), f"what {name} returns does not survive the wire"
