@@ -86,7 +86,10 @@ ALGORITHMS = {
         r"Mine\.serve returned a Shared for a client; it must be a Weights",
     ),
     "aggregate": ({"aggregate": lambda *_: {}}, r"Mine\.aggregate returned a dict; it must return a Shared"),
-    "aggregate a shape": ({"aggregate": becomes(half)}, r"whose params has shape .* see the state that start or aggregate"),
+    "aggregate a shape": (
+        {"aggregate": becomes(half)},
+        r"has shape .* see the state that start or aggregate",
+    ),
     "aggregate arrays": ({"aggregate": becomes(arrays)}, r"whose params holds a ndarray"),
     "aggregate nothing": ({"aggregate": becomes(lambda p: {})}, r"whose params has no layer 'fc1\.weight'"),
     "aggregate NaN": ({"aggregate": becomes(lost)}, r"weights that are not finite: .* lower learner\.learning_rate"),

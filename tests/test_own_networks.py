@@ -157,7 +157,7 @@ def test_dropout_draws_from_the_stream_of_its_client_and_round(name):
     assert learner.model.draws
     assert type(learner.engine) is AutogradEngine
     one, again, other_round, other_client = (
-        replace(learner, number=number, client=client).fit(learner.initial, points())
+        replace(learner, round_number=number, client_id=client).fit(learner.initial, points())
         for number, client in ((1, 0), (1, 0), (2, 0), (1, 1))
     )
     assert all(torch.equal(one[layer], again[layer]) for layer in one)
@@ -166,13 +166,13 @@ def test_dropout_draws_from_the_stream_of_its_client_and_round(name):
     # The order of batches is another too; with one batch only the draws differ.
     few = points(8)
     alone = replace(learner, settings=Settings(epochs=1, batch_size=8, momentum=0.0))
-    first, second = (replace(alone, number=number).fit(learner.initial, few) for number in (1, 2))
+    first, second = (replace(alone, round_number=number).fit(learner.initial, few) for number in (1, 2))
     assert max(float((first[layer] - second[layer]).abs().max()) for layer in first) > 1e-4
 
 
 def test_clients_in_parallel_threads_draw_independently():
     learner = build_learner(a_model(Noisy), Settings(epochs=3), 0)
-    train = lambda client: replace(learner, client=client).fit(learner.initial, points())  # noqa: E731
+    train = lambda client: replace(learner, client_id=client).fit(learner.initial, points())  # noqa: E731
     alone = [train(client) for client in range(8)]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(train, [*range(8)] * 4))

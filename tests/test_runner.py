@@ -222,7 +222,7 @@ class Interrupted(FedAvg):
     at: int = 0
 
     def train(self, message, client, learner):
-        if learner.number == self.at and client.id >= 5:
+        if learner.round_number == self.at and client.id >= 5:
             raise KeyboardInterrupt
         client.memory["seen"] = message.params
         return super().train(message, client, learner)

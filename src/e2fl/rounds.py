@@ -33,9 +33,9 @@ class Traffic:
     up: int = 0
     down: int = 0
     served: int = 0  # sent for evaluation, not part of `down`
-    finding: int = 0  # of `up` and `down`, the bytes sent only to find groups
+    grouping_bytes: int = 0  # of `up` and `down`, the bytes sent only to find groups
     exchanges: int = 0  # how often a client was sent something to train from
-    passes: float = 0.0  # over training data, spent by clients to find their group
+    grouping_passes: float = 0.0  # over training data, spent by clients to find their group
     trainings: int = 0  # how often a client trained and replied
     trained_examples: int = 0  # examples that training steps went over, each time counted
     client_epochs: float = 0.0  # the same as passes over the training data of a client
@@ -47,7 +47,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
     traffic.trainings += 1
     traffic.trained_examples += meter.examples
     traffic.client_epochs += meter.examples / max(1, examples)
-    traffic.passes += meter.grouping_passes
+    traffic.grouping_passes += meter.grouping_passes
     traffic.ballot_bits += meter.ballot_bits
 
 

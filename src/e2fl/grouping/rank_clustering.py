@@ -182,7 +182,7 @@ class RankClustering(Grouping):
     def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
         if client.id in membership.assignments or not membership.centroids:
             return membership
-        ballot = replace(learner, number=0).fit_scores(membership.origin, client.train)
+        ballot = replace(learner, round_number=0).fit_scores(membership.origin, client.train)
         return self._joined(membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)})
 
     def _joined(self, membership: Membership, late: dict[ClientId, GroupId]) -> Membership:

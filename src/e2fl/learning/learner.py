@@ -47,9 +47,9 @@ class Settings:
         if not 0 < self.round_decay <= 1:
             raise ConfigError(f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}")
 
-    def rate(self, number: int, epoch: int, epochs: int) -> float:
+    def rate(self, round_number: int, epoch: int, epochs: int) -> float:
         """The learning rate of one local epoch (from 0) in one round (from 1)."""
-        rate = self.learning_rate * self.round_decay ** max(0, number - 1)
+        rate = self.learning_rate * self.round_decay ** max(0, round_number - 1)
         if self.local_cosine:
             rate *= (1 + math.cos(math.pi * epoch / epochs)) / 2
         return rate
@@ -75,14 +75,14 @@ class Learner:
     initial: Params  # dense weights before the first round
     settings: Settings
     seed: int
-    number: int = 0  # the round
-    client: int = 0
+    round_number: int = 0
+    client_id: int = 0
     meter: Meter = field(default_factory=Meter)  # the work done so far
 
     @property
     def rate(self) -> float:
         """The learning rate of the first local epoch of this round."""
-        return self.settings.rate(self.number, 0, self.settings.epochs)
+        return self.settings.rate(self.round_number, 0, self.settings.epochs)
 
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
         """Edge-popup: start from scores in the order of this ranking, train them, and return their ranking.
@@ -225,14 +225,14 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Iterator[Batch]:
-        place = (self.number, self.client, part)
+        place = (self.round_number, self.client_id, part)
         rng = stream(self.seed, purpose, *place)
         noise = None
         if self.model.draws:
             noise = TorchStream(stream(self.seed, f"dropout in {purpose}", *place), self.engine.device)
         self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
-            rate = self.settings.rate(self.number, epoch, epochs)
+            rate = self.settings.rate(self.round_number, epoch, epochs)
             order = rng.permutation(len(examples))
             for start in range(0, len(examples), self.settings.batch_size):
                 rows = order[start : start + self.settings.batch_size]

@@ -73,7 +73,7 @@ class Requirements:
 
     def __call__(self, found: Checkpoint) -> None:
         self.same_experiment(found)
-        name = f"checkpoint round-{found.number:07d}"
+        name = f"checkpoint round-{found.round_number:07d}"
         # A last round that was evaluated only because it was the last leaves a line that a longer run does not have.
         history = found.extra.get("unevaluated", found.extra).get("history")
         if history is not None and not _begins_with(self.folder.path / "history.jsonl", history):
@@ -84,15 +84,15 @@ class Requirements:
             raise RunError(f"{name} needs models that clients kept and that are gone: {missing[0]}{more}")
 
     def same_experiment(self, found: Checkpoint) -> None:
-        name = f"checkpoint round-{found.number:07d}"
+        name = f"checkpoint round-{found.round_number:07d}"
         # In earlier versions the number of rounds was part of the fingerprint.
-        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.number)}
+        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"{name} is of another experiment")
         clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
         if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
             raise RunError(
-                f"checkpoint round-{found.number:07d} is of an earlier version and lacks the initial ranking"
+                f"checkpoint round-{found.round_number:07d} is of an earlier version and lacks the initial ranking"
             )
 
 
@@ -139,12 +139,12 @@ def restore(
             f"{folder.path} was started with other data: the file has changed since; "
             "restore the file, or start a new run in another folder with --out"
         )
-    last, extra = found.number, dict(found.extra)
+    last, extra = found.round_number, dict(found.extra)
     if "unevaluated" in extra:  # the last round of a run that now has more
         last, extra = last - 1, extra | extra["unevaluated"]
     size = extra.get("history", {}).get("bytes")
     return Restored(
-        Round(found.number, found.state, bool(extra["ever_answered"])),
+        Round(found.round_number, found.state, bool(extra["ever_answered"])),
         Totals.from_json(extra),
         [line for line in folder.read_history(size) if line["round"] <= last],
         {number: seconds for number, seconds in folder.read_times().items() if number <= last},
@@ -157,7 +157,7 @@ def _require_continuable(
 ) -> None:
     """A finished run is continued from its very end, or not at all: its results must not be lost."""
     path = folder.path
-    if found is None or found.number != loop.last_of(stored.rounds):
+    if found is None or found.round_number != loop.last_of(stored.rounds):
         raise RunError(f"{path} cannot be continued: its last checkpoint is gone or damaged; start a new run")
     if missing_memories(folder, found):
         raise RunError(
@@ -165,10 +165,10 @@ def _require_continuable(
             "repeat it with --keep-client-models"
         )
     Requirements(folder, stored, experiment)(found)
-    if "history" not in found.extra and not loop.is_regular(found.number):
+    if "history" not in found.extra and not loop.is_regular(found.round_number):
         raise RunError(
             f"{path} cannot be continued: it was made by an earlier version, and its last round, "
-            f"{found.number}, is not a multiple of evaluate_every; start a new run with --out"
+            f"{found.round_number}, is not a multiple of evaluate_every; start a new run with --out"
         )
 
 

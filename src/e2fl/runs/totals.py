@@ -9,6 +9,9 @@ from e2fl.data import ClientId, GroupId
 from e2fl.rounds import Traffic
 from e2fl.runs.records import Json
 
+_STORED = {"grouping_bytes": "finding", "grouping_passes": "passes"}  # what checkpoints call these
+_FIELDS = {stored: name for name, stored in _STORED.items()}
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -22,7 +25,7 @@ class Totals:
 
     def to_json(self) -> Json:
         return {
-            "traffic": asdict(self.traffic),
+            "traffic": {_STORED.get(name, name): value for name, value in asdict(self.traffic).items()},
             "found": list(self.found.items()),
             "faults": dict(self.faults),
             "finding": list(self.grouping),
@@ -32,7 +35,7 @@ class Totals:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Totals":
         return cls(
-            Traffic(**values["traffic"]),
+            Traffic(**{_FIELDS.get(name, name): value for name, value in values["traffic"].items()}),
             {int(client): int(group) for client, group in values["found"]},
             Counter(values["faults"]),
             tuple(values.get("finding", ())),

@@ -42,7 +42,7 @@ class Memories:
 
     def load(self, client: ClientId, before: int) -> Memory:
         """Return what this client stored last before this round; empty if it never did."""
-        earlier = [number for number in self.rounds.get(client, []) if number < before]
+        earlier = [round_number for round_number in self.rounds.get(client, []) if round_number < before]
         if not earlier:
             return {}
         if self.folder is None:
@@ -68,16 +68,16 @@ class Memories:
                 memory[kept] = tensor
         return memory
 
-    def store(self, client: ClientId, number: int, memory: Memory) -> None:
+    def store(self, client: ClientId, round_number: int, memory: Memory) -> None:
         """Store the client's memory of this round; a client that stores nothing costs nothing."""
         if not memory and client not in self.rounds:
             return
         checked = {name: _checked(name, value) for name, value in memory.items()}
         if self.folder is None:
-            self.held[client, number] = checked
+            self.held[client, round_number] = checked
             for older in self.rounds.pop(client, []):
-                self.held.pop((client, older)) if older != number else None
-            self.rounds[client] = [number]
+                self.held.pop((client, older)) if older != round_number else None
+            self.rounds[client] = [round_number]
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors: Params = {}
@@ -94,35 +94,35 @@ class Memories:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         values = json.dumps(plain) if plain else ""
         metadata = {DIGEST: _digest(tensors, values)} | ({VALUES: values} if values else {})
-        with replacing(self._path(client, number)) as partial:
+        with replacing(self._path(client, round_number)) as partial:
             save_file(tensors, partial, metadata=metadata)
         rounds = self.rounds.setdefault(client, [])
-        if number not in rounds:
-            rounds.append(number)
+        if round_number not in rounds:
+            rounds.append(round_number)
 
     def forget(self, before: int) -> None:
         """Drop versions that a run resumed from this round or a later one cannot need."""
         if self.folder is None:
             return
         for client, rounds in list(self.rounds.items()):  # an interrupted client may still be writing
-            needed = [number for number in rounds if number <= before][-1:]
-            for number in rounds:
-                if number <= before and number not in needed:
-                    self._path(client, number).unlink(missing_ok=True)
-            self.rounds[client] = needed + [number for number in rounds if number > before]
+            needed = [round_number for round_number in rounds if round_number <= before][-1:]
+            for round_number in rounds:
+                if round_number <= before and round_number not in needed:
+                    self._path(client, round_number).unlink(missing_ok=True)
+            self.rounds[client] = needed + [round_number for round_number in rounds if round_number > before]
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Drop what was stored after this round, because those rounds run again."""
         for client, rounds in self.rounds.items():
-            for late in [late for late in rounds if late > number]:
+            for late in [late for late in rounds if late > round_number]:
                 rounds.remove(late)
                 self.held.pop((client, late), None)
                 if self.folder is not None:
                     self._path(client, late).unlink(missing_ok=True)
 
-    def _path(self, client: ClientId, number: int) -> Path:
+    def _path(self, client: ClientId, round_number: int) -> Path:
         assert self.folder is not None
-        return self.folder / f"client-{client}-round-{number}.safetensors"
+        return self.folder / f"client-{client}-round-{round_number}.safetensors"
 
 
 def _checked(name: Any, value: Any) -> Any:

@@ -207,10 +207,10 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
             federation = problem.federation(threads=1, memories=memories)
-            federation.memories.rewind(found.number)
-            resume = Round(found.number, found.state, bool(found.extra["ever"]))
+            federation.memories.rewind(found.round_number)
+            resume = Round(found.round_number, found.state, bool(found.extra["ever"]))
             rest = list(problem.run(federation, 4, resume))
-            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends differently"
+            assert same(through[stop + 1 :], rest), f"resumed after round {found.round_number}, a run ends differently"
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
@@ -220,7 +220,7 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
             found = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert found is not None
-            assert found.number == number, "a state does not survive its checkpoint"
+            assert found.round_number == number, "a state does not survive its checkpoint"
             assert same(moment.state, found.state), "a state does not survive its checkpoint"
 
 
