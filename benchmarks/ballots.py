@@ -59,7 +59,9 @@ def rounds(last: int) -> Iterable[Round]:
         drawn = stream(SEED, "select", number).choice(list(data.population.ids), VOTERS, replace=False)
         cast: dict[int, list[Ranking]] = {}
         for client in sorted(drawn.tolist()):
-            ballot = replace(learner, number=number, client=client).fit_scores(elected, data.client(client).train)
+            ballot = replace(learner, round_number=number, client_id=client).fit_scores(
+                elected, data.client(client).train
+            )
             cast.setdefault(data.population.declared[client], []).append(ballot)
         broadcast = elected
         groups |= {group: vote(ballots) for group, ballots in sorted(cast.items())}

@@ -150,11 +150,7 @@ def rankings(quick: bool) -> Results:
     orders = [{name: compiled.invert(rank) for name, rank in ballot.items()} for ballot in ballots]
 
     def vote_orders() -> None:
-        for name in edges:
-            sums = np.zeros(edges[name], np.int64)
-            for order in orders:
-                compiled.add_order(sums, order[name])
-            compiled.rank_of_sums(sums)
+        vote({name: compiled.invert(order[name]) for name in edges} for order in orders)
 
     def plain_vote() -> None:
         for name in edges:

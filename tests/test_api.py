@@ -130,6 +130,8 @@ def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
     assert "<pre>" in run._repr_html_()
     assert list(run.history.index) == [2, 4, 6]
     assert run.history.loc[6, "user/mean"] == run.summary["user"]["mean"]
+    assert (run.history["training_loss"] > 0).all()
+    assert run.history["seconds"].sum() == pytest.approx(run.summary["seconds"]["total"], abs=0.005)
     assert run.clients["accuracy"].mean() == pytest.approx(run.summary["user"]["mean"])
     both = e2fl.compare(toy, ["fedavg", "e2fl"], seeds=[0, 1], rounds=2, out=tmp_path / "both")
     assert repr(both) == "<e2fl.Comparison of fedavg, e2fl; seeds 0, 1>"

@@ -45,7 +45,7 @@ def a_state():
 def test_a_state_comes_back_as_it_was(tmp_path):
     save(tmp_path, Checkpoint(7, a_state(), {"seconds": 1.5}))
     found = latest(tmp_path, State)
-    assert (found.number, found.extra) == (7, {"seconds": 1.5})
+    assert (found.round_number, found.extra) == (7, {"seconds": 1.5})
     state = found.state
     assert torch.equal(state.params["a"], torch.arange(3.0))
     assert state.ranks[3]["layer"].tolist() == [2, 0, 1]
@@ -58,7 +58,7 @@ def test_only_the_newest_few_are_kept(tmp_path):
     for number in range(1, 6):
         save(tmp_path, Checkpoint(number, a_state(), {}))
     assert len(list(tmp_path.glob("round-*"))) == KEPT
-    assert latest(tmp_path, State).number == 5
+    assert latest(tmp_path, State).round_number == 5
     assert oldest(tmp_path) == 6 - KEPT
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_taken(tmp_path, name
     with pytest.raises(RunError, match="round-0000002 is damaged"):
         load(tmp_path / "round-0000002", State)
     told = []
-    assert latest(tmp_path, State, warn=told.append).number == 1
+    assert latest(tmp_path, State, warn=told.append).round_number == 1
     assert len(told) == 1
 
 

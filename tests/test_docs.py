@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import e2fl
@@ -22,7 +23,9 @@ def defined_in(page, name):
     return space[name]
 
 
-@pytest.mark.parametrize(("page", "name"), [("README.md", "Ditto"), ("docs/extending.md", "FedAvgM")])
+@pytest.mark.parametrize(
+    ("page", "name"), [("README.md", "Ditto"), ("docs/extending.md", "FedAvgM"), ("docs/extending.md", "PropFair")]
+)
 def test_the_algorithms_of_the_documentation_learn(page, name, toy, monkeypatch):
     monkeypatch.setitem(e2fl.ALGORITHMS, "mine", defined_in(page, name))
     run = e2fl.run(toy, data=Toy(groups=1), algorithm="mine", rounds=8, learner={"learning_rate": 0.02})
@@ -32,6 +35,18 @@ def test_the_algorithms_of_the_documentation_learn(page, name, toy, monkeypatch)
 def test_the_model_of_the_documentation_is_one(toy, monkeypatch):
     monkeypatch.setitem(e2fl.MODELS, "mine", defined_in("docs/extending.md", "wide"))
     run = e2fl.run(toy, data=Toy(image=True), model={"name": "mine", "units": 32}, rounds=2)
+    assert run.summary["rounds"] == 2
+
+
+def test_the_recurrent_model_of_the_documentation_is_one(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.MODELS, "mine", defined_in("docs/extending.md", "Reader"))
+    tokens = {
+        client: (np.random.default_rng(client).integers(0, 9, (20, 16)), np.arange(20) % 2) for client in range(4)
+    }
+    data = e2fl.from_arrays(tokens)
+    run = e2fl.run(
+        toy, data=data, model={"name": "mine"}, algorithm={"name": "fedavg", "clients_per_round": 2}, rounds=2
+    )
     assert run.summary["rounds"] == 2
 
 

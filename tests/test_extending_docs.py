@@ -24,7 +24,7 @@ def test_the_worked_example_of_your_own_data(tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    table, later, arrays = blocks("python")
+    table, later, arrays, datasets = blocks("python")
 
     def said(script):
         command = [sys.executable, "-c", script]
@@ -32,6 +32,7 @@ def test_the_worked_example_of_your_own_data(tmp_path, monkeypatch, capsys):
 
     said(table)
     assert "9 clients" in said(arrays)
+    assert said(datasets).split() == ["3", "clients", "4", "clients"]
     (config,) = blocks("toml")
     (tmp_path / "hospitals.toml").write_text(config)
     assert main(["run", "hospitals.toml", "--set", "rounds=2", "--out", "runs/hospitals"]) == 0

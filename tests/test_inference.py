@@ -75,7 +75,7 @@ def test_change_is_counted_over_those_that_were_there_before():
 def test_groups_without_truth_are_measured_as_far_as_can_be():
     data = Toy(inside=True)
     scores = {client: Score({}, client % 2, 3.0) for client in data.population.ids}
-    found = of_evaluation(scores, data.population, Traffic(finding=7), {})
+    found = of_evaluation(scores, data.population, Traffic(grouping_bytes=7), {})
     assert found["matched"] is None
     assert (found["passes_per_client"], found["bytes"], found["found"]) == (3.0, 7, {"0": 4, "1": 4})
     assert of_evaluation({0: Score({})}, data.population, Traffic(), {}) is None

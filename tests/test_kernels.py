@@ -82,9 +82,9 @@ def test_order_of_sums_agrees_with_its_twin(sums: np.ndarray) -> None:
 
 def test_sums_of_three_ballots_give_the_order_worked_by_hand() -> None:
     sums = np.zeros(6, np.int64)  # reputations [1,5,2,3,0,4], [2,5,3,4,1,0], [1,2,0,4,5,3]
-    compiled.add_order(sums, np.array([4, 0, 2, 3, 5, 1], np.int32))
+    compiled.add_rank(sums, compiled.invert(np.array([4, 0, 2, 3, 5, 1], np.int32)))
     compiled.add_rank(sums, np.array([2, 5, 3, 4, 1, 0], np.int32))
-    compiled.add_order(sums, np.array([2, 0, 1, 5, 3, 4], np.int32))
+    compiled.add_rank(sums, compiled.invert(np.array([2, 0, 1, 5, 3, 4], np.int32)))
     assert sums.tolist() == [4, 12, 5, 11, 6, 7]
     assert compiled.order_of_sums(sums).tolist() == [0, 2, 4, 5, 3, 1]
 

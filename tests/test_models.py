@@ -88,17 +88,32 @@ def test_norm_layers_without_weights_are_welcome():
     ("layer", "words"),
     [
         (nn.Linear(3, 2), "bias=False"),
-        (nn.BatchNorm1d(3), "affine=False"),
-        (nn.BatchNorm1d(3, affine=False), "running statistics"),
+        (nn.BatchNorm1d(3, track_running_stats=False), "affine=False"),
+        (nn.GroupNorm(1, 3), "affine=False"),
         (nn.Embedding(4, 3), "cannot be masked"),
         (nn.LSTM(3, 2), "cannot be masked"),
-        (nn.Dropout(0.5), "global random state"),
-        (nn.ReLU(), "no convolution or linear layer"),
     ],
 )
-def test_a_layer_that_cannot_be_masked_is_named(layer, words):
+def test_a_layer_that_cannot_be_masked_is_named_to_algorithms_that_rank(layer, words):
+    model = Model(nn.Sequential(layer))
+    for ranks in (lambda: model.supernet(0), lambda: model.random_ranking(0, "any"), model.require_rankable):
+        with pytest.raises(ConfigError, match=rf"layer '0'.*{words}.*such as fedavg"):
+            ranks()
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (nn.BatchNorm1d(3), "running statistics.*GroupNorm"),
+        (nn.BatchNorm2d(3, affine=False), "running statistics.*GroupNorm"),
+        (nn.Linear(3, 2).double(), "float64; use float32"),
+        (nn.LazyLinear(2), "no shape yet"),
+        (nn.ReLU(), "no weights to train"),
+    ],
+)
+def test_a_network_whose_training_messages_cannot_carry_is_refused(network, words):
     with pytest.raises(ConfigError, match=words):
-        Model(nn.Sequential(layer))
+        Model(nn.Sequential(network))
 
 
 @pytest.mark.parametrize("keep", [0.0, -0.1, 1.01])

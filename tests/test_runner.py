@@ -51,6 +51,41 @@ def test_a_run_leaves_the_files_of_the_contract(toy, tmp_path):
     assert run.summary["user"]["mean"] == summary["user"]["mean"]
 
 
+def test_the_seconds_of_each_evaluated_round_are_kept_apart_from_the_history(toy, tmp_path):
+    class Interrupt(Watcher):
+        def advance(self, number, measured):
+            if number == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(toy, out=tmp_path / "run", watcher=Interrupt())
+    before = Folder(tmp_path / "run").read_times()
+    assert list(before) == [2, 4]
+    run = run_experiment(toy, out=tmp_path / "run", resume=True)
+    assert list(run.times) == [2, 4, 6]
+    assert {number: run.times[number] for number in before} == before
+    assert run.times == read_run(tmp_path / "run").times
+    assert sum(run.times.values()) == pytest.approx(run.summary["seconds"]["total"], abs=0.005)
+    assert "seconds" not in (tmp_path / "run" / "history.jsonl").read_text()
+
+
+def test_a_run_without_times_is_read_and_continued(toy, tmp_path):
+    """Runs of earlier versions have none."""
+    run_experiment(toy, out=tmp_path / "run")
+    (tmp_path / "run" / "times.jsonl").unlink()
+    assert read_run(tmp_path / "run").times == {}
+    longer = run_experiment(replace(toy, rounds=8), out=tmp_path / "run", resume=True)
+    assert list(longer.times) == [8]
+    assert 0 <= longer.times[8] < longer.summary["seconds"]["total"]
+
+
+def test_damaged_times_are_refused(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "run")
+    (tmp_path / "run" / "times.jsonl").write_text("nonsense\n")
+    with pytest.raises(RunError, match=r"times\.jsonl is damaged"):
+        read_run(tmp_path / "run")
+
+
 def test_summary_agrees_with_the_clients_it_summarises(toy):
     run = run_experiment(toy)
     accuracies = [row["accuracy"] for row in run.clients]
@@ -187,7 +222,7 @@ class Interrupted(FedAvg):
     at: int = 0
 
     def train(self, message, client, learner):
-        if learner.number == self.at and client.id >= 5:
+        if learner.round_number == self.at and client.id >= 5:
             raise KeyboardInterrupt
         client.memory["seen"] = message.params
         return super().train(message, client, learner)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         from_arrays,
         from_partitioner,
         from_table,
+        rows_of,
     )
     from e2fl.errors import ConfigError, DataError, E2flError, E2flWarning, RunError, StorageError, WireError
     from e2fl.grouping import GROUPINGS, Grouping
@@ -60,6 +61,7 @@ _HOMES = {
     "from_arrays": "e2fl.data",
     "from_partitioner": "e2fl.data",
     "from_table": "e2fl.data",
+    "rows_of": "e2fl.data",
     "ALGORITHMS": "e2fl.algorithms",
     "GROUPINGS": "e2fl.grouping",
     "DATASETS": "e2fl.data",
@@ -111,6 +113,7 @@ __all__ = [
     "from_table",
     "load_experiment",
     "read_run",
+    "rows_of",
     "run",
 ]
 

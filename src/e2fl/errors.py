@@ -1,5 +1,9 @@
 """The errors that a user can cause and fix; each message says what is wrong and what to do."""
 
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind")
+
 
 class E2flError(Exception):
     """Base of every error this package raises on purpose."""
@@ -31,6 +35,21 @@ class ReportError(E2flError):
 
 class E2flWarning(UserWarning):
     """Something that a user should know and that does not stop a run."""
+
+
+def expect(value: Any, kind: type[Kind], owner: object, method: str) -> Kind:
+    """Return what a method of the user's own class returned if it is of this type, or raise an error that names it."""
+    if not isinstance(value, kind):
+        raise ConfigError(
+            f"{type(owner).__name__}.{method} returned {with_article(type(value))}; it must return {with_article(kind)}"
+        )
+    return value
+
+
+def with_article(kind: type) -> str:
+    """The name of a type in a sentence: a dict, an Update, nothing."""
+    name = kind.__name__
+    return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")

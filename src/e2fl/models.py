@@ -1,4 +1,4 @@
-"""Networks, and the supernetwork of any network of convolution and linear layers.
+"""Networks: any torch module for dense weights, and the supernetwork of one of convolution and linear layers.
 
 To add a network: write a function `(inputs, classes, **settings) -> nn.Module` and one line in `MODELS`.
 """
@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
-from e2fl.errors import ConfigError, is_out_of_memory
-from e2fl.randomness import stream
+from e2fl.errors import ConfigError, is_out_of_memory, with_article
+from e2fl.randomness import TorchStream, stream, torch_seeded
 from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
 
 Params = dict[str, Tensor]  # named tensors of a model
@@ -46,6 +48,25 @@ class Layer:
     @property
     def fan_in(self) -> int:
         return math.prod(self.shape[1:])
+
+
+def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
+    """What is wrong with a value that should hold one array of this type for each layer; empty: nothing.
+
+    flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
+    """
+    if not isinstance(value, Mapping):
+        return f"is {with_article(type(value))}; it must be a dictionary with {with_article(kind)} for each layer"
+    for layer in layers:
+        part = value.get(layer.name)
+        shape = (layer.edges,) if flat else layer.shape
+        if part is None:
+            return f"has no layer '{layer.name}'"
+        if not isinstance(part, kind):
+            return f"holds {with_article(type(part))} for layer '{layer.name}'; it must be {with_article(kind)}"
+        if tuple(part.shape) != shape:
+            return f"has shape {tuple(part.shape)} for layer '{layer.name}'; it must be {shape}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -87,50 +108,92 @@ class Supernet:
 
 
 class Model:
-    """A network as a function of named weight tensors, which it does not own."""
+    """A network as a function of named weight tensors, which it does not own.
 
-    def __init__(self, network: nn.Module, *, keep: float = 0.5, weight_scale: float = 1.0):
+    build: makes the network anew, with fresh initial weights; without it, `reset_parameters` of its layers does.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        keep: float = 0.5,
+        weight_scale: float = 1.0,
+        build: Callable[[], nn.Module] | None = None,
+    ):
         if not 0 < keep <= 1:
             raise ConfigError(f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}")
-        _require_maskable(network)
-        self.network = network.requires_grad_(False)
-        self._own = threading.local()
         if not 0 < weight_scale < math.inf:
             raise ConfigError(f"model.weight_scale must be above 0, not {weight_scale}")
+        _require_trainable(network)
+        self.network = network.requires_grad_(False)
+        self.why_unranked = _why_unranked(network)  # empty: the network can be ranked
+        # Whether training draws random numbers, as dropout does; until `require_fit` knows, it may.
+        self.draws = bool(self.why_unranked) or any(isinstance(module, _DropoutNd) for module in network.modules())
+        self._own = threading.local()
+        self._build = build
         self.keep = keep
         self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
         self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
-        for layer in self.spec.layers:
-            if not layer.edges:
-                raise ConfigError(f"layer '{layer.name}' has no edges: its shape is {layer.shape}; are there inputs?")
+        self.classes = (*self.spec.layers[-1].shape, 1)[0]
 
-    def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Logits [examples, classes]."""
+    def outputs(self, params: Params, x: Tensor, *, training: bool = False) -> Tensor:
+        """Logits [examples, classes]; training: with dropout and whatever else is active only then."""
         # functional_call puts the weights into the module while it runs, so each thread needs its own module.
-        if not hasattr(self._own, "network"):
-            self._own.network = copy.deepcopy(self.network)
-        result: Tensor = functional_call(self._own.network, params, (x,))
+        networks: dict[bool, nn.Module] = self._own.__dict__.setdefault("networks", {})
+        if training not in networks:
+            shared = (*self.network.parameters(), *self.network.buffers())
+            networks[training] = copy.deepcopy(self.network, {id(part): part for part in shared}).train(training)
+        result: Tensor = functional_call(networks[training], params, (x,))
         return result
 
     def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:
         """Raise `ConfigError` unless the network takes inputs of this shape and has an output for each class."""
+        params: Params = dict(self.network.named_parameters())
+        examples = torch.zeros((2, *shape))
+        before = {buffer: value.clone() for buffer, value in self.network.named_buffers()}
         try:
             with torch.no_grad():
-                outputs = self.outputs(dict(self.network.named_parameters()), torch.zeros((2, *shape)))
+                outputs = self.outputs(params, examples)
+                with TorchStream(stream(0, "trial")) as trial:
+                    self.outputs(params, examples, training=True)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
+            embeds = any(isinstance(module, nn.Embedding) for module in self.network.modules())
+            hint = "; inputs are float32, so look up an embedding with x.long()" if embeds else ""
             raise ConfigError(
-                f"model '{name}' does not accept inputs of shape {shape}: {type(error).__name__}: {error}"
+                f"model '{name}' does not accept inputs of shape {shape}: {type(error).__name__}: {error}{hint}"
             ) from error
         if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 2:
             found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ConfigError(f"model '{name}' must return logits [examples, classes], not {found} for 2 examples")
         if outputs.shape[1] < classes:
             raise ConfigError(f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes")
+        for buffer, value in self.network.named_buffers():
+            if not torch.equal(value, before[buffer]):
+                raise ConfigError(
+                    f"model '{name}' changes its buffer '{buffer}' while it runs; buffers are never sent, so they must "
+                    "be constants: leave this layer out, or make the buffer a parameter"
+                )
+        self.draws, self.classes = trial.drawn, classes
+
+    def require_rankable(self) -> None:
+        """Raise `ConfigError` if an algorithm that ranks edges cannot use this network."""
+        if self.why_unranked:
+            raise ConfigError(
+                f"{self.why_unranked}; or choose an algorithm that trains weights, such as fedavg, ditto or ifca: "
+                "these accept the network as it is"
+            )
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
-        """Initial weights of dense training: Kaiming uniform with a = sqrt(5), torch's default."""
+        """Initial weights of dense training. which: another draw from the same seed.
+
+        Kaiming uniform with a = sqrt(5), torch's default, where the network can be ranked; otherwise what the network's
+        own initialisation draws.
+        """
+        if self.why_unranked:
+            return self._initialised(seed, which)
         params = {}
         for number, layer in enumerate(self.spec.layers):
             bound = 1 / math.sqrt(layer.fan_in)
@@ -138,8 +201,18 @@ class Model:
             params[layer.name] = torch.from_numpy((2 * draw - 1) * np.float32(bound)).view(layer.shape)
         return params
 
+    def _initialised(self, seed: int, which: int) -> Params:
+        with torch_seeded(stream(seed, "initial weights", which)):
+            network = copy.deepcopy(self.network) if self._build is None else self._build()
+            for module in network.modules() if self._build is None else ():
+                reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+                if callable(reset):
+                    reset()
+        return {name: weight.detach().clone() for name, weight in network.named_parameters()}
+
     def supernet(self, seed: int) -> Supernet:
         """The supernetwork of this seed: signed Kaiming constants as weights, non-negative Kaiming-uniform scores."""
+        self.require_rankable()
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
         ranking: Ranking = {}
@@ -154,6 +227,7 @@ class Model:
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
         """A ranking drawn uniformly, such as the one a group starts from before its first vote."""
+        self.require_rankable()
         return {
             layer.name: rank_of(stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32))
             for number, layer in enumerate(self.spec.layers)
@@ -173,30 +247,40 @@ def _distinct(rising: Floats) -> Floats:
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
 
 
-def _require_maskable(network: nn.Module) -> None:
+def _require_trainable(network: nn.Module) -> None:
+    """Raise `ConfigError` unless messages can carry all that training changes: weights in float32."""
+    for name, module in network.named_modules():
+        if getattr(module, "running_mean", None) is not None:
+            raise ConfigError(
+                f"layer '{name}' ({type(module).__name__}) keeps running statistics, which are not weights and differ "
+                "from client to client; use GroupNorm or LayerNorm, or set track_running_stats=False"
+            )
+    for name, weight in network.named_parameters():
+        if is_lazy(weight):
+            raise ConfigError(f"layer '{name}' has no shape yet: give its size when you build it, without Lazy layers")
+        if weight.dtype != torch.float32:
+            raise ConfigError(f"layer '{name}' is of type {weight.dtype}; use float32, such as network.float()")
+        if not weight.numel():
+            raise ConfigError(f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}; are there inputs?")
+    if not any(True for _ in network.parameters()):
+        raise ConfigError("the network has no weights to train")
+
+
+def _why_unranked(network: nn.Module) -> str:
+    """Why the edges of this network cannot be ranked, and what to change; empty if they can."""
     for name, module in network.named_modules():
         own = dict(module.named_parameters(recurse=False))
         kind = type(module).__name__
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)):
             if module.bias is not None:
-                raise ConfigError(
-                    f"layer '{name}' ({kind}) has a bias; only edges can be ranked: build it with bias=False"
-                )
+                return f"layer '{name}' ({kind}) has a bias; only edges can be ranked: build it with bias=False"
         elif own:
             remedy = "build it without scale and shift (affine=False)" if isinstance(module, _NORMS) else "leave it out"
-            raise ConfigError(
-                f"layer '{name}' ({kind}) has weights that cannot be masked ({', '.join(own)}); {remedy}: "
-                "only convolution and linear layers can be ranked"
+            return (
+                f"layer '{name}' ({kind}) has weights that cannot be masked ({', '.join(own)}), because only "
+                f"convolution and linear layers can be ranked: {remedy}"
             )
-        if any(True for _ in module.buffers(recurse=False)):
-            raise ConfigError(
-                f"layer '{name}' ({kind}) keeps running statistics, which are never sent; "
-                "use track_running_stats=False, or GroupNorm(affine=False)"
-            )
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            raise ConfigError(f"layer '{name}' ({kind}) draws from a global random state; runs could not be repeated")
-    if not any(True for _ in network.parameters()):
-        raise ConfigError("the network has no convolution or linear layer to rank")
+    return ""
 
 
 def _require_sizes(name: str, sizes: tuple[int, ...]) -> None:

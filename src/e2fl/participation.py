@@ -8,12 +8,12 @@ combined with a model of availability: clients that are away at random, or at ce
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from e2fl.data.federated import ClientId, GroupId, Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, with_article
 from e2fl.randomness import stream
 
 Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
@@ -59,7 +59,24 @@ class Participation(ABC):
         groups: the group of each client as far as the server knows it: declared, clustered, or last reported.
         """
         present = self.present(population, groups, round_number, seed)
-        return sorted(self.choose(count, present, groups, stream(seed, "select", round_number)))
+        chosen = self.choose(count, present, groups, stream(seed, "select", round_number))
+        return sorted(self._checked(chosen, present))
+
+    def _checked(self, chosen: Any, present: Sequence[ClientId]) -> list[ClientId]:
+        """Return the chosen clients if each is present and none is there twice, or raise an error that names them."""
+        name = f"{type(self).__name__}.choose"
+        if not isinstance(chosen, Sequence | np.ndarray) or isinstance(chosen, str):
+            raise ConfigError(f"{name} returned {with_article(type(chosen))}; it must return a list of clients")
+        known = {client: client for client in present}
+        seen: list[ClientId] = []
+        for client in chosen:
+            if client not in known:
+                raise ConfigError(f"{name} returned client {client!r}, which is not among the clients that are present")
+            seen.append(known[client])
+        if len(set(seen)) < len(seen):
+            twice = next(client for client in seen if seen.count(client) > 1)
+            raise ConfigError(f"{name} returned client {twice} twice; each client takes part once in a round")
+        return seen
 
     def present(
         self, population: Population, groups: Mapping[ClientId, GroupId], round_number: int, seed: int

@@ -3,6 +3,7 @@
 pandas and Altair are imported when they are needed: pip install 'e2fl[report]'.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
@@ -68,8 +69,13 @@ class Run:
 
     @cached_property
     def history(self) -> "pandas.DataFrame":
-        """One row for each evaluated round; columns such as user/mean, group/worst10 and groups/G1/accuracy."""
+        """One row for each evaluated round; columns such as user/mean, group/worst10 and groups/G1/accuracy.
+
+        training_loss: mean over the clients that trained in this round. seconds: since the evaluated round before.
+        """
         rows = [{"round": line["round"], **flat(line)} for line in self.record.history]
+        for row in rows if self.record.times else ():
+            row["seconds"] = self.record.times.get(int(row["round"]), math.nan)
         return _frame(rows).set_index("round")
 
     @cached_property

@@ -4,14 +4,21 @@
 `Federation`, simulated or on Flower; Flower's own strategy drives the same object.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, types_of
-from e2fl.algorithms.validate import expect, expect_messages, implausible, require_known, require_signatures
+from e2fl.algorithms.validate import (
+    expect,
+    expect_description,
+    expect_messages,
+    implausible,
+    require_known,
+    require_signatures,
+)
 from e2fl.data.federated import ClientId, Population
-from e2fl.errors import RunError, WireError
+from e2fl.errors import ConfigError, RunError, WireError
 from e2fl.evaluation import Score
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
@@ -26,9 +33,9 @@ class Traffic:
     up: int = 0
     down: int = 0
     served: int = 0  # sent for evaluation, not part of `down`
-    finding: int = 0  # of `up` and `down`, the bytes sent only to find groups
+    grouping_bytes: int = 0  # of `up` and `down`, the bytes sent only to find groups
     exchanges: int = 0  # how often a client was sent something to train from
-    passes: float = 0.0  # over training data, spent by clients to find their group
+    grouping_passes: float = 0.0  # over training data, spent by clients to find their group
     trainings: int = 0  # how often a client trained and replied
     trained_examples: int = 0  # examples that training steps went over, each time counted
     client_epochs: float = 0.0  # the same as passes over the training data of a client
@@ -40,7 +47,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
     traffic.trainings += 1
     traffic.trained_examples += meter.examples
     traffic.client_epochs += meter.examples / max(1, examples)
-    traffic.passes += meter.grouping_passes
+    traffic.grouping_passes += meter.grouping_passes
     traffic.ballot_bits += meter.ballot_bits
 
 
@@ -59,6 +66,7 @@ class Replies:
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
     faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    losses: Mapping[ClientId, float] = field(default_factory=dict)  # of training, as clients report them
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ class Round:
     answered: tuple[ClientId, ...] = ()
     faults: Mapping[ClientId, str] = field(default_factory=dict)
     scores: Mapping[ClientId, Score] | None = None  # of rounds that are evaluated
+    training_loss: float | None = None  # mean over the clients whose reply counts and that report one
 
 
 # How many arguments the runtimes pass to each method of an algorithm.
@@ -141,9 +150,12 @@ class Server:
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
         require_signatures(algorithm, SIGNATURES)
-        self.last = algorithm.rounds(rounds, population)
+        self.spec = model.spec
+        self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
             state = expect(algorithm.start(model, population, seed), self.types.state, algorithm, "start")
+            # A description that cannot be stored is found now, not after the last round.
+            expect_description(algorithm.describe(state), self.spec, algorithm)
             self.done = Round(0, state)
             # A preparation is round 0: a run that has one starts before round 1.
             self.done = Round(-1 if self.ask_of(0).kind == "prepare" else 0, state)
@@ -164,7 +176,7 @@ class Server:
         ask = self.algorithm.ask(
             self.state, self.population, round_number, self.last, lambda count: self._draw(count, round_number)
         )
-        return require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.algorithm)
+        return require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm)
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
         known = {client: group for client, group in self.population.declared.items() if group is not None}
@@ -178,8 +190,7 @@ class Server:
         number = self.done.number + 1
         ask = self.ask_of(number)
         sent = self.algorithm.broadcast(self.state, ask.clients)
-        inbox = expect_messages(sent, ask.clients, self.types.down, self.algorithm, "broadcast")
-        self.request = Request(number, ask, inbox)
+        self.request = Request(number, ask, self.checked(sent, ask.clients, self.types.down, "broadcast"))
         return self.request
 
     def take(self, replies: Replies) -> None:
@@ -187,6 +198,7 @@ class Server:
         assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
         state = expect(self.algorithm.aggregate(self.state, accepted), self.types.state, self.algorithm, "aggregate")
+        losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             self.request.round_number,
             state,
@@ -194,6 +206,7 @@ class Server:
             tuple(self.request.ask.clients),
             tuple(accepted),
             faults,
+            training_loss=sum(losses) / len(losses) if losses else None,
         )
 
     def accept(self, replies: Replies) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
@@ -202,7 +215,10 @@ class Server:
         norms: dict[ClientId, float | None] = {}
         for client, answer in replies.answers.items():
             try:
-                self.algorithm.check(self.state, client, answer)
+                answered: object = self.algorithm.check(self.state, client, answer)  # type: ignore[func-returns-value]
+                if answered is not None:
+                    name = type(self.algorithm).__name__
+                    raise ConfigError(f"{name}.check returned {answered!r}; it must raise WireError to reject a reply")
                 norms[client] = answer.norm() if self.norm_limit else None
             except WireError as error:
                 faults[client] = f"refused: {error}"
@@ -220,8 +236,13 @@ class Server:
         if number != self.last and not due:
             return None
         clients = self.population.ids
-        served = self.algorithm.serve(self.state, clients)
-        return expect_messages(served, clients, self.types.served, self.algorithm, "serve")
+        return self.checked(self.algorithm.serve(self.state, clients), clients, self.types.served, "serve")
+
+    def checked(
+        self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
+    ) -> Mapping[ClientId, Message]:
+        """Return what a method of the algorithm returned for these clients, or raise an error that names the method."""
+        return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
 
     def require_replies(self) -> None:
         """Raise `RunError` if no client sent a usable reply in the whole run."""

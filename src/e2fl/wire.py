@@ -17,8 +17,8 @@ import torch
 
 from e2fl import compiled
 from e2fl.ballots.exact import bits_per_edge
-from e2fl.errors import WireError
-from e2fl.models import ModelSpec, Params
+from e2fl.errors import WireError, with_article
+from e2fl.models import ModelSpec, Params, defect_of_layers
 from e2fl.ranking import Mask, Ranking
 
 MAGIC = b"E2FL"
@@ -37,7 +37,10 @@ class Message:
     forms: ClassVar[tuple[type["Message"], ...]] = ()  # set by a base class whose messages have several forms
 
     def to_bytes(self, model: ModelSpec) -> bytes:
-        """Return this message as bytes: header and payload."""
+        """Return this message as bytes: header and payload. Raise `WireError` if a field cannot be sent."""
+        wrong = self.defect(model)
+        if wrong:
+            raise WireError(f"{type(self).__name__}.{wrong}")
         form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
         numbers: list[int | float] = []
         payload: list[bytes] = []
@@ -62,21 +65,43 @@ class Message:
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
 
+    def defect(self, model: ModelSpec) -> str:
+        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty: nothing."""
+        if type(self).to_bytes is not Message.to_bytes:
+            return ""  # a message that is encoded as another one
+        for field in _form(type(self)).fields:  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
+            value = getattr(self, field.name)
+            if field.many and not isinstance(value, tuple):
+                return f"{field.name} is {with_article(type(value))}; it must be a tuple"
+            for part in value if field.many else (value,):
+                wrong = (field.item or _SCALARS[field.scalar]).defect(part, model)
+                if wrong:
+                    return f"{field.name} {wrong}"
+        return ""
+
     def grouping_bytes(self, model: ModelSpec) -> int:
         """Return how many of these bytes are sent only so that the client can find its group."""
         return 0
 
     def norm(self) -> float | None:
         """Return the Euclidean norm of the weights in this message; None where it has none."""
-        form = _form(type(self))  # type: ignore[arg-type]  # as above
-        weights = [getattr(self, field.name) for field in form.fields if field.item is _LAYERED[Params]]
-        parts: list[Params] = [
-            params for value in weights for params in (value if isinstance(value, tuple) else (value,))
-        ]
-        if not parts:
+        weights = self._weights()
+        if not weights:
             return None
-        flat = (tensor.detach().cpu().numpy().ravel().astype(np.float64) for part in parts for tensor in part.values())
+        flat = (tensor.detach().cpu().numpy().ravel().astype(np.float64) for tensor in weights)
         return math.sqrt(sum(float(np.dot(values, values)) for values in flat))
+
+    def finite(self) -> bool:
+        """Return whether all weights in this message are finite."""
+        return all(bool(tensor.isfinite().all()) for tensor in self._weights())
+
+    def _weights(self) -> list[torch.Tensor]:
+        if type(self).to_bytes is not Message.to_bytes:
+            return []  # a message that is encoded as another one
+        form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
+        fields_ = [getattr(self, field.name) for field in form.fields if field.item is _LAYERED[Params]]
+        parts = [params for value in fields_ for params in (value if isinstance(value, tuple) else (value,))]
+        return [tensor for params in parts for tensor in params.values()]
 
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
@@ -115,6 +140,7 @@ class _Item:
     size: Callable[[ModelSpec], int]
     write: Callable[[Any, ModelSpec], bytes]
     read: Callable[[memoryview, ModelSpec], Any]
+    defect: Callable[[Any, ModelSpec], str]  # what is wrong with a value; empty: nothing
 
 
 def _ranking_size(model: ModelSpec) -> int:
@@ -192,22 +218,40 @@ def _read_number(code: str) -> Callable[[memoryview, ModelSpec], Any]:
     return lambda raw, _: struct.unpack(code, raw)[0]
 
 
-def _number_item(code: str) -> _Item:
+def _number_item(code: str, kind: type) -> _Item:
     size = struct.calcsize(code)
-    return _Item(code, lambda _: size, _write_number(code), _read_number(code))
+
+    def defect(value: Any, _: ModelSpec) -> str:
+        try:
+            struct.pack(code, value)
+        except (struct.error, OverflowError, TypeError):
+            return f"is {value!r:.40}; it must be {with_article(kind)} of {8 * size} bits"
+        return ""
+
+    return _Item(code, lambda _: size, _write_number(code), _read_number(code), defect)
+
+
+def _layered(kind: type[Any], *, flat: bool) -> Callable[[Any, ModelSpec], str]:
+    return lambda value, model: defect_of_layers(value, model.layers, kind, flat=flat)
 
 
 _NUMBERS = {int: "i", float: "d"}  # in the header
-_SCALARS = {int: _number_item("<i"), float: _number_item("<d")}  # in a tuple, in the payload
+_SCALARS = {int: _number_item("<i", int), float: _number_item("<d", float)}  # in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
-    Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking),
-    Mask: _Item("mask", mask_size, _write_mask, _read_mask),
-    Params: _Item("weights", weights_size, _write_weights, _read_weights),
+    Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)),
+    Mask: _Item("mask", mask_size, _write_mask, _read_mask, _layered(np.ndarray, flat=True)),
+    Params: _Item("weights", weights_size, _write_weights, _read_weights, _layered(torch.Tensor, flat=False)),
 }
 
 
 # Bytes of any length, which stands in the header.
-_BYTES = _Item("bytes", lambda _: 1, lambda value, _: bytes(value), lambda raw, _: bytes(raw))
+_BYTES = _Item(
+    "bytes",
+    lambda _: 1,
+    lambda value, _: bytes(value),
+    lambda raw, _: bytes(raw),
+    lambda value, _: "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -216,6 +260,7 @@ class _Field:
     item: _Item | None  # None: a number in the header
     many: bool
     number: int  # which number of the header is its value, or its count
+    scalar: type = int  # of a number in the header
 
 
 @dataclass(frozen=True)
@@ -236,7 +281,7 @@ def _form(message: type[Message]) -> _Form:
         kind = hints[field.name]
         inner = get_args(kind)[0] if get_origin(kind) is tuple else None
         if kind in _NUMBERS:
-            found.append(_Field(field.name, None, False, len(codes)))
+            found.append(_Field(field.name, None, False, len(codes), kind))
             codes += _NUMBERS[kind]
         elif kind in _LAYERED:
             found.append(_Field(field.name, _LAYERED[kind], False, -1))

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.ballots import Ballot, Exact, Reference, offset_of
-from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, WireError
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
 from e2fl.grouping.decoded import DECODED
 from e2fl.grouping.messages import (
@@ -78,7 +78,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
 
     def start(self, model: Model, population: Population, seed: int) -> Rankings:
         ranking = model.supernet(seed).ranking
-        membership = self.grouping.begin(model, population, seed)
+        membership = expect(self.grouping.begin(model, population, seed), Membership, self.grouping, "begin")
         initial = ranking if self.coded or self.absent == "init_vote" else {}
         return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model), seed)
 
@@ -140,7 +140,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        membership, cast = self.grouping.sort(state.membership, Opened(replies, lambda *of: self._opened(state, *of)))
+        opened = Opened(replies, lambda *of: self._opened(state, *of))
+        membership, cast = expect(self.grouping.sort(state.membership, opened), tuple, self.grouping, "sort")
         # One vote inside each group, in which its previous ranking may take part.
         elected = {q: vote(ballots, state.groups.get(q), self.incumbents) for q, ballots in cast.items()}
         if not elected:
@@ -202,7 +203,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         if isinstance(message, CodedInvitation):
             message = message.opened(self.downlink, Reference(learner.supernet.ranking, fan_in, keep))
         assert isinstance(message, Invitation)
-        parts = self.grouping.parts(message.masks, client, learner)
+        parts = checked_parts(self.grouping.parts(message.masks, client, learner), self.grouping)
         if self.inside == "majority" and len(parts) > 1:
             largest = max(parts, key=lambda part: len(part[1]))  # the first among equals
             parts = [(largest[0], client.train)]
@@ -217,6 +218,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         global_model = ClientModel(message.global_mask)
         masks = dict(zip(message.groups, message.masks, strict=True))
         own = self.grouping.own_group(message.groups, message.masks, client, learner)
+        if own is not None and own not in masks:
+            raise ConfigError(
+                f"{type(self.grouping).__name__}.own_group returned {own!r}; it must return one of {message.groups}, "
+                "or None"
+            )
         if own is not None:
             # A group that never voted has learned nothing: its clients use the global model.
             model = ClientModel(masks[own]) if own in message.voted else global_model
@@ -230,6 +236,18 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
         membership = self.grouping.place_unseen(state.membership, client, learner)
         return super().for_unseen(replace(state, membership=membership), client, learner)
+
+
+def checked_parts(parts: object, grouping: Grouping) -> list[tuple[GroupId, Examples]]:
+    """Return what `Grouping.parts` returned if it is pairs of a group and examples, or raise an error."""
+    pairs = expect(parts, list, grouping, "parts")
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], Examples):
+            raise ConfigError(
+                f"{type(grouping).__name__}.parts returned {pair!r:.60}; it must return pairs of a group and examples, "
+                "such as [(0, client.train)]"
+            )
+    return pairs
 
 
 def fan_in_of(model: Model) -> dict[str, int]:

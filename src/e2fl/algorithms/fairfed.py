@@ -62,7 +62,7 @@ class FairFed(GlobalModel[Weighted, Counted]):
             raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
 
     def start(self, model: Model, population: Population, seed: int) -> Weighted:
-        warning = misfit(classes=model.spec.layers[-1].shape[0], groups=population.groups)
+        warning = misfit(classes=model.classes, groups=population.groups)
         return Weighted(model.initial_weights(seed), {}, None, warning)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Counted:

@@ -74,6 +74,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Posterior:
+        model.require_rankable()
         reset = self.reset or math.ceil(len(population) / self.clients_per_round)
         return Posterior({layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed)
 
@@ -110,7 +111,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     # On a client.
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
-        rng = stream(learner.seed, "fedpm", learner.number, learner.client)
+        rng = stream(learner.seed, "fedpm", learner.round_number, learner.client_id)
         scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()}
         # Without weight decay: next to the small gradients of scores it would pull every probability to 1/2.
         optimizer = torch.optim.Adam(list(scores.values()), betas=(learner.settings.momentum, 0.999))

@@ -33,7 +33,7 @@ from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.keys import float_key
 from e2fl.compiled.machine_code import compiled
 from e2fl.compiled.masks import first_kept, mask_of, threshold_of, top_mask, write_mask
-from e2fl.compiled.orders import add_order, add_rank, invert, scores_from
+from e2fl.compiled.orders import add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, pack_order_of_rank, packed_size, unpack, unpack_rank
 from e2fl.compiled.rans import rans_decode, rans_encode
 from e2fl.compiled.sorting import order_of, order_of_sums, rank_of, rank_of_sums
@@ -49,7 +49,6 @@ __all__ = [
     "UInt16",
     "UInt32",
     "UInt64",
-    "add_order",
     "add_rank",
     "bucket_symbols",
     "compiled",

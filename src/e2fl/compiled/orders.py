@@ -29,13 +29,6 @@ def add_rank(sums: Int64, rank: Int32) -> None:
 
 
 @compiled
-def add_order(sums: Int64, order: Int32) -> None:
-    """Add the rank of one ballot, given as an order, to the sums of a vote."""
-    for i in range(order.size):
-        sums[order[i]] += i
-
-
-@compiled
 def _scores_from(rank: Int32, sorted_scores: Float32, out: Float32) -> None:
     for e in range(rank.size):
         out[e] = sorted_scores[rank[e]]

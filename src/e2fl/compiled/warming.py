@@ -17,7 +17,7 @@ from e2fl.compiled.bucketing import (
 )
 from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.masks import top_mask
-from e2fl.compiled.orders import add_order, add_rank, invert, scores_from
+from e2fl.compiled.orders import add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, unpack, unpack_rank
 from e2fl.compiled.rans import rans_decode, rans_encode
 from e2fl.compiled.sorting import order_of, rank_of, rank_of_sums
@@ -37,7 +37,6 @@ def warm(tell: Callable[[str], None]) -> None:
         "rank_of_sums": lambda: rank_of_sums(sums),
         "invert": lambda: invert(order),
         "add_rank": lambda: add_rank(sums, order),
-        "add_order": lambda: add_order(sums, order),
         "scores_from": lambda: scores_from(order, scores),
         "top_mask": lambda: top_mask(scores, 1),
         "unpack": lambda: unpack(pack(order, 2), 3, 2),

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,10 @@ from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, is_out_of_memory
-from e2fl.learning import Learner, Settings
-from e2fl.learning.fast.engine import engine_for
+from e2fl.learning import Learner, Settings, build_learner
 from e2fl.models import MODELS, Model
 from e2fl.participation import PARTICIPATION, Participation
+from e2fl.randomness import stream, torch_seeded
 from e2fl.rounds import Round, Server
 
 Section = dict[str, Any]
@@ -89,11 +90,14 @@ class Experiment:
         values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
         common = {key: fit(self.model.get(key, value), float, f"model.{key}") for key, value in COMMON.items()}
         with _in_memory(f"model '{name}'"):
+            build = None
             if network is None:
-                network = construct(look_up(name, MODELS, "model"), values, "model", shape, classes)
+                build = partial(construct, look_up(name, MODELS, "model"), values, "model", shape, classes)
+                with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
+                    network = build()
             if not isinstance(network, nn.Module):
                 raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}")
-            model = Model(network, **common)
+            model = Model(network, **common, build=build)
             model.require_fit(shape, classes, name)
         return model
 
@@ -143,8 +147,7 @@ class Experiment:
         settings = self.build_settings()
         _require_device(self.device)
         with _in_memory(f"model '{self.model['name']}'"):
-            supernet, initial = model.supernet(self.seed), model.initial_weights(self.seed)
-        return Learner(model, engine_for(model, self.device), supernet, initial, settings, self.seed)
+            return build_learner(model, settings, self.seed, self.device)
 
     def build_settings(self) -> Settings:
         settings: Settings = construct(Settings, self.learner, "learner")

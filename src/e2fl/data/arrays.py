@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from e2fl.data.datasets import is_dataset, rows_of
 from e2fl.data.files.places import existing, regular_file
 from e2fl.data.files.unpacking import load_npz
 from e2fl.data.own import OwnData, require_valid_settings
@@ -71,7 +72,8 @@ class Arrays(OwnData):
     name: str = "arrays"
 
 
-Given = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Any]  # x, y, and a group for all rows or for each
+# x, y, and a group for all rows or for each; or a data set of such rows, of which no type is known.
+Given = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Any] | Any
 
 
 def from_arrays(
@@ -85,7 +87,7 @@ def from_arrays(
     unprivileged: str | int | None = None,
     groups: str = "auto",
 ) -> Arrays:
-    """A federation of clients, each with arrays (x, y) or (x, y, group).
+    """A federation of clients, each with arrays (x, y) or (x, y, group), or a data set of torch or Hugging Face.
 
     x: numbers as the network should read them, or bytes (uint8), which are divided by 255 unless none is above 1.
     group: one for the whole client, or one for each row. test: test rows by client; without it a share of each
@@ -159,8 +161,10 @@ def _parts(clients: Mapping[Any, Given], split: int) -> list[_Part]:
 
 def _part(name: str, given: Given, split: int) -> _Part:
     where = f"client '{name}'{', test rows' if split == TEST else ''}"
+    if is_dataset(given):
+        given = rows_of(given)
     if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise DataError(f"{where} must be (x, y) or (x, y, group)")
+        raise DataError(f"{where} must be (x, y), (x, y, group) or a data set of such rows")
     x, y = as_inputs(given[0], where), as_column(given[1], "label", where)
     if y.ndim != 1 or len(x) != len(y):
         raise DataError(f"{where} has inputs of shape {x.shape} for labels of shape {y.shape}")

@@ -4,17 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e2fl.models import Params
-
 ClientId = int
 GroupId = int
-Memory = MutableMapping[str, Params]
+# By name: a model, a tensor, or a number, truth value or text.
+Memory = MutableMapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,12 @@ class Received:
                 malformed[client] = f"malformed: {error}"
         few = _too_few(answers, population, config)
         counted = {client: answer for client, answer in answers.items() if client not in few}
-        return Replies(counted, dict(sorted((few | dict(self.faults) | malformed).items())))
+        losses = {client: reply.meter.losses.mean for client, reply in self.replies.items()}
+        return Replies(
+            counted,
+            dict(sorted((few | dict(self.faults) | malformed).items())),
+            {client: loss for client, loss in losses.items() if loss is not None},
+        )
 
     def decode_scores(
         self, inbox: Mapping[ClientId, Message], spec: ModelSpec, population: Population

@@ -75,9 +75,9 @@ class FlowerFederation:
         self.traffic.up += up
         self.traffic.exchanges += len(sizes)
         if ask.kind == "prepare":
-            self.traffic.finding += up + down
+            self.traffic.grouping_bytes += up + down
         else:
-            self.traffic.finding += sum(request.inbox[client].grouping_bytes(self.spec) for client in sizes)
+            self.traffic.grouping_bytes += sum(request.inbox[client].grouping_bytes(self.spec) for client in sizes)
         return received.decode(types_of(self.algorithm).up, self.spec.only(ask.layers), self.population, self.config)
 
     def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:

@@ -97,7 +97,7 @@ class Node:
         return reply_content(message.to_bytes(spec), client.id, metadata.round_number)
 
     def _learner(self, metadata: RequestMetadata) -> Learner:
-        return replace(self.setup.learner, number=metadata.round_number, client=self.client.id, meter=Meter())
+        return replace(self.setup.learner, round_number=metadata.round_number, client_id=self.client.id, meter=Meter())
 
     def _memories(self, metadata: RequestMetadata) -> Memories:
         """Return what this client stored in this run, without what it stored for a server that was killed since."""

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
+from e2fl.learning.autograd import Losses
 from e2fl.learning.learner import Meter
 
 POPULATION = "query.population"  # the message type that asks a node which client it is
@@ -83,6 +84,7 @@ def reply_content(
             "trained_examples": int(meter.examples),
             "ballot_bits": float(meter.ballot_bits),
             "examples": int(examples),
+            **({} if meter.losses.mean is None else {"training_loss": float(meter.losses.mean)}),
         }
     )
     return RecordDict({PAYLOAD: payload(raw), METADATA: values})
@@ -106,7 +108,10 @@ def read_reply(content: RecordDict, client_id: ClientId, round_number: int) -> R
     bits = content.config_records[METADATA].get("ballot_bits")
     if not isinstance(bits, float) or not 0 <= bits <= MAX_BITS:
         raise WireError(f"the reply claims {bits!r} bits of entropy; a float between 0 and {MAX_BITS:g} is expected")
-    return Reply(_bytes(content), Meter(trained, passes, bits), examples)
+    loss = content.config_records[METADATA].get("training_loss")  # a client that does not train has none
+    if loss is not None and not isinstance(loss, float):
+        raise WireError(f"the reply claims a training loss of {loss!r}; a float is expected")
+    return Reply(_bytes(content), Meter(trained, passes, bits, Losses() if loss is None else Losses(loss, 1)), examples)
 
 
 def require_passes(passes: float) -> None:

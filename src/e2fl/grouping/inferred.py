@@ -9,7 +9,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.errors import ConfigError
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count, require_group
 from e2fl.grouping.messages import Invitation
 from e2fl.grouping.rank_clustering import RankClustering, first_rankings
@@ -59,9 +62,19 @@ class InferredGroups(Grouping):
         return tuple(range(membership.groups))
 
     def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
-        return [(self.find(masks, client, learner), client.train)]
+        return [(self._found(masks, client, learner), client.train)]
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        return groups[self.find(masks, client, learner)]
+        return groups[self._found(masks, client, learner)]
+
+    def _found(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
+        """Return what `find` found, or raise an error if it is not one of the masks."""
+        found: object = self.find(masks, client, learner)
+        if isinstance(found, bool) or not isinstance(found, int | np.integer) or not 0 <= found < len(masks):
+            raise ConfigError(
+                f"{type(self).__name__}.find returned {found!r}; it must return an index into masks, 0 to "
+                f"{len(masks) - 1}"
+            )
+        return int(found)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import Centroids, LazyRankings, Table, View, views
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
@@ -142,7 +142,7 @@ class RankClustering(Grouping):
         if not replies:
             return membership, {}
         if not membership.centroids:
-            found = self.cluster(first_rankings(replies), membership.groups, membership.seed)
+            found = self._checked(self.cluster(first_rankings(replies), membership.groups, membership.seed), replies)
             return replace(
                 membership, assignments=found.assignments, centroids=found.centroids, metadata=found.metadata
             ), {}
@@ -155,10 +155,23 @@ class RankClustering(Grouping):
         _, cast = super().sort(membership, {client: reply for client, reply in replies.items() if client not in late})
         return self._joined(membership, late), cast
 
+    def _checked(self, found: object, replies: Replies) -> Clustering:
+        """Return the clustering if it places every client in a group that has a centroid, or raise an error."""
+        clustering = expect(found, Clustering, self, "cluster")
+        for client in replies:
+            group = clustering.assignments.get(client)
+            if group not in clustering.centroids:
+                what = "no group" if group is None else f"group {group!r}, which has no centroid,"
+                raise ConfigError(
+                    f"{type(self).__name__}.cluster returned {what} for client {client}; it must return a group for "
+                    "each client that sent a ballot, and a centroid for each group"
+                )
+        return clustering
+
     def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
         if client.id in membership.assignments or not membership.centroids:
             return membership
-        ballot = replace(learner, number=0).fit_scores(membership.origin, client.train)
+        ballot = replace(learner, round_number=0).fit_scores(membership.origin, client.train)
         return self._joined(membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)})
 
     def _joined(self, membership: Membership, late: dict[ClientId, GroupId]) -> Membership:

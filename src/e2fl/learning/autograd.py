@@ -1,24 +1,54 @@
 """Local training of any network with torch's autograd."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from e2fl.errors import ConfigError
 from e2fl.learning import score_step as kernels
 from e2fl.models import Model, Params, Supernet
+from e2fl.randomness import TorchStream
 from e2fl.ranking import Floats, dropped
+
+# A loss of one's own: takes the outputs [examples, classes] and the labels, and returns one number.
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class Losses:
+    """The training loss of a client, summed over the examples of all its steps."""
+
+    total: float | Tensor = 0.0
+    examples: int = 0
+
+    def add(self, loss: float | Tensor, examples: int) -> None:
+        """Add the mean loss of a step over this many examples."""
+        # A tensor stays one: reading its value would make the processor wait for a graphics card at each step.
+        mean = loss.detach().double() if isinstance(loss, Tensor) else loss
+        self.total = self.total + mean * examples
+        self.examples += examples
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over all examples; None if there was no step."""
+        return float(self.total) / self.examples if self.examples else None
 
 
 class Batch(NamedTuple):
-    """The examples and the learning rate of one step."""
+    """The examples of one step, and how to train on them."""
 
     x: Tensor
     y: Tensor
     learning_rate: float
     weight: Tensor | None = None  # of each example; None: all the same
+    noise: TorchStream | None = None  # what dropout draws from; None: the network draws nothing
+    loss: Loss | None = None  # None: cross-entropy
+    losses: Losses | None = None  # counts the loss of the step
 
 
 # The derivative of a function of the outputs: takes the outputs of some examples, and which examples they are.
@@ -34,7 +64,8 @@ class AutogradEngine:
 
     def warm(self, tell: Callable[[str], None]) -> None:
         """Compile all loops, or load them from the cache; `tell` is called with the name of each part first."""
-        kernels.warm(tell)
+        if not self.model.why_unranked:
+            kernels.warm(tell)
 
     def fit_scores(
         self,
@@ -92,24 +123,48 @@ class AutogradEngine:
     def gradients(self, params: Params, batch: Batch) -> Params:
         """Gradients of the mean loss of one batch."""
         leaves = {name: weight.detach().requires_grad_() for name, weight in params.items()}
-        outputs = self.model.outputs(leaves, batch.x.to(self.device))
-        if batch.weight is None:
-            loss = cross_entropy(outputs, batch.y.to(self.device))
+        drawing: AbstractContextManager[Any] = nullcontext() if batch.noise is None else batch.noise
+        with drawing:
+            outputs = self.model.outputs(leaves, batch.x.to(self.device), training=True)
+        labels = batch.y.to(self.device)
+        if batch.loss is not None:
+            loss = own_loss(batch.loss, outputs, labels)
+        elif batch.weight is None:
+            loss = cross_entropy(outputs, labels)
         else:
-            each = cross_entropy(outputs, batch.y.to(self.device), reduction="none")
-            loss = (each * batch.weight.to(self.device)).mean()
-        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+            loss = (cross_entropy(outputs, labels, reduction="none") * batch.weight.to(self.device)).mean()
+        if batch.losses is not None:
+            batch.losses.add(loss, len(labels))
+        return _gradients(loss, leaves)
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
         """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
         outputs = self.model.outputs(leaves, x.to(self.device))
         back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
-        found = torch.autograd.grad(outputs, list(leaves.values()), back)
-        return {name: value.cpu() for name, value in zip(leaves, found, strict=True)}
+        return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Logits, on the CPU."""
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
             return self.model.outputs(moved, x.to(self.device)).cpu()
+
+
+def own_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
+    """The value of a loss of the user's own; raises `ConfigError` if it is not one number made from the outputs."""
+    found = loss(outputs, labels)
+    if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
+        kind = type(found).__name__
+        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) and found.numel() != 1 else kind
+        raise ConfigError(
+            f"the loss passed to learner.fit returned {what}; it must return one number as a tensor that is computed "
+            "from the outputs, such as a mean over the examples"
+        )
+    return found.reshape(())
+
+
+def _gradients(of: Tensor, leaves: Params, back: Tensor | None = None) -> Params:
+    """The gradient with respect to each weight; zero for a weight that the network does not use."""
+    found = torch.autograd.grad(of, list(leaves.values()), back, allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))

@@ -14,9 +14,10 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally
-from e2fl.learning.autograd import AutogradEngine, Batch, Slope
+from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
+from e2fl.learning.fast.engine import engine_for
 from e2fl.models import Model, Params, Supernet
-from e2fl.randomness import stream
+from e2fl.randomness import TorchStream, stream
 from e2fl.ranking import Mask, Ranking, rank_of
 
 SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the machine
@@ -46,9 +47,9 @@ class Settings:
         if not 0 < self.round_decay <= 1:
             raise ConfigError(f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}")
 
-    def rate(self, number: int, epoch: int, epochs: int) -> float:
+    def rate(self, round_number: int, epoch: int, epochs: int) -> float:
         """The learning rate of one local epoch (from 0) in one round (from 1)."""
-        rate = self.learning_rate * self.round_decay ** max(0, number - 1)
+        rate = self.learning_rate * self.round_decay ** max(0, round_number - 1)
         if self.local_cosine:
             rate *= (1 + math.cos(math.pi * epoch / epochs)) / 2
         return rate
@@ -61,6 +62,7 @@ class Meter:
     examples: int = 0  # that training steps went over, each time counted
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
     ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
+    losses: Losses = field(default_factory=Losses)  # of its training steps
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,26 @@ class Learner:
     initial: Params  # dense weights before the first round
     settings: Settings
     seed: int
-    number: int = 0  # the round
-    client: int = 0
+    round_number: int = 0
+    client_id: int = 0
     meter: Meter = field(default_factory=Meter)  # the work done so far
 
     @property
     def rate(self) -> float:
         """The learning rate of the first local epoch of this round."""
-        return self.settings.rate(self.number, 0, self.settings.epochs)
+        return self.settings.rate(self.round_number, 0, self.settings.epochs)
 
-    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0) -> Ranking:
+    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
         """Edge-popup: start from scores in the order of this ranking, train them, and return their ranking.
 
         part: numbers several fits of one client in one round; each has its own order of batches.
+        loss: as in `fit`.
         """
+        self.model.require_rankable()
         scores = self.engine.fit_scores(
             self.supernet,
             self.supernet.scores(ranking),
-            self._batches(examples, self.settings.epochs, "batches", part),
+            self._batches(examples, self.settings.epochs, "batches", part, loss=loss),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
         )
@@ -110,16 +114,21 @@ class Learner:
         proximal: float = 0.0,
         purpose: str = "batches",
         weight: NDArray[np.float32] | None = None,
+        loss: Loss | None = None,
     ) -> Params:
         """Dense SGD, starting from these weights, which are not changed.
 
         toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as in Ditto.
         purpose: names the random stream of the batches; fits with different purposes see different orders.
         weight: of each example in the mean loss.
+        loss: called with the outputs of a batch [examples, classes] and its labels; returns what to minimise, one
+        number. Default: the mean cross-entropy. Compiled loops are used with any loss.
         """
+        if loss is not None and weight is not None:
+            raise ConfigError("learner.fit takes either loss or weight: weigh the examples inside the loss")
         return self.engine.fit(
             params,
-            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight),
+            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight, loss),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             toward=toward,
@@ -137,7 +146,9 @@ class Learner:
             labels = examples.labels(rows)
             if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
                 raise DataError(f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}")
-            right = one_hot(labels.to(outputs.device), outputs.shape[1])
+            labels = labels.to(outputs.device)
+            self.meter.losses.add(cross_entropy(outputs.double(), labels), len(labels))
+            right = one_hot(labels, outputs.shape[1])
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
         self.meter.examples += len(examples)
@@ -206,17 +217,35 @@ class Learner:
         return gradient
 
     def _batches(
-        self, examples: Examples, epochs: int, purpose: str, part: int, weight: NDArray[np.float32] | None = None
+        self,
+        examples: Examples,
+        epochs: int,
+        purpose: str,
+        part: int,
+        weight: NDArray[np.float32] | None = None,
+        loss: Loss | None = None,
     ) -> Iterator[Batch]:
-        rng = stream(self.seed, purpose, self.number, self.client, part)
+        place = (self.round_number, self.client_id, part)
+        rng = stream(self.seed, purpose, *place)
+        noise = None
+        if self.model.draws:
+            noise = TorchStream(stream(self.seed, f"dropout in {purpose}", *place), self.engine.device)
         self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
-            rate = self.settings.rate(self.number, epoch, epochs)
+            rate = self.settings.rate(self.round_number, epoch, epochs)
             order = rng.permutation(len(examples))
             for start in range(0, len(examples), self.settings.batch_size):
                 rows = order[start : start + self.settings.batch_size]
                 shares = None if weight is None else torch.from_numpy(weight[rows])
-                yield Batch(examples.inputs(rows), examples.labels(rows), rate, shares)
+                x, y = examples.inputs(rows), examples.labels(rows)
+                yield Batch(x, y, rate, shares, noise, loss, self.meter.losses)
+
+
+def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:
+    """The learner of a run, with the fastest engine that accepts the network."""
+    # An algorithm that ranks edges rejects a network without supernetwork when it starts.
+    supernet = Supernet({}, {}, {}) if model.why_unranked else model.supernet(seed)
+    return Learner(model, engine_for(model, device), supernet, model.initial_weights(seed), settings, seed)
 
 
 def _chunks(count: int, start: int = 0) -> Iterator[slice]:

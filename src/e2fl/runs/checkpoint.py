@@ -29,20 +29,20 @@ KEPT = 2  # checkpoints on disk: if the newest proves damaged, there is one more
 class Checkpoint:
     """What was saved: the round, the state after it, and what else belongs to the run."""
 
-    number: int
+    round_number: int
     state: Any
     extra: Mapping[str, Any]
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint beside the older ones, then drop all but the newest few."""
-    with replacing(folder / f"round-{checkpoint.number:07d}") as partial:
+    with replacing(folder / f"round-{checkpoint.round_number:07d}") as partial:
         partial.mkdir()
         arrays: dict[str, torch.Tensor] = {}
         tree = _encode(checkpoint.state, arrays, "state")
         save_file(arrays, partial / "state.safetensors")
         body = {
-            "number": checkpoint.number,
+            "number": checkpoint.round_number,
             "extra": checkpoint.extra,
             "tree": tree,
             "sha256_state": sha256_of(partial / "state.safetensors"),
@@ -71,7 +71,7 @@ def latest(
     require: raises `RunError` for a checkpoint that must not be used. below: only checkpoints of earlier rounds.
     """
     for path in _found(folder):
-        if below is not None and _number(path) >= below:
+        if below is not None and _round_of(path) >= below:
             continue
         try:
             found = load(path, kind)
@@ -101,7 +101,7 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
 
 def oldest(folder: Path) -> int:
     """The round of the oldest checkpoint there is."""
-    return _number(_found(folder)[-1])
+    return _round_of(_found(folder)[-1])
 
 
 def any_in(folder: Path) -> bool:
@@ -109,7 +109,7 @@ def any_in(folder: Path) -> bool:
     return bool(_found(folder))
 
 
-def _number(path: Path) -> int:
+def _round_of(path: Path) -> int:
     return int(path.name.removeprefix("round-"))
 
 

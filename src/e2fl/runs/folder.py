@@ -1,5 +1,6 @@
-"""The files of a run: config.toml, history.jsonl (a line for each evaluated round), clients.csv (every client at the
-last evaluation), summary.json, model.safetensors, data.json, data.svg and manifest.json.
+"""The files of a run: config.toml, history.jsonl (a line for each evaluated round), times.jsonl (its seconds),
+clients.csv (every client at the last evaluation), summary.json, model.safetensors, data.json, data.svg and
+manifest.json.
 
 Files and fields are a contract with other programs. manifest.json holds the digests of what a finished run wrote: a
 file that was damaged or edited since is refused when the run is read.
@@ -93,6 +94,14 @@ class Folder:
         with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(line)) + "\n")
 
+    def write_times(self, times: Mapping[int, float]) -> None:
+        self.write("times.jsonl", "".join(_time(number, seconds) for number, seconds in times.items()))
+
+    def append_times(self, number: int, seconds: float) -> None:
+        """How long the rounds up to this one took. Apart from the history, which is the same in every repetition."""
+        with writing(self.path / "times.jsonl"), (self.path / "times.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_time(number, seconds))
+
     def write_clients(self, rows: list[Json]) -> None:
         columns = list(dict.fromkeys((*COLUMNS, *(name for row in rows for name in row))))
         text = io.StringIO()
@@ -164,7 +173,15 @@ class Folder:
 
     def read_history(self, size: int | None = None) -> list[Json]:
         """The evaluated rounds; size: only what is in so many bytes of the file."""
-        path = self.path / "history.jsonl"
+        return self._read_lines("history.jsonl", size)
+
+    def read_times(self) -> dict[int, float]:
+        """Seconds that each evaluated round and those before it took; empty for runs of earlier versions."""
+        lines = self._read_lines("times.jsonl")
+        return {line["round"]: line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)}
+
+    def _read_lines(self, name: str, size: int | None = None) -> list[Json]:
+        path = self.path / name
         if not path.is_file():
             return []
         try:
@@ -198,6 +215,10 @@ class Folder:
             return [{name: _cell(name, text) for name, text in row.items()} for row in rows]
         except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
             raise self._damaged(path.name, f"it cannot be read ({error})") from error
+
+
+def _time(number: int, seconds: float) -> str:
+    return json.dumps({"round": number, "seconds": seconds}) + "\n"
 
 
 def json_text(value: Json) -> str:

@@ -39,8 +39,8 @@ def of_evaluation(
         **_against_declared(found, population),
         "changed": metrics.changed(found, before),
         "passes_per_client": float(np.mean([scores[client].passes for client in found])),
-        "passes": traffic.passes,
-        "bytes": traffic.finding,
+        "passes": traffic.grouping_passes,
+        "bytes": traffic.grouping_bytes,
         "found": {str(group): sizes[group] for group in sorted(sizes)},
     }
 
@@ -56,14 +56,17 @@ def of_round(done: Round, found: Groups, before: Groups, population: Population,
         "clients": len(found),
         **_against_declared(found, population),
         "changed": metrics.changed(heard, before),
-        "passes": spent.passes,
-        "bytes": spent.finding,
+        "passes": spent.grouping_passes,
+        "bytes": spent.grouping_bytes,
     }
 
 
 def difference(now: Traffic, before: Traffic) -> Traffic:
     """What finding groups took between two points of a run."""
-    return Traffic(finding=now.finding - before.finding, passes=now.passes - before.passes)
+    return Traffic(
+        grouping_bytes=now.grouping_bytes - before.grouping_bytes,
+        grouping_passes=now.grouping_passes - before.grouping_passes,
+    )
 
 
 def _against_declared(found: Groups, population: Population) -> dict[str, float | None]:

@@ -18,7 +18,7 @@ class Runtime(Federation, Protocol):
 
     traffic: Traffic
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Clients continue as they were after this round."""
         ...
 
@@ -63,9 +63,11 @@ class Loop:
         """The number of the last round if this many are asked for."""
         return self.algorithm.rounds(asked, self.federation.population)
 
-    def is_regular(self, number: int) -> bool:
+    def is_regular(self, round_number: int) -> bool:
         """Whether this round is evaluated also when it is not the last one."""
-        return number > 0 and number % self.experiment.evaluate_every == 0 and self.server.ask_of(number).evaluate
+        if round_number <= 0 or round_number % self.experiment.evaluate_every:
+            return False
+        return self.server.ask_of(round_number).evaluate
 
     def rounds(self, resume: Round | None) -> Iterator[Round]:
         self.server = self._server(resume or self.fresh)

@@ -144,6 +144,7 @@ def evaluation(
         metadata,
         inferred,
         measure_validation(round_.scores, data),
+        round_.training_loss,
     )
 
 

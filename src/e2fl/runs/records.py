@@ -101,6 +101,7 @@ class Evaluation:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own figures; "notes" on disk
     inference: Mapping[str, Any] | None = None  # how well groups were found, where they were
     validation: Measures | None = None  # on validation examples, where the data has some
+    training_loss: float | None = None  # mean over the clients that trained in this round
 
     def to_json(self) -> Json:
         return {
@@ -111,6 +112,7 @@ class Evaluation:
             "bytes": dict(self.bytes),
             "asked": self.asked,
             "answered": self.answered,
+            **({} if self.training_loss is None else {"training_loss": self.training_loss}),
             "faults": dict(sorted(self.faults.items())),
             "notes": dict(self.metadata),
         }
@@ -127,6 +129,7 @@ class Evaluation:
             values.get("notes", {}),
             values.get("inference"),
             _validation(values),
+            values.get("training_loss"),
         )
 
 

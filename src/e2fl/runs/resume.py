@@ -3,8 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,13 @@ from e2fl.config.defaults import completed
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.errors import RunError
 from e2fl.files import sha256, writing
+from e2fl.rounds import Round
+from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
+from e2fl.runs.records import Json
+from e2fl.runs.totals import Totals
 
 _EARLIER = ("data", "algorithm", "model", "name", "seed", "rounds", "evaluate_every", "device", "learner", "variants")
 _MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
@@ -69,7 +73,7 @@ class Requirements:
 
     def __call__(self, found: Checkpoint) -> None:
         self.same_experiment(found)
-        name = f"checkpoint round-{found.number:07d}"
+        name = f"checkpoint round-{found.round_number:07d}"
         # A last round that was evaluated only because it was the last leaves a line that a longer run does not have.
         history = found.extra.get("unevaluated", found.extra).get("history")
         if history is not None and not _begins_with(self.folder.path / "history.jsonl", history):
@@ -80,16 +84,92 @@ class Requirements:
             raise RunError(f"{name} needs models that clients kept and that are gone: {missing[0]}{more}")
 
     def same_experiment(self, found: Checkpoint) -> None:
-        name = f"checkpoint round-{found.number:07d}"
+        name = f"checkpoint round-{found.round_number:07d}"
         # In earlier versions the number of rounds was part of the fingerprint.
-        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.number)}
+        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"{name} is of another experiment")
         clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
         if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
             raise RunError(
-                f"checkpoint round-{found.number:07d} is of an earlier version and lacks the initial ranking"
+                f"checkpoint round-{found.round_number:07d} is of an earlier version and lacks the initial ranking"
             )
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A run as it was when its checkpoint was written."""
+
+    round: Round
+    totals: Totals
+    history: list[Json]
+    times: dict[int, float]
+    seconds: float
+
+
+def restore(
+    folder: Folder,
+    loop: Loop,
+    stored: Experiment,
+    experiment: Experiment,
+    data_file: object,
+    warn: Callable[[str], None],
+) -> Restored | None:
+    """The last good checkpoint of a run; None if it starts again from its first round.
+
+    stored: the configuration in the folder; data_file: the digest of the file that a user's own data is in.
+    """
+    folder.clean()
+    finished = folder.finished()
+    found = checkpoint.latest(
+        folder.checkpoints,
+        loop.state_type,
+        require=(lambda found: None) if finished else Requirements(folder, stored, experiment),
+        below=loop.last,
+        warn=warn,
+    )
+    if finished:
+        _require_continuable(folder, loop, found, stored, experiment)
+    elif found is None and checkpoint.any_in(folder.checkpoints):
+        warn("no usable checkpoint is left; the run starts again from its first round")
+    if found is None:
+        return None
+    if found.extra.get("data", data_file) != data_file:
+        raise RunError(
+            f"{folder.path} was started with other data: the file has changed since; "
+            "restore the file, or start a new run in another folder with --out"
+        )
+    last, extra = found.round_number, dict(found.extra)
+    if "unevaluated" in extra:  # the last round of a run that now has more
+        last, extra = last - 1, extra | extra["unevaluated"]
+    size = extra.get("history", {}).get("bytes")
+    return Restored(
+        Round(found.round_number, found.state, bool(extra["ever_answered"])),
+        Totals.from_json(extra),
+        [line for line in folder.read_history(size) if line["round"] <= last],
+        {number: seconds for number, seconds in folder.read_times().items() if number <= last},
+        float(extra["seconds"]),
+    )
+
+
+def _require_continuable(
+    folder: Folder, loop: Loop, found: Checkpoint | None, stored: Experiment, experiment: Experiment
+) -> None:
+    """A finished run is continued from its very end, or not at all: its results must not be lost."""
+    path = folder.path
+    if found is None or found.round_number != loop.last_of(stored.rounds):
+        raise RunError(f"{path} cannot be continued: its last checkpoint is gone or damaged; start a new run")
+    if missing_memories(folder, found):
+        raise RunError(
+            f"{path} cannot be continued: the models that its clients keep were dropped when it finished; "
+            "repeat it with --keep-client-models"
+        )
+    Requirements(folder, stored, experiment)(found)
+    if "history" not in found.extra and not loop.is_regular(found.round_number):
+        raise RunError(
+            f"{path} cannot be continued: it was made by an earlier version, and its last round, "
+            f"{found.round_number}, is not a multiple of evaluate_every; start a new run with --out"
+        )
 
 
 def missing_memories(folder: Folder, found: Checkpoint) -> list[str]:

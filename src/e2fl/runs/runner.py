@@ -2,23 +2,22 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.defaults import completed
 from e2fl.config.experiment import Experiment
-from e2fl.data import ClientId, FederatedData, GroupId
+from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import remove
 from e2fl.models import Model
-from e2fl.rounds import Round, Traffic
+from e2fl.rounds import Round
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.compiling import compiling
@@ -26,58 +25,19 @@ from e2fl.runs.data_files import write_data
 from e2fl.runs.folder import Folder
 from e2fl.runs.group_recovery import difference, found_groups, of_round
 from e2fl.runs.loop import Loop, Runtime
-from e2fl.runs.measure import (
-    bit_summary,
-    budget_of,
-    byte_summary,
-    client_rows,
-    divergence_warnings,
-    evaluation,
-    measure,
-    measure_unseen,
-    measure_validation,
-    participation_summary,
-)
-from e2fl.runs.records import Evaluation, Json, Summary
-from e2fl.runs.resume import (
-    Requirements,
-    digest_of_history,
-    lineage,
-    memories_of,
-    missing_memories,
-    require_more_rounds,
-    require_same,
-)
+from e2fl.runs.measure import client_rows, divergence_warnings, evaluation
+from e2fl.runs.records import Json
+from e2fl.runs.resume import digest_of_history, lineage, memories_of, require_more_rounds, require_same, restore
+from e2fl.runs.run import Run, read_run
+from e2fl.runs.summary import summarise
+from e2fl.runs.totals import Totals
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.version import __version__, environment
 
 __all__ = ["Federate", "Run", "Runtime", "Watcher", "Watchers", "read_run", "run_experiment"]
 
 Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run, as recorded: plain JSON values, as in its files."""
-
-    experiment: Experiment
-    summary: Json
-    history: list[Json]
-    clients: list[Json]
-    state: Any = field(repr=False, default=None)
-    folder: Path | None = None
-
-    @property
-    def result(self) -> Summary:
-        """The summary, typed."""
-        return Summary.from_json(self.summary)
-
-    @property
-    def evaluations(self) -> list[Evaluation]:
-        """The history, typed."""
-        return [Evaluation.from_json(line) for line in self.history]
 
 
 def run_experiment(
@@ -137,36 +97,6 @@ def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> 
     return federate
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What a runner knows after a round besides the state; an interrupted round leaves it as it was."""
-
-    traffic: Traffic = field(default_factory=Traffic)
-    found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # the groups of the last evaluation
-    faults: Counter[str] = field(default_factory=Counter)  # by kind, since the last line of history
-    grouping: tuple[Json, ...] = ()  # how groups were found, in each round since the last line of history
-    asked: Counter[ClientId] | None = field(default_factory=Counter)  # since the run began; None: not recorded
-
-    def to_json(self) -> Json:
-        return {
-            "traffic": asdict(self.traffic),
-            "found": list(self.found.items()),
-            "faults": dict(self.faults),
-            "finding": list(self.grouping),
-            "asked": None if self.asked is None else sorted(self.asked.items()),
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "_Kept":
-        return cls(
-            Traffic(**values["traffic"]),
-            {int(client): int(group) for client, group in values["found"]},
-            Counter(values["faults"]),
-            tuple(values.get("finding", ())),
-            None if values.get("asked") is None else Counter(dict(values["asked"])),  # None in earlier versions
-        )
-
-
 class _Runner:
     def __init__(
         self,
@@ -183,9 +113,11 @@ class _Runner:
         # A mistake in the configuration is found here, before anything is written.
         self.loop = Loop(experiment, algorithm, self.federation, model)
         self.history: list[Json] = []
+        self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
-        self.kept = _Kept()
-        self.unevaluated: _Kept | None = None  # what would be kept had the last round not been evaluated
+        self.evaluated_at = 0.0  # seconds of the run at the last line of history
+        self.totals = Totals()
+        self.unevaluated: Totals | None = None  # what would be kept had the last round not been evaluated
 
     def run(self, stored: Experiment | None) -> Run:
         """stored: the configuration of the run to resume; None for a new run."""
@@ -202,7 +134,7 @@ class _Runner:
         try:
             for done in self.loop.rounds(resumed):
                 self.seconds = time.monotonic() - started
-                self.kept = self._record(done, latest)
+                self.totals = self._record(done, latest)
                 latest = done  # only now: a round that is interrupted before this is repeated
                 # Never after the last round: a run killed before its summary must have a round left to repeat.
                 if latest.number < last and time.monotonic() - saved >= self.experiment.checkpoint_seconds:
@@ -233,6 +165,7 @@ class _Runner:
             self.folder.unfinish()
         self.folder.write("config.toml", self.experiment.to_toml())
         self.folder.write_history(self.history)
+        self.folder.write_times(self.times)
         if not (self.folder.path / "data.json").is_file():
             write_data(self.folder, self.data, self.watcher.warn)
         return resumed
@@ -246,45 +179,48 @@ class _Runner:
                 f"{self.experiment.rounds}; algorithm.epochs decides how long it trains (summary.json has the budget)"
             )
 
-    def _record(self, done: Round, before: Round | None) -> _Kept:
+    def _record(self, done: Round, before: Round | None) -> Totals:
         """Write down what came of a round. before: the round before it, if this process knows it."""
         measured = None
-        kept = self._keep(done, before)
+        totals = self._add_up(done, before)
         warnings = self.federation.warnings()
         for client, fault in done.faults.items():
             self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
         for warning in warnings:
             self.watcher.warn(f"round {done.number}: {warning}")
-        faults = kept.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
-        kept = replace(kept, faults=faults)
+        faults = totals.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
+        totals = replace(totals, faults=faults)
         if done.scores is not None:
             metadata = self.loop.metadata(done.state)
-            evaluated = evaluation(done, self.data, kept.traffic, metadata, faults, kept.found, kept.grouping)
+            evaluated = evaluation(done, self.data, totals.traffic, metadata, faults, totals.found, totals.grouping)
             measured = evaluated.to_json()
             # Evaluating adds only the bytes served.
-            served = self.kept.traffic.served
-            self.unevaluated = replace(kept, traffic=replace(kept.traffic, served=served))
-            kept = _Kept(kept.traffic, found_groups(done.scores), asked=kept.asked)
+            served = self.totals.traffic.served
+            self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
+            totals = Totals(totals.traffic, found_groups(done.scores), asked=totals.asked)
             if not any(divergence_warnings(past) for past in self.history):  # once is enough
                 for warning in divergence_warnings(measured):
                     self.watcher.warn(f"round {done.number}: {warning}")
             self.history.append(measured)
+            self.times[done.number] = round(self.seconds - self.evaluated_at, 3)
+            self.evaluated_at = self.seconds
             if self.folder is not None:
                 self.folder.append_history(measured)
+                self.folder.append_times(done.number, self.times[done.number])
         self.watcher.advance(done.number, measured)
-        return kept
+        return totals
 
-    def _keep(self, done: Round, before: Round | None) -> _Kept:
+    def _add_up(self, done: Round, before: Round | None) -> Totals:
         """What is kept after this round, except its faults."""
         traffic = replace(self.federation.traffic)
-        asked = None if self.kept.asked is None else self.kept.asked + Counter(done.asked)
+        asked = None if self.totals.asked is None else self.totals.asked + Counter(done.asked)
         found = self.loop.assignments(done.state)
         if found is None:
-            return replace(self.kept, traffic=traffic, asked=asked)
-        spent = difference(traffic, self.kept.traffic)
+            return replace(self.totals, traffic=traffic, asked=asked)
+        spent = difference(traffic, self.totals.traffic)
         known = {} if before is None else self.loop.assignments_before(before.state)
         grouping = of_round(done, found, known, self.data.population, spent)
-        return replace(self.kept, traffic=traffic, grouping=(*self.kept.grouping, grouping), asked=asked)
+        return replace(self.totals, traffic=traffic, grouping=(*self.totals.grouping, grouping), asked=asked)
 
     def _save(self, done: Round, *, final: bool = False) -> None:
         if self.folder is None:
@@ -297,7 +233,7 @@ class _Runner:
             "experiment": lineage(self.experiment),
             "ever_answered": done.ever_answered,
             "seconds": self.seconds,
-            **self.kept.to_json(),
+            **self.totals.to_json(),
             "data": self._data_file,
             "history": digest_of_history(self.folder),
             "memories": memories_of(self.folder, done.number),
@@ -318,56 +254,16 @@ class _Runner:
     def _restore(self, stored: Experiment) -> Round | None:
         """Go back to the last good checkpoint: history and client models are cut to it."""
         assert self.folder is not None
-        self.folder.clean()
-        finished = self.folder.finished()
-        found = checkpoint.latest(
-            self.folder.checkpoints,
-            self.loop.state_type,
-            require=(lambda found: None) if finished else Requirements(self.folder, stored, self.experiment),
-            below=self.loop.last,
-            warn=self.watcher.warn,
-        )
-        if finished:
-            self._require_continuable(found, stored)
-        elif found is None and checkpoint.any_in(self.folder.checkpoints):
-            self.watcher.warn("no usable checkpoint is left; the run starts again from its first round")
-        if found is not None and found.extra.get("data", self._data_file) != self._data_file:
-            raise RunError(
-                f"{self.folder.path} was started with other data: the file has changed since; "
-                "restore the file, or start a new run in another folder with --out"
-            )
-        number = self.loop.first - 1 if found is None else found.number
-        extra = {} if found is None else dict(found.extra)
-        if "unevaluated" in extra:  # the last round of a run that now has more
-            number, extra = number - 1, extra | extra["unevaluated"]
+        found = restore(self.folder, self.loop, stored, self.experiment, self._data_file, self.watcher.warn)
         if found is None:
-            self.federation.rewind(number)
+            self.federation.rewind(self.loop.first - 1)
             return None
-        size = extra.get("history", {}).get("bytes")
-        self.history = [line for line in self.folder.read_history(size) if line["round"] <= number]
-        self.federation.rewind(found.number)
-        self.kept = _Kept.from_json(extra)
-        self.federation.traffic = replace(self.kept.traffic)
-        self.seconds = float(extra["seconds"])
-        return Round(found.number, found.state, bool(extra["ever_answered"]))
-
-    def _require_continuable(self, found: Checkpoint | None, stored: Experiment) -> None:
-        """A finished run is continued from its very end, or not at all: its results must not be lost."""
-        assert self.folder is not None
-        path = self.folder.path
-        if found is None or found.number != self.loop.last_of(stored.rounds):
-            raise RunError(f"{path} cannot be continued: its last checkpoint is gone or damaged; start a new run")
-        if missing_memories(self.folder, found):
-            raise RunError(
-                f"{path} cannot be continued: the models that its clients keep were dropped when it finished; "
-                "repeat it with --keep-client-models"
-            )
-        Requirements(self.folder, stored, self.experiment)(found)
-        if "history" not in found.extra and not self.loop.is_regular(found.number):
-            raise RunError(
-                f"{path} cannot be continued: it was made by an earlier version, and its last round, "
-                f"{found.number}, is not a multiple of evaluate_every; start a new run with --out"
-            )
+        self.federation.rewind(found.round.number)
+        self.history, self.times, self.totals, self.seconds = found.history, found.times, found.totals, found.seconds
+        timed = found.times or not found.history  # earlier versions recorded no times
+        self.evaluated_at = sum(found.times.values()) if timed else found.seconds
+        self.federation.traffic = replace(self.totals.traffic)
+        return found.round
 
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
@@ -375,8 +271,16 @@ class _Runner:
         rows = client_rows(done.scores, self.data)
         models_kept = self.folder is not None and bool(memories_of(self.folder, done.number))
         drop = models_kept and not self.experiment.keep_client_models
-        summary = replace(
-            self._summary(done), client_models="dropped" if drop else "kept" if models_kept else "none"
+        summary = summarise(
+            self.experiment,
+            self.loop,
+            self.data,
+            done,
+            self.totals,
+            self.history[-1],
+            seconds=self.seconds,
+            client_models="dropped" if drop else "kept" if models_kept else "none",
+            warn=self.watcher.warn,
         ).to_json()
         if self.folder is not None:
             self.folder.write_clients(rows)
@@ -387,61 +291,5 @@ class _Runner:
             self.federation.forget(before=done.number)
             if drop:
                 remove(self.folder.memories)
-        return Run(self.experiment, summary, self.history, rows, done.state, self.folder.path if self.folder else None)
-
-    def _summary(self, done: Round) -> Summary:
-        assert done.scores is not None
-        inference = self.history[-1].get("inference")
-        traffic = self.kept.traffic
-        return Summary(
-            algorithm=self.experiment.algorithm["name"],
-            label=self.experiment.label,
-            dataset=self.data.name,
-            rounds=done.number,
-            seed=self.experiment.seed,
-            measures=measure(done.scores, self.data),
-            version=__version__,
-            membership=self.loop.membership(done.state, found_groups(done.scores)),
-            trains_alone=self.loop.trains_alone,
-            inference=inference and {key: value for key, value in inference.items() if key != "rounds"},
-            metadata=self.history[-1]["notes"],
-            warning=self.loop.warning,
-            bytes=byte_summary(traffic),
-            bits=None if self.loop.trains_alone else bit_summary(traffic, self.loop.model.spec.edges),
-            participation=None if self.kept.asked is None else participation_summary(self.kept.asked, self.data),
-            budget=budget_of(traffic) if traffic.trainings else None,
-            seconds={"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
-            data=self.data.about(),
-            inputs={
-                "shape": list(self.data.shape),
-                "classes": self.data.classes,
-                "groups": self.data.population.groups,
-                "group_names": [self.data.group_name(group) for group in range(self.data.population.groups)],
-                "label_names": list(self.data.label_names),
-            },
-            environment=environment(),
-            unseen=self._unseen(done),
-            validation=measure_validation(done.scores, self.data),
-        )
-
-    def _unseen(self, done: Round) -> Json | None:
-        """How clients fare that were kept out of training; None where there are none."""
-        unseen = self.data.unseen()
-        if not unseen:
-            return None
-        assert done.scores is not None
-        tried = self.federation.evaluate_unseen(done.state, unseen)
-        for client, fault in tried.faults.items():
-            self.watcher.warn(f"client {self.data.client_name(client)}, kept out of training, left out, {fault}")
-        measured = measure_unseen(tried, unseen, done.scores, self.data)
-        for warning in divergence_warnings(measured):
-            self.watcher.warn(f"of clients kept out of training, {warning}")
-        return measured
-
-
-def read_run(path: str | Path) -> Run:
-    """A finished run, from its folder. Nothing that the folder names is imported, and damaged files are refused."""
-    folder = Folder(Path(path))
-    summary = folder.read_summary()
-    folder.verify()
-    return Run(folder.read_experiment(), summary, folder.read_history(), folder.read_clients(), None, folder.path)
+        path = self.folder.path if self.folder else None
+        return Run(self.experiment, summary, self.history, rows, done.state, path, self.times)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e2fl.algorithms import ClientModel, types_of
+from e2fl.algorithms.validate import expect_models
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.data.tabular.table import Encoded
@@ -92,10 +93,10 @@ def assign(
     algorithm = experiment.build_algorithm()
     state = _last_state(stored, experiment, types_of(algorithm).state, int(summary["rounds"]))
     model = experiment.build_model_for(shape, classes)
-    learner = dataclasses.replace(experiment.build_learner(model), number=0, client=UNSEEN)
+    learner = dataclasses.replace(experiment.build_learner(model), round_number=0, client_id=UNSEEN)
     train = _without_labels(train) if unlabelled else train
     client = Client(UNSEEN, train, test if test is not None else train, group)
-    models = algorithm.for_unseen(state, client, learner)
+    models = expect_models(algorithm.for_unseen(state, client, learner), model.spec, algorithm, "for_unseen")
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
@@ -117,7 +118,7 @@ def _last_state(folder: Folder, experiment: Experiment, kind: type[Any], rounds:
     """The state that the finished run ended with."""
     same = Requirements(folder, experiment, experiment).same_experiment
     found = checkpoint.latest(folder.checkpoints, kind, require=same)
-    if found is None or found.number != rounds:
+    if found is None or found.round_number != rounds:
         raise RunError(f"{folder.path} has no complete checkpoint of its last round; repeat the run")
     return found.state
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
-from e2fl.algorithms.validate import expect
+from e2fl.algorithms.validate import expect_message, expect_models, expect_same_views
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
@@ -59,24 +59,24 @@ class SimulatedFederation:
 
     def train(self, request: Request) -> Replies:
         """Let every client in the inbox train; a client that fails is a fault and does not stop the others."""
-        number, inbox, ask = request.round_number, request.inbox, request.ask
+        round_number, inbox, ask = request.round_number, request.inbox, request.ask
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
         self.traffic.exchanges += len(inbox)
         whole = self.learner.model.spec
         spec, prepares = whole.only(ask.layers), ask.kind == "prepare"
-        self.traffic.finding += sum(
+        self.traffic.grouping_bytes += sum(
             lengths[client] if prepares else message.grouping_bytes(whole) for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
 
         def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
             try:
-                client = self._client(client_id, number)
-                learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+                client = self._client(client_id, round_number)
+                learner = replace(self.learner, round_number=round_number, client_id=client_id, meter=Meter())
                 reply = self.algorithm.train(delivered[client_id], client, learner)
-                answer: Message = expect(reply, self.types.up, self.algorithm, "train")
-                self.memories.store(client_id, number, client.memory)
+                answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
+                self.memories.store(client_id, round_number, client.memory)
                 return answer.to_bytes(spec), learner.meter, len(client.train)
             except Exception as error:  # a client that fails never stops the others
                 errors[client_id] = error
@@ -84,23 +84,26 @@ class SimulatedFederation:
 
         answers: Spool[Message] = Spool(self.types.up, spec)
         faults: dict[ClientId, str] = {}
+        losses: dict[ClientId, float] = {}
         for client, done in self._each("train", work, sorted(inbox)):
             if done is None:
                 faults[client] = _failed(errors[client])
                 continue
             raw, meter, examples = done
             count_work(self.traffic, meter, examples)
+            if meter.losses.mean is not None:
+                losses[client] = meter.losses.mean
             self.traffic.up += len(raw)
-            self.traffic.finding += len(raw) if prepares else 0
+            self.traffic.grouping_bytes += len(raw) if prepares else 0
             try:
                 answers.add(client, raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        if number <= 1 and 1 < len(inbox) == len(errors):
+        if round_number <= 1 and 1 < len(inbox) == len(errors):
             raise errors[min(errors)]  # every client failed in the first round: a bug, not a bad client
-        return Replies(answers, faults)
+        return Replies(answers, faults, losses)
 
-    def evaluate(self, number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+    def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
         """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
@@ -108,15 +111,17 @@ class SimulatedFederation:
         validation: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
         def look(client_id: ClientId) -> tuple[ClientModels, float]:
-            client = self._client(client_id, number + 1)
-            learner = replace(self.learner, number=number, client=client_id, meter=Meter())
+            client = self._client(client_id, round_number + 1)
+            learner = replace(self.learner, round_number=round_number, client_id=client_id, meter=Meter())
             tests[client_id] = (client.test, client.group)
             if client.validation is not None:
                 validation[client_id] = (client.validation, client.group)
             models = self.algorithm.model_for(delivered[client_id], client, learner)
-            return expect(models, ClientModels, self.algorithm, "model_for"), learner.meter.grouping_passes
+            models = expect_models(models, self.learner.model.spec, self.algorithm, "model_for")
+            return models, learner.meter.grouping_passes
 
         used = dict(self._each("look", look, sorted(inbox)))
+        expect_same_views({client: models for client, (models, _) in used.items()}, self.algorithm)
         scores = self._score(used, tests)
         if validation:
             validated = self._score({client: used[client] for client in sorted(validation)}, validation)
@@ -129,10 +134,12 @@ class SimulatedFederation:
         faults: dict[ClientId, str] = {}
 
         def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
-            learner = replace(self.learner, number=0, client=client_id, meter=Meter())
+            learner = replace(self.learner, round_number=0, client_id=client_id, meter=Meter())
             client = replace(clients[client_id], memory={})
             try:
-                return self.algorithm.for_unseen(state, client, learner), learner.meter.grouping_passes
+                models = self.algorithm.for_unseen(state, client, learner)
+                models = expect_models(models, self.learner.model.spec, self.algorithm, "for_unseen")
+                return models, learner.meter.grouping_passes
             except Exception as error:  # the run is finished and must not be lost to one client's data
                 return error
 
@@ -141,7 +148,7 @@ class SimulatedFederation:
                 faults[client] = _failed(found)
             else:
                 used[client] = found
-        tests = {number: (client.test, client.group) for number, client in clients.items()}
+        tests = {client_id: (client.test, client.group) for client_id, client in clients.items()}
         try:
             scores = self._score(used, tests)
         except Exception:  # the test examples of some client cannot be evaluated: find out whose
@@ -174,9 +181,9 @@ class SimulatedFederation:
             for client, (models, passes) in used.items()
         }
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Restore clients as they were after this round."""
-        self.memories.rewind(number)
+        self.memories.rewind(round_number)
 
     def forget(self, before: int) -> None:
         """Drop what clients stored before this round."""

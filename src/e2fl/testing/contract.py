@@ -8,18 +8,20 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
-from e2fl.learning import Learner, Settings
-from e2fl.learning.fast.engine import engine_for
+from e2fl.learning import Settings, build_learner
 from e2fl.models import Model, mlp
+from e2fl.participation import Participation
 from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
@@ -29,6 +31,10 @@ from e2fl.testing.toy import Toy
 from e2fl.wire import Message
 
 ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2**31 - 1, -(2**31), -1, 0)}
+
+
+def _mlp(inputs: tuple[int, ...], classes: int) -> nn.Module:
+    return mlp(inputs, classes, hidden=(24,))
 
 
 @dataclass(frozen=True)
@@ -41,20 +47,17 @@ class Problem:
     rounds: int = 10
     accuracy: float = 70.0  # percent, to be reached in these rounds
     seed: int = 3
+    network: Callable[..., nn.Module] = _mlp  # makes the network of (inputs, classes)
+    participation: Participation | None = None  # default: the policy that the algorithm names
 
     def model(self) -> Model:
-        return Model(mlp(self.data.shape, self.data.classes, hidden=(24,)))
+        build = partial(self.network, self.data.shape, self.data.classes)
+        model = Model(build(), build=build)
+        model.require_fit(self.data.shape, self.data.classes, "network")
+        return model
 
     def federation(self, threads: int = 2, memories: Path | None = None) -> SimulatedFederation:
-        model = self.model()
-        learner = Learner(
-            model,
-            engine_for(model, "cpu"),
-            model.supernet(self.seed),
-            model.initial_weights(self.seed),
-            self.settings,
-            self.seed,
-        )
+        learner = build_learner(self.model(), self.settings, self.seed)
         return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
 
     def server(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Server:
@@ -65,6 +68,7 @@ class Problem:
             rounds=rounds,
             seed=self.seed,
             evaluate_every=2,
+            participation=self.participation or self.algorithm.participation,
             resume=resume,
         )
 
@@ -91,7 +95,7 @@ def moments(problem: Problem) -> list[Moment]:
     for _ in range(2):
         state, request = server.state, server.ask()
         replies = federation.train(request)
-        served = algorithm.serve(state, population.ids)
+        served = server.checked(algorithm.serve(state, population.ids), population.ids, server.types.served, "serve")
         found.append(Moment(state, request, dict(replies.answers), served))
         server.take(replies)
     return found
@@ -99,16 +103,15 @@ def moments(problem: Problem) -> list[Moment]:
 
 def messages_survive_the_wire(problem: Problem) -> None:
     """Every message survives encoding and decoding."""
-    spec, types = problem.model().spec, types_of(problem.algorithm)
+    spec = problem.model().spec
     for moment in moments(problem):
-        for name, messages, model, kind in (
-            ("broadcast", moment.request.inbox, spec, types.down),
-            ("train", moment.replies, spec.only(moment.request.ask.layers), types.up),
-            ("serve", moment.served, spec, types.served),
+        for name, messages, model in (
+            ("broadcast", moment.request.inbox, spec),
+            ("train", moment.replies, spec.only(moment.request.ask.layers)),
+            ("serve", moment.served, spec),
         ):
             assert messages, f"{name} returns no message in round {moment.request.round_number}"
             for message in messages.values():
-                assert isinstance(message, kind), f"{name} returns {type(message).__name__}, not {kind.__name__}"
                 raw = message.to_bytes(model)
                 again = type(message).from_bytes(raw, model)
                 assert same(message, again), f"what {name} returns does not survive the wire"
@@ -204,10 +207,10 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
             federation = problem.federation(threads=1, memories=memories)
-            federation.memories.rewind(found.number)
-            resume = Round(found.number, found.state, bool(found.extra["ever"]))
+            federation.memories.rewind(found.round_number)
+            resume = Round(found.round_number, found.state, bool(found.extra["ever"]))
             rest = list(problem.run(federation, 4, resume))
-            assert same(through[stop + 1 :], rest), f"resumed after round {found.number}, the run ends differently"
+            assert same(through[stop + 1 :], rest), f"resumed after round {found.round_number}, a run ends differently"
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
@@ -217,7 +220,7 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
             found = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert found is not None
-            assert found.number == number, "a state does not survive its checkpoint"
+            assert found.round_number == number, "a state does not survive its checkpoint"
             assert same(moment.state, found.state), "a state does not survive its checkpoint"
 
 

@@ -40,11 +40,6 @@ def add_rank(sums: Int64, rank: Int32) -> None:
     sums += rank
 
 
-def add_order(sums: Int64, order: Int32) -> None:
-    """Add one voter's rank, given as an order, to the running sums of a vote."""
-    sums += invert(order)
-
-
 def vote(orders: Int32) -> Int32:
     """Elect one order by Borda count, as in the definition; orders: [voters, edges]."""
     ranks = np.argsort(orders, axis=1, kind="stable")

@@ -251,6 +251,8 @@ def _source(frame: Any, path: str | None) -> tuple[Table, str]:
     if path is not None:
         file = existing(path)
         return file, str(file)
+    if hasattr(frame, "to_pandas"):  # a data set of Hugging Face, or a table of Arrow or Polars
+        frame = frame.to_pandas()
     if not hasattr(frame, "columns"):
         raise DataError(f"a table is a DataFrame or a path = '...', not a {type(frame).__name__}")
     return frame, "the DataFrame"

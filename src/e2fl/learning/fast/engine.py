@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning.autograd import AutogradEngine, Batch, Slope
+from e2fl.learning.autograd import AutogradEngine, Batch, Slope, own_loss
 from e2fl.learning.fast.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
 from e2fl.learning.fast.vectors import row_length
 from e2fl.learning.score_step import ScoreStep, WeightStep
@@ -140,21 +140,28 @@ class Plan:
         if n > self.batch:
             raise ValueError(f"a batch of {n} after a first one of {self.batch}: the first must be the largest")
         last = self._forward(x)
-        last.slope_of_loss(y, self._shares[:n] if batch.weight is None else batch.weight.numpy())
+        loss: float | Tensor
+        if batch.loss is None:
+            loss = last.slope_of_loss(y, self._shares[:n] if batch.weight is None else batch.weight.numpy())
+        else:
+            outputs = torch.from_numpy(last.outputs_of(n).copy()).requires_grad_()
+            loss = own_loss(batch.loss, outputs, batch.y)
+            last.put_slope(torch.autograd.grad(loss, outputs)[0].numpy())
+        if batch.losses is not None:
+            batch.losses.add(loss, n)
         rates = Rates(batch.learning_rate, momentum, weight_decay)
         for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(n, following, rates)
 
     def outputs(self, x: Float32) -> Float32:
         """Logits [examples, classes] of at most one batch."""
-        last = self._forward(x)
-        return last.y[: len(x) * last.pitch].reshape(len(x), last.pitch)[:, : last.outputs]
+        return self._forward(x).outputs_of(len(x))
 
     def go_back(self, slope: Float32) -> None:
         """Accumulate gradients from this derivative at the outputs: steps with learning rate 0 and momentum 1."""
         last = self._chain[-1]
         assert isinstance(last, Linear)
-        last.delta[: len(slope) * last.pitch].reshape(len(slope), last.pitch)[:, : last.outputs] = slope
+        last.put_slope(slope)
         for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
             stage.backward(len(slope), following, Rates(0.0, 1.0, 0.0))
 

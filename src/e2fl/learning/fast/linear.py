@@ -495,9 +495,10 @@ def pass_back(x: Float32, dx: Float32, delta: Float32, batch: int, sizes: tuple[
 
 
 @compiled
-def loss_gradient(y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int) -> None:
-    """The gradient of the mean cross-entropy at the logits; weights: of each example."""
+def loss_gradient(y: Float32, labels: Int64, weights: Float32, delta: Float32, outputs: int, pitch: int) -> float:
+    """Write the gradient of the mean cross-entropy at the logits, and return the mean; weights: of each example."""
     batch = labels.size
+    mean = 0.0
     for b in range(batch):
         logits = y[b * pitch : b * pitch + outputs]
         largest = logits.max()
@@ -505,6 +506,8 @@ def loss_gradient(y: Float32, labels: Int64, weights: Float32, delta: Float32, o
         for o in range(outputs):
             total += np.exp(np.float64(logits[o] - largest))
         weight = np.float64(weights[b]) / batch
+        mean += weight * (np.log(total) - np.float64(logits[labels[b]] - largest))
         for o in range(outputs):
             probability = np.exp(np.float64(logits[o] - largest)) / total
             delta[b * pitch + o] = weight * (probability - (1.0 if o == labels[b] else 0.0))
+    return mean

@@ -349,8 +349,16 @@ class Linear:
         else:
             pack_kept(threshold, self._kept)
 
-    def slope_of_loss(self, labels: Int64, shares: Float32) -> None:
-        """Set the gradient of the loss at the outputs of this layer, the last of the network."""
+    def slope_of_loss(self, labels: Int64, shares: Float32) -> float:
+        """Set the gradient of the loss at the outputs of this layer, the last of the network; return the loss."""
         if not 0 <= labels.min() <= labels.max() < self.outputs:
             raise DataError(f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}")
-        linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch)
+        return float(linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch))
+
+    def outputs_of(self, examples: int) -> Float32:
+        """A view of the outputs [examples, outputs]."""
+        return self.y[: examples * self.pitch].reshape(examples, self.pitch)[:, : self.outputs]
+
+    def put_slope(self, slope: Float32) -> None:
+        """Set the gradient [examples, outputs] at the outputs of this layer."""
+        self.delta[: len(slope) * self.pitch].reshape(len(slope), self.pitch)[:, : self.outputs] = slope
