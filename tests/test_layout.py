@@ -25,6 +25,7 @@ FLOORS = [
     {"testing", "report"},
     {"watching", "results", "sweeps"},
     {"api", "flower", "reproduce"},
+    {"commands"},
     {"cli"},
 ]
 

@@ -1,0 +1,44 @@
+"""`e2fl compare`: several algorithms on the same experiment."""
+
+import argparse
+from pathlib import Path
+
+from e2fl.commands.arguments import Commands, add_config, add_watching, changes_of, folder_for, seeds_of, tell_imports
+
+
+def add_parser(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="run several algorithms on the same experiment",
+        description="Run several algorithms, or variants of the experiment, on the same data with the same draws.",
+    )
+    add_config(parser)
+    parser.add_argument("--algorithms", required=True, metavar="A,B,...", help="algorithms or variants to compare")
+    parser.add_argument("--seeds", default=None, metavar="0,1,...", help="seeds to repeat with; default: one")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to store the runs; default: a new folder in runs/"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted comparison in --out DIR")
+    add_watching(parser)
+    parser.set_defaults(act=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from e2fl.config.experiment import base_of
+    from e2fl.config.overrides import typed
+    from e2fl.runs.compare import compare, methods
+    from e2fl.watching import finish, watching
+
+    names = [name for name in options.algorithms.split(",") if name]
+    changes = typed(changes_of(options))
+    found = methods(base_of(options.config, changes), names, changes)
+    tell_imports(list(found.values()), [*options.changes, options.algorithms], options.config)
+    first = next(iter(found.values()))
+    seeds = seeds_of(options.seeds, first.seed)
+    with (
+        folder_for(options, f"{first.name}-compare") as out,
+        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+    ):
+        runs = compare(found, seeds, out=out, resume=options.resume, watcher=watcher)
+    finish(runs, out)
+    return 0
