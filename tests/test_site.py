@@ -54,6 +54,7 @@ def test_every_command_and_option_appears_in_the_reference():
         ["compare"],
         ["resume"],
         ["sweep"],
+        ["tune"],
         ["predict"],
         ["export"],
         ["data", "get"],

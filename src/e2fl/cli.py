@@ -21,13 +21,30 @@ from e2fl.commands import (
     run,
     show,
     sweep,
+    tune,
 )
 from e2fl.commands import list as listing
 from e2fl.errors import E2flError, is_out_of_memory
 from e2fl.version import __version__
 
 # In the order of `e2fl --help`.
-COMMANDS = (run, compare, sweep, resume, report, predict, export, audit, groups, reproduce, listing, show, data, flower)
+COMMANDS = (
+    run,
+    compare,
+    sweep,
+    tune,
+    resume,
+    report,
+    predict,
+    export,
+    audit,
+    groups,
+    reproduce,
+    listing,
+    show,
+    data,
+    flower,
+)
 
 EXAMPLES = """examples:
   e2fl run demo                                     E2FL on bundled data, no download
@@ -37,6 +54,7 @@ EXAMPLES = """examples:
   e2fl resume runs/mine --set rounds=3000           more rounds for a finished run
   e2fl compare demo --algorithms local,fedavg,e2fl --seeds 0,1,2
   e2fl sweep demo --grid learner.learning_rate=0.05,0.1 --seeds 0,1,2
+  e2fl tune demo --algorithms fedavg,e2fl --space learner.learning_rate=0.01..1:log --trials 20
   e2fl run demo --watch                             a page that follows the training
   e2fl report runs/demo-compare-1 --export figures  the page again, and its tables and plots as files
   e2fl audit predictions.csv --group sex,race       a fairness audit of any table of predictions or scores

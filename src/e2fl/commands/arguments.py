@@ -55,6 +55,21 @@ def seeds_of(text: str | None, default: int) -> list[int]:
         raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
 
 
+def methods_of(
+    options: argparse.Namespace, texts: Sequence[str], more: Sequence[str] = ()
+) -> "tuple[Experiment, dict[str, Experiment]]":
+    """The experiment, and those of --algorithms with changes made to them; more: other words that may name code."""
+    from e2fl.config.experiment import base_of
+    from e2fl.config.overrides import typed
+    from e2fl.runs.compare import methods
+
+    changes = typed(texts)
+    base = base_of(options.config, changes)
+    found = methods(base, [name for name in options.algorithms.split(",") if name], changes)
+    tell_imports(list(found.values()), [*texts, *more, options.algorithms], options.config)
+    return base, found
+
+
 def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], source: object) -> None:
     """Say which code a configuration file brings in; names on the command line were the user's own choice."""
     names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from e2fl.commands.arguments import Commands, add_config, add_watching, changes_of, folder_for, seeds_of, tell_imports
+from e2fl.commands.arguments import Commands, add_config, add_watching, changes_of, folder_for, methods_of, seeds_of
 
 
 def add_parser(commands: Commands) -> None:
@@ -24,21 +24,16 @@ def add_parser(commands: Commands) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from e2fl.config.experiment import base_of
-    from e2fl.config.overrides import typed
-    from e2fl.runs.compare import compare, methods
+    from e2fl.runs.compare import compare
     from e2fl.watching import finish, watching
 
-    names = [name for name in options.algorithms.split(",") if name]
-    changes = typed(changes_of(options))
-    found = methods(base_of(options.config, changes), names, changes)
-    tell_imports(list(found.values()), [*options.changes, options.algorithms], options.config)
-    first = next(iter(found.values()))
+    _, methods = methods_of(options, changes_of(options))
+    first = next(iter(methods.values()))
     seeds = seeds_of(options.seeds, first.seed)
     with (
         folder_for(options, f"{first.name}-compare") as out,
         watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
     ):
-        runs = compare(found, seeds, out=out, resume=options.resume, watcher=watcher)
+        runs = compare(methods, seeds, out=out, resume=options.resume, watcher=watcher)
     finish(runs, out)
     return 0

@@ -31,10 +31,11 @@ class Pick:
     measure: str
 
     @classmethod
-    def of(cls, name: str) -> Self:
-        known = [f"{level}/{measure}" for level in LEVELS for measure in MEASURES]
+    def of(cls, name: str, option: str = "--pick", others: Sequence[str] = ()) -> Self:
+        """The measure of this name; option and others: for errors, what it was given to, and what that also takes."""
+        known = [*(f"{level}/{measure}" for level in LEVELS for measure in MEASURES), *others]
         if name not in known:
-            raise ConfigError(f"--pick takes {', '.join(known)}; not '{name}'{did_you_mean(name, known)}")
+            raise ConfigError(f"{option} takes {', '.join(known)}; not '{name}'{did_you_mean(name, known)}")
         return cls(*name.split("/"))
 
     @classmethod
@@ -78,7 +79,7 @@ class Result:
 
     def values(self, point: Point, pick: Pick) -> list[float]:
         """A validation measure of a point for every seed; NaN where training diverged."""
-        return [_value(view_of(summary), pick) for summary in self.found[point]]
+        return [value_of(view_of(summary), pick) for summary in self.found[point]]
 
     def diverged(self, point: Point) -> bool:
         return _diverged(self.found[point])
@@ -112,7 +113,7 @@ class Result:
     def final_rows(self) -> list[tuple[str, ...]]:
         """Test measures of the chosen point: a row for groups and one for clients."""
         return [
-            (LEVELS[level], *(told([_value(summary, Pick(level, m)) for summary in self.final]) for m in MEASURES))
+            (LEVELS[level], *(told([value_of(summary, Pick(level, m)) for summary in self.final]) for m in MEASURES))
             for level in LEVELS
             if self.final and all(summary.get(level) for summary in self.final)
         ]
@@ -140,17 +141,17 @@ SHORT = ("mean", "worst10")
 
 
 def view_of(summary: Json) -> Json:
-    """The validation measures of a run."""
+    """The validation measures of a run, or of an evaluated round."""
     view: Json | None = summary.get("validation")
     if view is None:
-        raise RunError(f"the run of {summary['label']}, seed {summary['seed']}, has no validation rows")
+        raise RunError("a run has no validation rows; raise data.validation_share")
     return view
 
 
 def choose(found: Found, pick: Pick) -> Point | None:
     """The best point by the mean over seeds, the first among equals; a point that diverged is never chosen."""
     scored = {
-        point: float(np.mean([_value(view_of(summary), pick) for summary in summaries]))
+        point: float(np.mean([value_of(view_of(summary), pick) for summary in summaries]))
         for point, summaries in found.items()
         if not _diverged(summaries)
     }
@@ -180,7 +181,7 @@ def _diverged(summaries: Sequence[Json]) -> bool:
     return any(view_of(summary).get("diverged") for summary in summaries)
 
 
-def _value(view: Mapping[str, Any], pick: Pick) -> float:
+def value_of(view: Mapping[str, Any], pick: Pick) -> float:
     value = (view.get(pick.level) or {}).get(pick.measure)
     return math.nan if value is None else float(value)
 
