@@ -44,6 +44,34 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_table(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--columns",
+        type=_names,
+        default=[],
+        metavar="A,B,...",
+        help="measures in the table, such as group/mean,user/variance,bytes/up; default: mean, worst 10 %% and "
+        "variance of groups and clients",
+    )
+    parser.add_argument(
+        "--order",
+        type=_names,
+        default=[],
+        metavar="A,B,...",
+        help="methods that come first in the table, such as fedavg,e2fl",
+    )
+    parser.add_argument(
+        "--plus-minus",
+        choices=("std", "ci", "none"),
+        default="std",
+        help="what follows ±: the standard deviation over seeds, or half the 95 %% confidence interval; default: std",
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def changes_of(options: argparse.Namespace) -> list[str]:
     return [*options.changes, *(["keep_client_models=true"] if options.keep_client_models else [])]
 

@@ -1,7 +1,5 @@
 """What a sweep found: measures of every point on validation data, the chosen point, and its final test."""
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from e2fl.construct import did_you_mean
+from e2fl.csv_text import csv_text
 from e2fl.errors import ConfigError, RunError
-from e2fl.runs.folder import neutral
 from e2fl.runs.records import Json
 from e2fl.sweeps.grid import Axis, Point
 from e2fl.terminal import aligned
@@ -123,18 +121,15 @@ class Result:
 
     def to_csv(self) -> str:
         """One row for each point: its settings, and the mean and standard deviation of validation measures."""
-        picks = [Pick(level, measure) for level in self.levels for measure in MEASURES]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        measured = [f"validation/{pick.name}{end}" for pick in picks for end in ("", "/std")]
-        writer.writerow(["point", *(axis.name for axis in self.axes), "seeds", *measured, "diverged", "chosen"])
+        rows = []
         for point in self.found:
-            cells: list[Any] = [point.number, *(neutral(value) for value in point.values), len(self.seeds)]
-            for pick in picks:
-                values = self.values(point, pick)
-                cells += [_cell(np.mean(values)), _cell(np.std(values, ddof=1)) if len(values) > 1 else ""]
-            writer.writerow([*cells, int(self.diverged(point)), int(point == self.chosen)])
-        return text.getvalue()
+            row: Json = {"point": point.number}
+            row |= {axis.name: value for axis, value in zip(self.axes, point.values, strict=True)}
+            row["seeds"] = len(self.seeds)
+            for pick in (Pick(level, measure) for level in self.levels for measure in MEASURES):
+                row |= mean_and_std(f"validation/{pick.name}", self.values(point, pick))
+            rows.append(row | {"diverged": int(self.diverged(point)), "chosen": int(point == self.chosen)})
+        return csv_text(rows)
 
 
 SHORT = ("mean", "worst10")
@@ -186,5 +181,8 @@ def value_of(view: Mapping[str, Any], pick: Pick) -> float:
     return math.nan if value is None else float(value)
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.6f}" if math.isfinite(value) else ""
+def mean_and_std(name: str, values: Sequence[float]) -> dict[str, str]:
+    """The cells of a measure in a CSV file: over seeds, empty where there is nothing to tell."""
+    mean, std = (np.mean(values) if values else math.nan), (np.std(values, ddof=1) if len(values) > 1 else math.nan)
+    cells = {name: mean, f"{name}/std": std}
+    return {key: f"{value:.6f}" if math.isfinite(value) else "" for key, value in cells.items()}

@@ -1,19 +1,17 @@
 """What a search found: the trials of each method, the Pareto front, the chosen settings and their final test."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 import tomli_w
 
 from e2fl.config.experiment import Experiment
-from e2fl.csv_text import neutral
+from e2fl.csv_text import csv_text
+from e2fl.runs.records import Json
 from e2fl.runs.runner import Run
 from e2fl.sweeps.grid import shown, without_validation_share
-from e2fl.sweeps.results import LEVELS, MEASURES, Pick, told, value_of
+from e2fl.sweeps.results import LEVELS, MEASURES, Pick, mean_and_std, told, value_of
 from e2fl.terminal import aligned
 from e2fl.tuning.space import Dimension, change
 from e2fl.tuning.trials import Objective, Trial, front, point_of
@@ -123,20 +121,17 @@ class Result:
     def to_csv(self) -> str:
         """One row for each trial: its settings, and the mean and standard deviation of its objectives."""
         names = list(dict.fromkeys(dimension.name for method in self.tuned for dimension in method.space))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        measured = [f"{objective.name}{end}" for objective in self.objectives for end in ("", "/std")]
-        writer.writerow(["algorithm", "trial", *names, "state", "rounds", *measured, "front", "chosen"])
+        rows = []
         for method in self.tuned:
             for trial in method.trials:
-                cells: list[Any] = [neutral(method.name), trial.number]
-                cells += [neutral(shown(trial.settings[name])) if name in trial.settings else "" for name in names]
-                cells += [trial.state, trial.rounds]
-                for values in trial.values if trial.state == "complete" else [[] for _ in self.objectives]:
-                    cells += [f"{np.mean(values):.6f}" if values else ""]
-                    cells += [f"{np.std(values, ddof=1):.6f}" if len(values) > 1 else ""]
-                writer.writerow([*cells, int(trial.number in method.front), int(trial is method.chosen)])
-        return text.getvalue()
+                row: Json = {"algorithm": method.name, "trial": trial.number}
+                row |= {name: shown(trial.settings[name]) if name in trial.settings else "" for name in names}
+                row |= {"state": trial.state, "rounds": trial.rounds}
+                values = trial.values if trial.state == "complete" else [[]] * len(self.objectives)
+                for objective, measured in zip(self.objectives, values, strict=True):
+                    row |= mean_and_std(objective.name, measured)
+                rows.append(row | {"front": int(trial.number in method.front), "chosen": int(trial is method.chosen)})
+        return csv_text(rows)
 
     def to_toml(self, base: Experiment) -> str:
         """The experiment with the chosen settings as variants, for `e2fl compare`."""
