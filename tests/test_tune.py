@@ -313,6 +313,16 @@ def test_a_damaged_trial_is_refused(config, toy, tmp_path):
         tune(found, space, [0], 1, out=tmp_path / "t", resume=True)
 
 
+def test_a_trial_in_which_every_client_diverges_does_not_end_the_search(config, capsys):
+    words = ["tune", config, "--algorithms", "fedavg", "--trials", "5", "--set", "rounds=2"]
+    assert main([*words, "--space", "learner.learning_rate=1e38,0.1", "--out", "t"]) == 0
+    assert sorted((row["state"], row["chosen"]) for row in rows_of("t")) == [("complete", "1"), ("diverged", "0")]
+    assert main([*words, "--space", "learner.learning_rate=1e37,1e38", "--out", "none"]) == 1
+    assert "no trial was completed" in capsys.readouterr().out
+    assert "no trial was completed" in Path("none/tune.html").read_text()
+    assert not Path("none/tuned.toml").exists()
+
+
 def test_settings_that_do_not_exist_are_found_before_anything_runs(config, capsys):
     for space, message in (
         ("learner.lr=0.1..1", "learning_rate"),

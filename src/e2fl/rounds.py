@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.algorithms.validate import expect, expect_messages, implausible, require_known, require_signatures
 from e2fl.data.federated import ClientId, Population
-from e2fl.errors import RunError, WireError
+from e2fl.errors import NothingLearnedError, WireError
 from e2fl.evaluation import Score
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
@@ -224,10 +224,12 @@ class Server:
         return expect_messages(served, clients, self.types.served, self.algorithm, "serve")
 
     def require_replies(self) -> None:
-        """Raise `RunError` if no client sent a usable reply in the whole run."""
+        """Raise `NothingLearnedError` if no client sent a usable reply in the whole run."""
         if not self.done.ever_answered:
             reason = next(iter(self.done.faults.values()), "no client was asked")
-            raise RunError(f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}")
+            raise NothingLearnedError(
+                f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}"
+            )
 
 
 def run(server: Server, federation: Federation) -> Iterator[Round]:

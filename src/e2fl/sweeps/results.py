@@ -19,6 +19,7 @@ MEASURES = {"mean": "mean", "worst10": "worst 10 %", "best10": "best 10 %", "var
 LOWER_IS_BETTER = ("variance",)
 
 Found = Mapping[Point, Sequence[Json]]  # the summaries of each point, one for each seed
+NOTHING: Json = {"validation": {"diverged": 1}}  # in place of a summary: no client ever sent a usable reply
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Pick:
         return cls(*name.split("/"))
 
     @classmethod
-    def default(cls, summary: Json) -> Self:
+    def default(cls, found: Found) -> Self:
         """The worst tenth of declared groups, or of clients: groups that were found differ from point to point."""
-        validation = summary.get("validation") or {}
-        declared = validation.get("group") and validation.get("groups_are") != "found"
+        views = _measured(found)
+        declared = views and all(view.get("group") and view.get("groups_are") != "found" for view in views)
         return cls("group" if declared else "user", "worst10")
 
     @property
@@ -72,7 +73,7 @@ class Result:
     @property
     def levels(self) -> list[str]:
         """The levels that every run measured: clients, and groups where there are any."""
-        views = [view_of(summary) for summaries in self.found.values() for summary in summaries]
+        views = _measured(self.found)
         return [level for level in LEVELS if all(view.get(level) for view in views)]
 
     def values(self, point: Point, pick: Pick) -> list[float]:
@@ -158,10 +159,8 @@ def choose(found: Found, pick: Pick) -> Point | None:
 
 
 def require_measure(found: Found, pick: Pick) -> None:
-    for summaries in found.values():
-        for summary in summaries:
-            if not view_of(summary).get(pick.level):
-                raise RunError(f"{summary['label']} on this data has no {LEVELS[pick.level]}; use --pick user/worst10")
+    if not all(view.get(pick.level) for view in _measured(found)):
+        raise RunError(f"the runs on this data have no {LEVELS[pick.level]}; use --pick user/worst10")
 
 
 def told(values: Sequence[float]) -> str:
@@ -170,6 +169,11 @@ def told(values: Sequence[float]) -> str:
         return "diverged"
     mean = f"{np.mean(values):.2f}"
     return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
+
+
+def _measured(found: Found) -> list[Json]:
+    """The validation measures of all runs that learned something."""
+    return [view_of(summary) for summaries in found.values() for summary in summaries if summary is not NOTHING]
 
 
 def _diverged(summaries: Sequence[Json]) -> bool:

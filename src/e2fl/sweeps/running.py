@@ -10,7 +10,7 @@ from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 from e2fl.runs.watcher import Watcher
 from e2fl.sweeps.grid import Axis, Point, points_of, with_validation_share, without_validation_share
-from e2fl.sweeps.results import Pick, Result, choose, require_measure
+from e2fl.sweeps.results import NOTHING, Pick, Result, choose, require_measure
 from e2fl.sweeps.tasks import InThisProcess, Task, in_processes, record, require_new, require_seeds, saved
 
 RECORD = "sweep.json"
@@ -58,8 +58,8 @@ def sweep(
                 for point in points
             ]
         )
-        found = {point: [_summary(_place(out, point, seed)) for seed in seeds] for point in points}
-        measure = measure or Pick.default(next(iter(found.values()))[0])
+        found = {point: [_summary_or_nothing(_place(out, point, seed)) for seed in seeds] for point in points}
+        measure = measure or Pick.default(found)
         require_measure(found, measure)
         chosen = choose(found, measure)
         final: list[Json] = []
@@ -74,6 +74,10 @@ def sweep(
 
 def _place(out: Path, point: Point, seed: int) -> Path:
     return out / f"point{point.number}-seed{seed}"
+
+
+def _summary_or_nothing(folder: Path) -> Json:
+    return _summary(folder) if Folder(folder).finished() else NOTHING
 
 
 def _summary(folder: Path) -> Json:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NoReturn
 
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.data import FederatedData
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import write_text
 from e2fl.runs.folder import Folder, json_text
 from e2fl.runs.records import Json
@@ -80,7 +81,10 @@ class InThisProcess:
     def __call__(self, tasks: Sequence[Task]) -> None:
         for number, task in enumerate(tasks, start=1):
             self.watcher.announce(number, len(tasks))
-            self.run(task)
+            try:
+                self.run(task)
+            except NothingLearnedError as error:  # the settings are bad, and other runs are not affected
+                self.watcher.warn(str(error))
 
     def run(self, task: Task) -> None:
         data = None if Folder(task.folder).finished() else self.data(task.experiment)
@@ -153,4 +157,5 @@ def _work(task: Task, threads: int) -> None:
     experiment = task.experiment
     if experiment.threads is None:
         experiment = replace(experiment, threads=threads)
-    run_experiment(experiment, out=task.folder, resume=True)
+    with suppress(NothingLearnedError):  # the settings are bad, and other runs are not affected
+        run_experiment(experiment, out=task.folder, resume=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2fl.config.defaults import completed
 from e2fl.config.experiment import Experiment, with_seed
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import remove
 from e2fl.runs.compare import compare, names_with
 from e2fl.runs.folder import Folder
@@ -226,8 +226,9 @@ class Search:
             self.runner.watcher.announce(before * runs + place + 1, len(self.names) * self.budget * runs)
             try:
                 self.runner.run(Task("", with_seed(experiment, seed), stored.path))
-            except Pruned:
-                return "pruned", [*curves, curve_of(stored.read_history(), self.pruner.objectives)]
+            except (Pruned, NothingLearnedError) as end:
+                state: State = "pruned" if isinstance(end, Pruned) else "diverged"
+                return state, [*curves, curve_of(stored.read_history(), self.pruner.objectives)]
             run = read_run(stored.path)
             curves.append(curve_of(run.history, self.pruner.objectives))
             if run.summary["validation"].get("diverged"):
