@@ -256,10 +256,10 @@ class Interrupted(Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("rounds", [1, 30])
+@pytest.mark.parametrize("rounds", [1, 22])
 def test_a_search_that_was_interrupted_ends_as_one_that_was_not(config, toy, rounds, tmp_path):
     base = load(config)
-    found = methods(base, ["e2fl", "fedavg"])
+    found = methods(base, ["fedavg"])
     space = space_of(["learner.learning_rate=0.003..1:log"])
     whole = tune(found, space, [0], 8, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -309,7 +309,7 @@ def test_a_damaged_trial_is_refused(config, toy, tmp_path):
     with pytest.raises(RunError, match="damaged"):
         tune(found, space, [0], 1, out=tmp_path / "t", resume=True)
     path.write_text(re.sub(r'"learner.epochs": \d', '"learner.epochs": 7', whole))
-    with pytest.raises(RunError, match="other settings"):
+    with pytest.raises(RunError, match="other settings than were drawn now"):
         tune(found, space, [0], 1, out=tmp_path / "t", resume=True)
 
 
@@ -354,9 +354,10 @@ def test_a_missing_optuna_is_named_with_the_command_that_installs_it(config):
 
 
 def test_names_on_the_page_are_escaped(config, tmp_path):
-    hostile = "<script>alert(1)</script>"
+    hostile = "../<script>alert(1)</script>"
     base = e2fl.Experiment(**(load(config).to_dict() | {"name": hostile, "variants": {hostile: {}}}))
     found = {hostile: methods(base, ["e2fl"])["e2fl"]}
     text = page(tune(found, space_of(["learner.epochs=1,2"]), [0], 2, out=tmp_path / "t"))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
+    assert {path.parent for path in tmp_path.glob("**/trial.json")} == set((tmp_path / "t").glob("*-trial?"))

@@ -1,5 +1,6 @@
 """Several methods on one experiment: the same data, the same draws of clients, the same number of rounds."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,13 +54,18 @@ def compare(
         for name, method in methods.items():
             watcher.announce(len(runs) + 1, len(seeds) * len(methods))
             experiment = with_seed(method, seed)
-            folder = None if out is None else out / f"{name.replace(':', '.')}-seed{seed}"
+            folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
             key = f"{seed} {experiment.data}"
             if data is None and key not in shared:
                 shared = {key: experiment.build_data()}
             given = data or shared[key]
             runs.append(run_experiment(experiment, out=folder, resume=resume, data=given, watcher=watcher))
     return runs
+
+
+def file_name(name: str) -> str:
+    """The name of a method as part of a file name: a variant named "../x" must not leave its folder."""
+    return re.sub(r"[:/\\]", ".", name)
 
 
 def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from importlib.metadata import version
 from typing import Any
 
 from e2fl.errors import ReportError
@@ -39,6 +40,7 @@ def page(result: Result) -> str:
         levels=LEVELS.values(),
         tested=[MEASURES[measure] for measure in TESTED],
         warm=WARM,
+        optuna=version("optuna"),
     )
 
 

@@ -14,7 +14,7 @@ from e2fl.config.defaults import completed
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import remove
-from e2fl.runs.compare import compare, names_with
+from e2fl.runs.compare import compare, file_name, names_with
 from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 from e2fl.runs.runner import Run, read_run
@@ -198,12 +198,15 @@ class Search:
     def _trial(
         self, name: str, method: Experiment, number: int, settings: Mapping[str, Any], earlier: Sequence[Trial]
     ) -> Trial:
-        folder = self.out / f"{name.replace(':', '.')}-trial{number}"
+        folder = self.out / f"{file_name(name)}-trial{number}"
         values = ", ".join(f"{setting} = {shown(value)}" for setting, value in settings.items()) or "no setting varies"
         if (folder / TRIAL).is_file():
             trial = Trial.read(folder / TRIAL)
             if trial.settings != settings or trial.number != number:
-                raise RunError(f"{folder / TRIAL} is of other settings than {values}; choose another folder with --out")
+                raise RunError(
+                    f"{folder / TRIAL} has other settings than were drawn now ({values}); resume with the version of "
+                    "Optuna that started the search, or choose another folder with --out"
+                )
             return trial
         self.tell(f"{name}, trial {number} of {self.budget}: {values}")
         experiment = method.changed(change(setting, value) for setting, value in settings.items())
