@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from e2fl.cli import _parser
+from e2fl.cli import build_parser
 from e2fl.config.listing import Entry, entries
 
 MARK = "<!-- generated -->"
@@ -62,7 +62,7 @@ def _entry(entry: Entry) -> list[str]:
 
 def command_reference() -> str:
     """Every command with its usage and its arguments."""
-    parser = _parser()
+    parser = build_parser()
     lines = []
     for command in _commands(parser):
         words = re.sub(r"\s+", " ", command.format_usage().removeprefix("usage: ")).strip()

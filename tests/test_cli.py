@@ -59,7 +59,7 @@ def test_bytes_of_a_small_model_are_shown_in_kib(config, capsys):
 def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
     assert main(["compare", config, "--algorithms", "local,fedavg,e2fl", "--seeds", "0,1", "--out", "all"]) == 0
     shown = capsys.readouterr().out
-    assert [line.split()[0] for line in shown.splitlines()[3:7]] == ["local", "fedavg", "e2fl", "e2fl"]
+    assert [line.split()[0] for line in shown.splitlines()[3:7]] == ["Local", "FedAvg", "E2FL", "E2FL"]
     assert sorted(path.name for path in (tmp_path / "all").iterdir() if path.is_dir()) == [
         f"{name}-seed{seed}" for name in ("e2fl", "fedavg", "local") for seed in (0, 1)
     ]

@@ -24,7 +24,8 @@ FLOORS = [
     {"runs"},
     {"testing", "report"},
     {"watching", "results", "sweeps"},
-    {"api", "flower", "reproduce"},
+    {"api", "flower", "reproduce", "tuning"},
+    {"commands"},
     {"cli"},
 ]
 
@@ -61,6 +62,7 @@ def test_optional_libraries_stay_in_their_rooms(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     roots = {name.split(".")[0] for name in imports(path)}
     assert "flwr" not in roots or own == "flower"
+    assert "optuna" not in roots or own == "tuning"
     assert "vl_convert" not in roots or own == "report"
     if own == "metrics":
         assert roots <= {"math", "collections", "typing", "dataclasses", "numpy", "scipy", "e2fl"}

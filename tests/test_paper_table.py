@@ -1,6 +1,9 @@
 """The table for a paper: columns, order, names, and what ± is."""
 
 import csv
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,8 @@ import e2fl
 from e2fl.cli import main
 from e2fl.errors import ConfigError
 from e2fl.report.from_runs import study_of
-from e2fl.report.paper import PaperTable, _display
+from e2fl.report.paper import COLUMNS, PaperTable, _display
+from e2fl.report.verdict import verdict
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +78,19 @@ def test_titles_span_neighbouring_columns_only(folder):
 
 def test_unknown_columns_and_methods_are_explained(folder):
     study = study_of(runs_of(folder))
-    with pytest.raises(ConfigError, match="no run has a measure 'group/worst'"):
+    with pytest.raises(ConfigError, match="there is no measure 'group/worst'; did you mean 'group/worst10'"):
         PaperTable(study, ["group/worst"])
-    with pytest.raises(ConfigError, match="no method 'ditto' to order; the runs have"):
+    with pytest.raises(ConfigError, match="no run has a measure 'protected/eod'"):
+        PaperTable(study, ["protected/eod"])
+    with pytest.raises(ConfigError, match="no method 'ditto'; the methods are"):
         PaperTable(study, order=["ditto"])
 
 
 @pytest.mark.parametrize(
     ("label", "name"),
     [
-        ("QFFL", "q-FFL"),
+        ("Local", "Local training"),
+        ("q-FFL", "q-FFL"),
         ("E2FL [algorithm.grouping.name=lowest_loss]", "E2FL (lowest loss)"),
         ("E2FL (GM)", "E2FL (GM)"),
         ("E2FL [learner.epochs=3]", "E2FL [learner.epochs=3]"),
@@ -92,3 +99,76 @@ def test_unknown_columns_and_methods_are_explained(folder):
 )
 def test_names_are_as_papers_write_them(label, name):
     assert _display(label) == name
+
+
+def test_bytes_have_a_unit_that_fits_and_no_plus_minus(folder):
+    table = PaperTable(study_of(runs_of(folder)), ["user/mean", "bytes/up"])
+    sent = e2fl.read_run(folder / "fedavg-seed0").summary["bytes"]["up_per_client_round"] / 2**10
+    row = next(line for line in table.text().splitlines() if line.startswith("FedAvg"))
+    assert row.split()[-1] == f"{sent:.2f}"
+    assert "KiB / client / round" in table.latex()
+
+
+@pytest.fixture
+def config(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.toml").write_text(toy.changed([]).to_toml())
+    return ["compare", "toy.toml", "--algorithms", "local,fedavg,e2fl", "--set", "rounds=2", "--out", "runs"]
+
+
+def test_a_comparison_of_several_seeds_prints_plus_minus_and_the_verdict(config, capsys):
+    assert main([*config, "--seeds", "0,1,2", "--order", "e2fl,local", "--columns", "group/mean,bytes/up"]) == 0
+    said = capsys.readouterr().out
+    study = study_of(runs_of(Path("runs")))
+    assert verdict(study) in said
+    assert "± is the standard deviation over 3 seeds." in said
+    values = list(next(m for m in study.methods if m.label == "FedAvg").by_seed("group/mean").values())
+    assert f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}" in said
+    assert said.index("\nE2FL ") < said.index("\nLocal training") < said.index("\nFedAvg")
+    assert "worst" not in said.split("Accuracy in percent")[0]
+    assert (
+        Path("runs/paper.tex").read_text() == PaperTable(study, ["group/mean", "bytes/up"], ["e2fl", "local"]).latex()
+    )
+
+
+def test_a_comparison_of_one_seed_prints_the_plain_table(config, capsys):
+    assert main(config) == 0
+    said = capsys.readouterr().out
+    assert "±" not in said
+    assert "MiB / client / round" in said or "KiB / client / round" in said
+    assert (Path("runs/paper.csv").read_text().splitlines()[0]) == f"method,{','.join(COLUMNS)}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--columns", "group/worst"], "there is no measure 'group/worst'"),
+        (["--order", "qffl"], "there is no method 'qffl'; the methods are Local training, FedAvg, E2FL"),
+    ],
+)
+def test_mistakes_in_the_table_are_found_before_training(config, words, message, capsys):
+    assert main([*config, *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_view_can_be_ordered(config, capsys):
+    assert main([*config, "--order", "E2FL (GM)"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[3].startswith("E2FL (GM)")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.parametrize("columns", [(), (*COLUMNS, "bytes/up", "bytes/down")])
+def test_the_table_fits_a_page_of_two_columns(folder, columns, tmp_path):
+    document = (
+        r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx}\begin{document}Text."
+        + PaperTable(study_of(runs_of(folder)), columns).latex()
+        + r"\end{document}"
+    )
+    (tmp_path / "paper.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout

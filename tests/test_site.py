@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from e2fl.cli import _parser
+from e2fl.cli import build_parser
 from e2fl.config.listing import entries
 
 ROOT = Path(__file__).parent.parent
@@ -54,6 +54,7 @@ def test_every_command_and_option_appears_in_the_reference():
         ["compare"],
         ["resume"],
         ["sweep"],
+        ["tune"],
         ["predict"],
         ["export"],
         ["data", "get"],
@@ -77,7 +78,7 @@ def test_commands_of_the_documentation_are_accepted(page, line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index(">")] if ">" in words else words
     if words != ["--help"]:
-        assert _parser().parse_args(words).act
+        assert build_parser().parse_args(words).act
 
 
 @pytest.mark.parametrize("word", ["variants", "label", "--watch", "--track", "E2FL_DATA", "read_run", '"__main__:'])

@@ -142,6 +142,18 @@ def test_a_sweep_chooses_on_validation_and_tests_the_chosen_point_on_all_rows(co
     assert "http" not in html.replace("http-equiv", "")
 
 
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_point_at_which_every_client_diverges_does_not_end_the_sweep(config, jobs, capsys):
+    command = ["sweep", config, "--algorithm", "fedavg", "--set", "rounds=2", "--jobs", jobs]
+    assert main([*command, "--grid", "learner.learning_rate=1e38,0.1", "--out", "s"]) == 0
+    said = capsys.readouterr()
+    assert "chosen: point 2" in said.out
+    assert [row["diverged"] for row in csv.DictReader(Path("s/sweep.csv").read_text().splitlines())] == ["1", "0"]
+    assert "diverged" in Path("s/sweep.html").read_text()
+    assert main([*command, "--grid", "learner.learning_rate=1e38", "--out", "t"]) == 1
+    assert "none was chosen" in capsys.readouterr().out
+
+
 def test_a_setting_that_does_not_exist_is_found_before_anything_runs(config, capsys):
     assert main(["sweep", config, "--grid", "learner.lr=0.1,0.2", "--out", "s"]) == 2
     assert "learning_rate" in capsys.readouterr().err

@@ -25,6 +25,10 @@ class RunError(E2flError):
     """A run that cannot start, continue, or be read."""
 
 
+class NothingLearnedError(RunError):
+    """A run in which no client ever sent a usable reply: training diverged everywhere, or the algorithm is wrong."""
+
+
 class StorageError(RunError):
     """A file that cannot be written: a full disk, a removed folder, missing permissions."""
 

@@ -18,7 +18,7 @@ from e2fl.algorithms.validate import (
     require_signatures,
 )
 from e2fl.data.federated import ClientId, Population
-from e2fl.errors import ConfigError, RunError, WireError
+from e2fl.errors import ConfigError, NothingLearnedError, WireError
 from e2fl.evaluation import Score
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
@@ -245,10 +245,12 @@ class Server:
         return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
 
     def require_replies(self) -> None:
-        """Raise `RunError` if no client sent a usable reply in the whole run."""
+        """Raise `NothingLearnedError` if no client sent a usable reply in the whole run."""
         if not self.done.ever_answered:
             reason = next(iter(self.done.faults.values()), "no client was asked")
-            raise RunError(f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}")
+            raise NothingLearnedError(
+                f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}"
+            )
 
 
 def run(server: Server, federation: Federation) -> Iterator[Round]:

@@ -78,7 +78,7 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
             warnings.append(f"{label} was given twice with seed {seed}; the last one is shown.")
         same[run.experiment.seed] = run
     teams = [[same[seed] for seed in sorted(same)] for same in by_key.values()]
-    labels = _labels([team[0].experiment for team in teams])
+    labels = labels_of([team[0].experiment for team in teams])
     named = sorted(zip(labels, teams, strict=True), key=lambda pair: _place(*pair))
     methods = [method for label, team in named for method in _methods(label, team)]
     warnings += [f"{label}: {text}." for label, team in named for run in team for text in _warnings(run.summary)]
@@ -155,7 +155,7 @@ def _display(experiment: "Experiment") -> str:
     return kind.__name__ if kind is not None else name.rpartition(":")[2]
 
 
-def _labels(experiments: Sequence["Experiment"]) -> list[str]:
+def labels_of(experiments: Sequence["Experiment"]) -> list[str]:
     """A name for each; methods of the same name are told apart by the settings in which they differ."""
     names = [_display(experiment) for experiment in experiments]
     labels = []

@@ -1,33 +1,44 @@
-"""One table for a paper: chosen columns, chosen order, names as papers write them, and ± said to be what it is."""
+"""The table of a comparison, for a terminal and for a paper: chosen columns and order, and ± said to be what it is."""
 
-import csv
-import io
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
+from e2fl.config.experiment import Experiment
 from e2fl.construct import did_you_mean
-from e2fl.csv_text import neutral
+from e2fl.csv_text import csv_text
 from e2fl.errors import ConfigError
+from e2fl.report.from_runs import labels_of
+from e2fl.report.latex import tex
 from e2fl.report.study import Method, Study
-from e2fl.report.table import _tex
+from e2fl.terminal import aligned
 
 PlusMinus = Literal["std", "ci", "none"]
 
-COLUMNS = ("group/mean", "group/worst10", "group/variance", "user/mean", "user/worst10", "user/variance")
-HEADS = {"group": "Groups", "user": "Clients", "bytes": "Bytes", "protected": "Protected groups"}
-TITLES = {"mean": "mean", "worst10": "worst 10 %", "best10": "best 10 %", "variance": "variance"}
-NAMES = {"QFFL": "q-FFL", "FedPM": "FedPM", "Local": "Local training", "E2FLSteady": "E2FL, steady"}
-LOWER_IS_BETTER = ("variance", "up", "down", "total")
+HEADS = {"group": "groups", "user": "clients", "protected": "protected groups"}
+TITLES = {"mean": "mean", "worst10": "worst 10 %", "best10": "best 10 %", "variance": "variance", "std": "std. dev."}
+BYTES = {"bytes/up": "bytes/up_per_client_round", "bytes/down": "bytes/down_per_client_round"}
+KNOWN = (
+    *(f"{level}/{measure}" for level in ("group", "user") for measure in TITLES),
+    *BYTES,
+    *(f"protected/{name}" for name in ("eod", "di", "spd")),
+)
+COLUMNS = tuple(f"{level}/{measure}" for level in ("group", "user") for measure in ("mean", "worst10", "variance"))
+NAMES = {"Local": "Local training"}
+LOWER_IS_BETTER = ("variance", "std", "up", "down")
 PLUS_MINUS = {
     "std": "± is the standard deviation over {seeds} seeds",
     "ci": "± is half the 95 % confidence interval of the mean over {seeds} seeds",
 }
+TEX_PLUS_MINUS = r"\(\pm\)"
+UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10))
+SMALL = 0.1  # of a unit: what is less is written in the next one
+FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # never wider than the page
 
 
 class PaperTable:
@@ -36,12 +47,13 @@ class PaperTable:
     def __init__(
         self, study: Study, columns: Sequence[str] = (), order: Sequence[str] = (), plus_minus: PlusMinus = "std"
     ):
-        self.columns = tuple(columns) or tuple(
-            column for column in COLUMNS if any(method.by_seed(column) for method in study.methods)
-        )
-        for column in self.columns:
-            if not any(method.by_seed(column) for method in study.methods):
-                raise ConfigError(f"no run has a measure '{column}'{did_you_mean(column, COLUMNS)}")
+        require_columns(columns)
+        for column in columns:
+            if not any(_by_seed(method, column) for method in study.methods):
+                raise ConfigError(f"no run has a measure '{column}'; choose others with --columns")
+        self.columns = list(columns) or [c for c in COLUMNS if any(_by_seed(method, c) for method in study.methods)]
+        sent = [value for method in study.methods for column in BYTES for value in _by_seed(method, column)]
+        self.unit, self.size = UNITS[0] if max(sent, default=0.0) >= SMALL * UNITS[0][1] else UNITS[1]
         self.rows = _ordered(_named(study.methods), order)
         self.seeds = min((len(method.outcomes) for method in self.rows.values()), default=0)
         self.plus_minus: PlusMinus = plus_minus if self.seeds > 1 else "none"
@@ -50,45 +62,65 @@ class PaperTable:
     def note(self) -> str:
         """What the numbers are, for the caption."""
         told = PLUS_MINUS.get(self.plus_minus, "").format(seeds=self.seeds)
-        return ". ".join(part for part in ("Accuracy in percent", told) if part) + "."
+        mean = f"Accuracy in percent{f', mean over {self.seeds} seeds' if self.seeds > 1 else ''}"
+        return ". ".join(part for part in (mean, told) if part) + "."
+
+    def text(self) -> str:
+        """The table for a terminal, and what its numbers are."""
+        head = ["", *(cell for title, n in self._spans() for cell in (title, *[""] * (n - 1)))]
+        rows = [["method", *(_title(column) for column in self.columns)]]
+        rows += [
+            [name, *(self._cell(m, column, "–", " ± ") for column in self.columns)] for name, m in self.rows.items()
+        ]
+        return f"{aligned(rows, head)}\n\n{self.note}"
 
     def latex(self) -> str:
-        """A `table*` for \\usepackage{booktabs}; the best value of a column is bold."""
-        heads = [column.split("/")[0] for column in self.columns]
-        spans = [(head, len(list(columns))) for head, columns in itertools.groupby(heads)]
+        """A `table*` for \\usepackage{booktabs,graphicx}; the best value of a column is bold."""
+        rules, place = [], 2
+        for _, n in self._spans():
+            rules.append(rf"\cmidrule(lr){{{place}-{place + n - 1}}}")
+            place += n
+        heads = [rf"\multicolumn{{{n}}}{{c}}{{{tex(title[:1].upper() + title[1:])}}}" for title, n in self._spans()]
         lines = [
             r"\begin{table*}",
             r"\centering",
-            rf"\caption{{{_tex(self.note).replace('±', chr(92) + '(' + chr(92) + 'pm' + chr(92) + ')')}}}",
+            rf"\caption{{{tex(self.note).replace('±', TEX_PLUS_MINUS)}}}",
+            r"\small\setlength{\tabcolsep}{4pt}",
+            FIT,
             rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
             r"\toprule",
-            " & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_tex(HEADS.get(head, head))}}}" for head, n in spans)])
-            + r" \\",
-            " & ".join(["Method", *(_tex(_title(column)) for column in self.columns)]) + r" \\",
+            " & ".join(["", *heads]) + r" \\",
+            "".join(rules),
+            " & ".join(["Method", *(tex(_title(column)) for column in self.columns)]) + r" \\",
             r"\midrule",
         ]
         best = {column: self._best(column) for column in self.columns}
         for name, method in self.rows.items():
-            cells = [self._tex_cell(method, column, best[column]) for column in self.columns]
-            lines.append(" & ".join([_tex(name), *cells]) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}"]) + "\n"
+            cells = [self._cell(method, c, "--", rf" {TEX_PLUS_MINUS} ", best[c]) for c in self.columns]
+            lines.append(" & ".join([tex(name), *cells]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]) + "\n"
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        ends = ("",) if self.plus_minus == "none" else ("", f"/{self.plus_minus}")
-        writer.writerow(["method", *(f"{column}{end}" for column in self.columns for end in ends)])
+        rows = []
         for name, method in self.rows.items():
-            cells = []
+            row: dict[str, str] = {"method": name}
             for column in self.columns:
                 mean, spread = self._value(method, column)
-                cells += [_number(mean), _number(spread)][: len(ends)]
-            writer.writerow([neutral(name), *cells])
-        return text.getvalue()
+                row[column] = _number(mean)
+                if self.plus_minus != "none":
+                    row[f"{column}/{self.plus_minus}"] = _number(spread)
+            rows.append(row)
+        return csv_text(rows)
+
+    def _spans(self) -> list[tuple[str, int]]:
+        """The titles over neighbouring columns, and over how many."""
+        heads = (column.split("/")[0] for column in self.columns)
+        titles = HEADS | {"bytes": f"{self.unit} / client / round"}
+        return [(titles.get(head, head), len(list(columns))) for head, columns in itertools.groupby(heads)]
 
     def _value(self, method: Method, column: str) -> tuple[float, float]:
         """The mean over seeds and what follows ±; NaN where a seed lacks the measure."""
-        values = list(method.by_seed(column).values())
+        values = [value / (self.size if column in BYTES else 1.0) for value in _by_seed(method, column)]
         if not values:
             return math.nan, math.nan
         if len(values) == 1 or self.plus_minus == "none":
@@ -104,12 +136,32 @@ class PaperTable:
         choose = min if column.rpartition("/")[2] in LOWER_IS_BETTER else max
         return choose(known, default=math.nan)
 
-    def _tex_cell(self, method: Method, column: str, best: float) -> str:
+    def _cell(self, method: Method, column: str, missing: str, between: str, best: float = math.nan) -> str:
         mean, spread = self._value(method, column)
         if not math.isfinite(mean):
-            return "--"
+            return missing
         shown = rf"\textbf{{{mean:.2f}}}" if round(mean, 2) == best else f"{mean:.2f}"
-        return rf"{shown} \(\pm\) {spread:.2f}" if math.isfinite(spread) else shown
+        # What is sent hardly depends on the seed: ± 0.00 says nothing.
+        return shown if not math.isfinite(spread) or column in BYTES else f"{shown}{between}{spread:.2f}"
+
+
+def require_columns(columns: Sequence[str]) -> None:
+    """Reject measures that no run can have; those of single groups, such as groups/G1/accuracy, depend on the data."""
+    for column in columns:
+        if column not in KNOWN and not column.startswith(("groups/", "loss/")):
+            raise ConfigError(f"--columns: there is no measure '{column}'{did_you_mean(column, KNOWN)}")
+
+
+def require_order(order: Sequence[str], experiments: Sequence[Experiment]) -> None:
+    """Reject methods to order that a comparison of these experiments will not have."""
+    names = [_display(label) for label in labels_of(experiments)]
+    known = {_plain(name) for name in names}
+    # A view of a method, such as E2FL (GM), is known when the method has run.
+    _places([wanted for wanted in order if _plain(re.sub(r"\(.*\)$", "", wanted)) not in known], names)
+
+
+def _by_seed(method: Method, column: str) -> list[float]:
+    return list(method.by_seed(BYTES.get(column, column)).values())
 
 
 def _named(methods: Sequence[Method]) -> dict[str, Method]:
@@ -135,14 +187,22 @@ def _display(label: str) -> str:
 
 def _ordered(rows: dict[str, Method], order: Sequence[str]) -> dict[str, Method]:
     """The named methods first, in this order, then the others."""
-    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in rows}
-    first = []
+    return {name: rows[name] for name in dict.fromkeys([*_places(order, rows), *rows])}
+
+
+def _places(order: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The names that are meant, whatever their case and punctuation; Local is short for Local training."""
+    known = {_plain(short): name for name in names for short in (name, *(k for k, v in NAMES.items() if v == name))}
     for wanted in order:
-        found = plain.get(re.sub(r"[^a-z0-9]", "", wanted.lower()))
-        if found is None:
-            raise ConfigError(f"there is no method '{wanted}' to order; the runs have {', '.join(rows)}")
-        first.append(found)
-    return {name: rows[name] for name in dict.fromkeys([*first, *rows])}
+        if _plain(wanted) not in known:
+            raise ConfigError(
+                f"--order: there is no method '{wanted}'; the methods are {', '.join(dict.fromkeys(known.values()))}"
+            )
+    return [known[_plain(wanted)] for wanted in order]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _title(column: str) -> str:

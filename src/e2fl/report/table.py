@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from e2fl.report.intervals import Interval
+from e2fl.report.latex import one_line, tex
 
 Value = float | int | str | None
 LINKED = 200_000  # characters; a longer table is only exported, so that the page does not hold it twice
@@ -71,13 +72,13 @@ class Table:
     def latex(self) -> str:
         """The table for \\usepackage{booktabs}; the best cells are bold."""
         rows = [[_tex_cell(c, cell) for c, cell in zip(self.columns, row, strict=True)] for row in self.rows]
-        titles = [_tex(column.title) for column in self.columns]
-        heads = [_tex(column.head) for column in self.columns]
+        titles = [tex(column.title) for column in self.columns]
+        heads = [tex(column.head) for column in self.columns]
         columns = pd.MultiIndex.from_arrays([heads, titles]) if any(heads) else pd.Index(titles)
         align = "".join("l" if self.is_text(place) else "r" for place in range(len(self.columns)))
         frame = pd.DataFrame(rows, columns=columns)
         body = frame.to_latex(index=False, escape=False, column_format=align, multicolumn_format="c")
-        return f"% {_one_line(self.title)}\n{body}"
+        return f"% {one_line(self.title)}\n{body}"
 
     def json(self) -> dict[str, Any]:
         rows = self.frame().to_dict("records")
@@ -155,29 +156,8 @@ def _plain(value: Value) -> Any:
     return "" if value is None or not math.isfinite(value) else value
 
 
-TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\N{MINUS SIGN}": "$-$",
-    DASH: "--",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(TEX.get(letter, letter) for letter in _one_line(text))
-
-
-def _one_line(text: str) -> str:
-    """Without line breaks: a name must not end a comment or a row of LaTeX."""
-    return " ".join(text.split())
-
-
 def _tex_cell(column: Column, cell: Cell) -> str:
-    text = _tex(written(cell.value, column))
+    text = tex(written(cell.value, column))
     interval = span(cell, column)
     text = f"\\textbf{{{text}}}" if cell.best else text
-    return f"{text} ({_tex(interval)})" if interval else text
+    return f"{text} ({tex(interval)})" if interval else text

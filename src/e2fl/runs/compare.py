@@ -1,5 +1,6 @@
 """Several methods on one experiment: the same data, the same draws of clients, the same number of rounds."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def compare(
         for name, method in methods.items():
             watcher.announce(len(runs) + 1, len(seeds) * len(methods))
             experiment = with_seed(method, seed)
-            folder = None if out is None else out / f"{name.replace(':', '.')}-seed{seed}"
+            folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
             key = f"{seed} {experiment.data}"
             if data is None and key not in shared:
                 shared = {key: experiment.build_data()}
@@ -62,13 +63,27 @@ def compare(
     return runs
 
 
+def file_name(name: str) -> str:
+    """The name of a method as part of a file name: a variant named "../x" must not leave its folder."""
+    return re.sub(r"[:/\\]", ".", name)
+
+
 def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
     """Change a setting of an algorithm in those that have it."""
     if change.path[1:] == ("label",) and len(found) > 1:
         raise ConfigError("algorithm.label would give all compared algorithms the same name")
+    having = names_with(change, found)
+    return {name: method.changed([change]) if name in having else method for name, method in found.items()}
+
+
+def names_with(change: Change, found: Mapping[str, Experiment]) -> list[str]:
+    """The methods that have the setting of a change; it is a mistake if none has it."""
+    if change.section != "algorithm" or change.path in NAMING:
+        return list(found)
     known = {name: method.algorithm_settings() for name, method in found.items()}
     wanted = ".".join(change.path[1:] if change.path[1] == "grouping" else change.path[1:2])
-    if not any(wanted in settings for settings in known.values()):
+    having = [name for name, settings in known.items() if wanted in settings]
+    if not having:
         everything = {setting for settings in known.values() for setting in settings}
         raise ConfigError(f"none of {', '.join(found)} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
-    return {name: method.changed([change]) if wanted in known[name] else method for name, method in found.items()}
+    return having

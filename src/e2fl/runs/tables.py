@@ -7,14 +7,17 @@ from e2fl.runs.records import Json
 from e2fl.terminal import aligned
 
 
-def all_tables(summaries: Sequence[Json]) -> str:
-    """The comparison, the differences between two protected groups where there are any, and warnings."""
+def all_tables(summaries: Sequence[Json], first: str | None = None) -> str:
+    """The comparison, the differences between two protected groups where there are any, and warnings.
+
+    first: printed in place of the comparison.
+    """
     warnings = "\n".join(
         f"{summary['label']}, seed {summary['seed']}: {warning}"
         for summary in summaries
         for warning in divergence_warnings(summary)
     )
-    return "\n\n".join(part for part in (comparison(summaries), protected(summaries), warnings) if part)
+    return "\n\n".join(part for part in (first or comparison(summaries), protected(summaries), warnings) if part)
 
 
 def comparison(summaries: Sequence[Json]) -> str:

@@ -1,7 +1,7 @@
 """What `e2fl sweep` does: run the grid, print the tables, write sweep.csv and sweep.html."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
@@ -10,7 +10,6 @@ from e2fl.files import write_text
 from e2fl.runs.progress import Progress
 from e2fl.sweeps.grid import VALIDATION_SHARE, axes_of
 from e2fl.sweeps.page import page
-from e2fl.sweeps.results import Result
 from e2fl.sweeps.running import sweep
 
 TABLE, PAGE = "sweep.csv", "sweep.html"
@@ -29,11 +28,7 @@ def run_sweep(
 ) -> int:
     """Run or resume a sweep and show what it found; 1 if no point could be chosen."""
     axes = axes_of(grid)
-    if not experiment.data.get("validation_share"):
-        _say(
-            f"the experiment sets no data.validation_share; {VALIDATION_SHARE} of each client's training rows are set "
-            "aside to choose on"
-        )
+    say_share(experiment)
     result = sweep(
         experiment,
         axes,
@@ -43,26 +38,36 @@ def run_sweep(
         jobs=jobs,
         resume=resume,
         watcher=Progress(),
-        tell=_say,
+        tell=say,
         command=command,
     )
     print(f"accuracy on validation data, in percent\n{result.table()}\n\n{result.choice()}")
     if result.chosen is not None:
         print(f"\nthe chosen point, trained on all training rows\n{result.final_table()}")
-    _write(result, out)
+    write_text(out / TABLE, result.to_csv())
+    print(f"\nwritten to {out / TABLE}")
+    write_page(out, PAGE, lambda: page(result))
     return 0 if result.chosen is not None else 1
 
 
-def _write(result: Result, out: Path) -> None:
-    write_text(out / TABLE, result.to_csv())
-    print(f"\nwritten to {out / TABLE}")
+def say_share(experiment: Experiment) -> None:
+    """Say that validation rows are set aside where the experiment sets no share."""
+    if not experiment.data.get("validation_share"):
+        say(
+            f"the experiment sets no data.validation_share; {VALIDATION_SHARE} of each client's training rows are set "
+            "aside to choose on"
+        )
+
+
+def write_page(out: Path, name: str, make: Callable[[], str]) -> None:
+    """Write a page; what keeps it from being written is only reported, since the runs are on disk."""
     try:
-        write_text(out / PAGE, page(result))
-    except E2flError as error:  # the runs matter most, and they are on disk
-        _say(f"no page was written: {error}; fix it, then run: e2fl resume {out}")
+        write_text(out / name, make())
+    except E2flError as error:
+        say(f"no page was written: {error}; fix it, then run: e2fl resume {out}")
     else:
-        print(f"open {out / PAGE}")
+        print(f"open {out / name}")
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
     print(f"e2fl: {message}", file=sys.stderr)

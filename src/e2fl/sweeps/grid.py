@@ -40,22 +40,24 @@ class Point:
         return tuple(shown(change.value) for change in self.changes)
 
 
-def axes_of(texts: Sequence[str]) -> list[Axis]:
-    """Axes from texts such as "learner.learning_rate=0.05,0.1"."""
+def axes_of(texts: Sequence[str], option: str = "--grid") -> list[Axis]:
+    """Axes from texts such as "learner.learning_rate=0.05,0.1"; option: what errors call them."""
     found = []
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip()
         if not equals or not name or not values.strip():
-            raise ConfigError(f"--grid takes a setting and its values, such as learner.epochs=1,2, not '{text}'")
+            raise ConfigError(f"{option} takes a setting and its values, such as learner.epochs=1,2, not '{text}'")
         if name in ("seed", "data.validation_share"):
-            raise ConfigError(f"{name} cannot be part of a grid; use {'--seeds' if name == 'seed' else '--set'} for it")
-        changes = tuple(typed(f"{name}={value}" for value in _split(values)))
+            raise ConfigError(
+                f"{name} cannot be given to {option}; use {'--seeds' if name == 'seed' else '--set'} for it"
+            )
+        changes = tuple(typed(f"{name}={value}" for value in _split(values, option)))
         if len({shown(change.value) for change in changes}) != len(changes):
-            raise ConfigError(f"--grid {name} names a value twice")
+            raise ConfigError(f"{option} {name} names a value twice")
         found.append(Axis(name, changes))
     if len({axis.name for axis in found}) != len(found):
-        raise ConfigError("each setting can be given to --grid once")
+        raise ConfigError(f"each setting can be given to {option} once")
     return found
 
 
@@ -89,7 +91,7 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, option: str) -> list[str]:
     """The values between commas; commas inside brackets, braces and quotes belong to a value."""
     parts, current, depth, quote = [], "", 0, ""
     for character in text:
@@ -108,11 +110,11 @@ def _split(text: str) -> list[str]:
             current += character
     parts = [part.strip() for part in [*parts, current]]
     if depth or quote or not all(parts):
-        raise ConfigError(f"--grid has a value that is empty or not closed: '{text}'")
+        raise ConfigError(f"{option} has a value that is empty or not closed: '{text}'")
     for part in parts:
         if part[0] in "[{":
             try:
                 tomllib.loads(f"value = {part}")
             except tomllib.TOMLDecodeError as error:
-                raise ConfigError(f"--grid has a value that TOML cannot read: {part} ({error})") from None
+                raise ConfigError(f"{option} has a value that TOML cannot read: {part} ({error})") from None
     return parts

@@ -14,14 +14,21 @@ from e2fl.sweeps.results import LEVELS, MEASURES, Pick, Result, told
 LIGHT, DARK = (239, 243, 255), (8, 69, 148)  # the scale of the heat map, worst to best
 
 
-def page(result: Result) -> str:
-    """The page as HTML."""
+def render(name: str, **values: Any) -> str:
+    """A page from a template of this package, such as "sweeps/page.html.j2"."""
     try:
-        from jinja2 import Environment, StrictUndefined
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise ReportError("the page needs jinja2; install it with: pip install 'e2fl[report]'") from error
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((files("e2fl.sweeps") / "page.html.j2").read_text(encoding="utf-8"))
+    loader = FunctionLoader(lambda path: (files("e2fl") / path).read_text(encoding="utf-8"))
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(name).render(**values)
+
+
+def page(result: Result) -> str:
+    """The page as HTML."""
     picks = [Pick(level, measure) for level in result.levels for measure in MEASURES]
     rows = [
         {
@@ -32,7 +39,8 @@ def page(result: Result) -> str:
         }
         for point in result.found
     ]
-    return template.render(
+    return render(
+        "sweeps/page.html.j2",
         result=result,
         choice=result.choice(),
         maps=heat_maps(result),

@@ -1,7 +1,5 @@
 """What a sweep found: measures of every point on validation data, the chosen point, and its final test."""
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from e2fl.construct import did_you_mean
+from e2fl.csv_text import csv_text
 from e2fl.errors import ConfigError, RunError
-from e2fl.runs.folder import neutral
 from e2fl.runs.records import Json
 from e2fl.sweeps.grid import Axis, Point
 from e2fl.terminal import aligned
@@ -21,6 +19,7 @@ MEASURES = {"mean": "mean", "worst10": "worst 10 %", "best10": "best 10 %", "var
 LOWER_IS_BETTER = ("variance",)
 
 Found = Mapping[Point, Sequence[Json]]  # the summaries of each point, one for each seed
+NOTHING: Json = {"validation": {"diverged": 1}}  # in place of a summary: no client ever sent a usable reply
 
 
 @dataclass(frozen=True)
@@ -31,17 +30,18 @@ class Pick:
     measure: str
 
     @classmethod
-    def of(cls, name: str) -> Self:
-        known = [f"{level}/{measure}" for level in LEVELS for measure in MEASURES]
+    def of(cls, name: str, option: str = "--pick", others: Sequence[str] = ()) -> Self:
+        """The measure of this name; option and others: for errors, what it was given to, and what that also takes."""
+        known = [*(f"{level}/{measure}" for level in LEVELS for measure in MEASURES), *others]
         if name not in known:
-            raise ConfigError(f"--pick takes {', '.join(known)}; not '{name}'{did_you_mean(name, known)}")
+            raise ConfigError(f"{option} takes {', '.join(known)}; not '{name}'{did_you_mean(name, known)}")
         return cls(*name.split("/"))
 
     @classmethod
-    def default(cls, summary: Json) -> Self:
+    def default(cls, found: Found) -> Self:
         """The worst tenth of declared groups, or of clients: groups that were found differ from point to point."""
-        validation = summary.get("validation") or {}
-        declared = validation.get("group") and validation.get("groups_are") != "found"
+        views = _measured(found)
+        declared = views and all(view.get("group") and view.get("groups_are") != "found" for view in views)
         return cls("group" if declared else "user", "worst10")
 
     @property
@@ -73,12 +73,12 @@ class Result:
     @property
     def levels(self) -> list[str]:
         """The levels that every run measured: clients, and groups where there are any."""
-        views = [view_of(summary) for summaries in self.found.values() for summary in summaries]
+        views = _measured(self.found)
         return [level for level in LEVELS if all(view.get(level) for view in views)]
 
     def values(self, point: Point, pick: Pick) -> list[float]:
         """A validation measure of a point for every seed; NaN where training diverged."""
-        return [_value(view_of(summary), pick) for summary in self.found[point]]
+        return [value_of(view_of(summary), pick) for summary in self.found[point]]
 
     def diverged(self, point: Point) -> bool:
         return _diverged(self.found[point])
@@ -112,7 +112,7 @@ class Result:
     def final_rows(self) -> list[tuple[str, ...]]:
         """Test measures of the chosen point: a row for groups and one for clients."""
         return [
-            (LEVELS[level], *(told([_value(summary, Pick(level, m)) for summary in self.final]) for m in MEASURES))
+            (LEVELS[level], *(told([value_of(summary, Pick(level, m)) for summary in self.final]) for m in MEASURES))
             for level in LEVELS
             if self.final and all(summary.get(level) for summary in self.final)
         ]
@@ -122,35 +122,32 @@ class Result:
 
     def to_csv(self) -> str:
         """One row for each point: its settings, and the mean and standard deviation of validation measures."""
-        picks = [Pick(level, measure) for level in self.levels for measure in MEASURES]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        measured = [f"validation/{pick.name}{end}" for pick in picks for end in ("", "/std")]
-        writer.writerow(["point", *(axis.name for axis in self.axes), "seeds", *measured, "diverged", "chosen"])
+        rows = []
         for point in self.found:
-            cells: list[Any] = [point.number, *(neutral(value) for value in point.values), len(self.seeds)]
-            for pick in picks:
-                values = self.values(point, pick)
-                cells += [_cell(np.mean(values)), _cell(np.std(values, ddof=1)) if len(values) > 1 else ""]
-            writer.writerow([*cells, int(self.diverged(point)), int(point == self.chosen)])
-        return text.getvalue()
+            row: Json = {"point": point.number}
+            row |= {axis.name: value for axis, value in zip(self.axes, point.values, strict=True)}
+            row["seeds"] = len(self.seeds)
+            for pick in (Pick(level, measure) for level in self.levels for measure in MEASURES):
+                row |= mean_and_std(f"validation/{pick.name}", self.values(point, pick))
+            rows.append(row | {"diverged": int(self.diverged(point)), "chosen": int(point == self.chosen)})
+        return csv_text(rows)
 
 
 SHORT = ("mean", "worst10")
 
 
 def view_of(summary: Json) -> Json:
-    """The validation measures of a run."""
+    """The validation measures of a run, or of an evaluated round."""
     view: Json | None = summary.get("validation")
     if view is None:
-        raise RunError(f"the run of {summary['label']}, seed {summary['seed']}, has no validation rows")
+        raise RunError("a run has no validation rows; raise data.validation_share")
     return view
 
 
 def choose(found: Found, pick: Pick) -> Point | None:
     """The best point by the mean over seeds, the first among equals; a point that diverged is never chosen."""
     scored = {
-        point: float(np.mean([_value(view_of(summary), pick) for summary in summaries]))
+        point: float(np.mean([value_of(view_of(summary), pick) for summary in summaries]))
         for point, summaries in found.items()
         if not _diverged(summaries)
     }
@@ -162,10 +159,8 @@ def choose(found: Found, pick: Pick) -> Point | None:
 
 
 def require_measure(found: Found, pick: Pick) -> None:
-    for summaries in found.values():
-        for summary in summaries:
-            if not view_of(summary).get(pick.level):
-                raise RunError(f"{summary['label']} on this data has no {LEVELS[pick.level]}; use --pick user/worst10")
+    if not all(view.get(pick.level) for view in _measured(found)):
+        raise RunError(f"the runs on this data have no {LEVELS[pick.level]}; use --pick user/worst10")
 
 
 def told(values: Sequence[float]) -> str:
@@ -176,14 +171,22 @@ def told(values: Sequence[float]) -> str:
     return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
 
 
+def _measured(found: Found) -> list[Json]:
+    """The validation measures of all runs that learned something."""
+    return [view_of(summary) for summaries in found.values() for summary in summaries if summary is not NOTHING]
+
+
 def _diverged(summaries: Sequence[Json]) -> bool:
     return any(view_of(summary).get("diverged") for summary in summaries)
 
 
-def _value(view: Mapping[str, Any], pick: Pick) -> float:
+def value_of(view: Mapping[str, Any], pick: Pick) -> float:
     value = (view.get(pick.level) or {}).get(pick.measure)
     return math.nan if value is None else float(value)
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.6f}" if math.isfinite(value) else ""
+def mean_and_std(name: str, values: Sequence[float]) -> dict[str, str]:
+    """The cells of a measure in a CSV file: over seeds, empty where there is nothing to tell."""
+    mean, std = (np.mean(values) if values else math.nan), (np.std(values, ddof=1) if len(values) > 1 else math.nan)
+    cells = {name: mean, f"{name}/std": std}
+    return {key: f"{value:.6f}" if math.isfinite(value) else "" for key, value in cells.items()}

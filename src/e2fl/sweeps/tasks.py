@@ -1,0 +1,161 @@
+"""The runs of a sweep or a search: one after the other in this process, or in several processes."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from e2fl.config.experiment import UNSAVED, Experiment
+from e2fl.data import FederatedData
+from e2fl.errors import ConfigError, NothingLearnedError, RunError
+from e2fl.files import write_text
+from e2fl.runs.folder import Folder, json_text
+from e2fl.runs.records import Json
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.watcher import Watcher
+
+COMMAND = "command.txt"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run."""
+
+    title: str
+    experiment: Experiment
+    folder: Path
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError("at least one seed is needed, and every seed must be named once")
+
+
+def require_new(out: Path, resume: bool) -> None:
+    """A folder that holds something is only continued."""
+    if Folder(out).exists() and not resume:
+        raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
+
+
+def saved(experiment: Experiment) -> Json:
+    """The settings that can change a result."""
+    return {name: value for name, value in experiment.to_dict().items() if name not in UNSAVED}
+
+
+def record(path: Path, what: str, content: Json, command: str) -> None:
+    """Store what is run in a folder, and the command, for `e2fl resume`; a folder holds one sweep or search only."""
+    if command and not (path.parent / COMMAND).exists():
+        write_text(path.parent / COMMAND, command + "\n")
+    text = json_text(content)
+    if not path.exists():
+        write_text(path, text)
+        return
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}); choose another folder with --out") from error
+    if stored != json.loads(text):
+        raise RunError(
+            f"{path.parent} holds another {what} (see {path.name}); use the same options and settings, or choose "
+            "another folder with --out"
+        )
+
+
+class InThisProcess:
+    """Runs tasks one after the other; runs with the same data share it."""
+
+    def __init__(self, watcher: Watcher):
+        self.watcher = watcher
+        self._shared: tuple[str, FederatedData] | None = None
+
+    def __call__(self, tasks: Sequence[Task]) -> None:
+        for number, task in enumerate(tasks, start=1):
+            self.watcher.announce(number, len(tasks))
+            try:
+                self.run(task)
+            except NothingLearnedError as error:  # the settings are bad, and other runs are not affected
+                self.watcher.warn(str(error))
+
+    def run(self, task: Task) -> None:
+        data = None if Folder(task.folder).finished() else self.data(task.experiment)
+        run_experiment(task.experiment, out=task.folder, resume=True, data=data, watcher=self.watcher)
+
+    def data(self, experiment: Experiment) -> FederatedData:
+        """The data of an experiment; only the last one is kept."""
+        key = f"{experiment.seed} {experiment.data}"
+        if self._shared is None or self._shared[0] != key:
+            self._shared = key, experiment.build_data()
+        return self._shared[1]
+
+
+def in_processes(jobs: int, tell: Callable[[str], None]) -> Callable[[Sequence[Task]], None]:
+    """Run several at a time, each in a process of its own with its share of the cores."""
+
+    def run(tasks: Sequence[Task]) -> None:
+        before = set(active_children())
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        with ProcessPoolExecutor(
+            min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_prepare, initargs=(sys.path,)
+        ) as pool:
+            waiting = {pool.submit(_work, task, threads): task for task in tasks}
+            try:
+                for number, done in enumerate(as_completed(waiting), start=1):
+                    done.result()
+                    tell(f"run {number} of {len(tasks)} is done: {waiting[done].title}")
+            except BaseException as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in set(active_children()) - before:
+                    process.terminate()  # the runs in progress leave a checkpoint
+                if isinstance(error, BrokenProcessPool):
+                    raise RunError(
+                        "a process of the sweep was killed, perhaps for lack of memory; resume with fewer --jobs"
+                    ) from error
+                raise
+
+    return run
+
+
+_stopped = threading.Event()
+
+
+def _prepare(path: list[str]) -> None:
+    """Prepare a process of the pool: modules are found as in the parent, and its end is like being stopped."""
+    sys.path[:] = path
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops this process
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    _stopped.set()
+    raise KeyboardInterrupt
+
+
+def _follow_parent() -> None:
+    """Stop when the parent is killed: an orphaned run would keep its folder locked."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(10)  # time for a checkpoint
+        os._exit(1)
+
+
+def _work(task: Task, threads: int) -> None:
+    if _stopped.is_set():
+        raise KeyboardInterrupt
+    experiment = task.experiment
+    if experiment.threads is None:
+        experiment = replace(experiment, threads=threads)
+    with suppress(NothingLearnedError):  # the settings are bad, and other runs are not affected
+        run_experiment(experiment, out=task.folder, resume=True)
