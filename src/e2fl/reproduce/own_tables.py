@@ -354,7 +354,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 points.append(
                     {
                         "setting": name,
-                        "ballot": ballot,
+                        "ballot": f"{len(ballot.split())} uneven" if ballot.startswith("uneven") else ballot,
                         "downlink": downlink,
                         "incumbents": incumbents,
                         "bits": round(up, 4),
