@@ -76,6 +76,7 @@ def test_table_5_has_the_papers_form_beside_the_tree(layer):
 
 def test_all_algorithms_compare_on_the_bundled_data_the_same_for_any_number_of_threads(tmp_path, capsys):
     small = ["rounds=2", "evaluate_every=2", "data.clients=20", "model={name='mlp', hidden=[8]}", "learner.epochs=1"]
+    small += ["data.samples_per_client=40", "data.test_images=100"]
     names = ",".join(ALGORITHMS)
     tables = []
     for threads in (1, 3):

@@ -394,8 +394,7 @@ def test_small_models_show_kib():
     assert "MiB per client" not in text
 
 
-@pytest.mark.parametrize("missing", ["vl_convert", "altair"])
-@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize(("missing", "watch"), [("vl_convert", True), ("altair", False)])
 def test_without_a_library_of_the_page_the_command_says_how_to_get_it(toy, tmp_path, missing, watch):
     """A run finishes without its page; a run that is to be watched does not start."""
     (tmp_path / "toy.toml").write_text(toy.to_toml())

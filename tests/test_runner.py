@@ -2,10 +2,10 @@
 
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ import torch
 from safetensors.numpy import load_file
 
 from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.cli import main
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.runs import checkpoint, runner
@@ -254,29 +255,36 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(toy, tmp_path, nam
     (tmp_path / "toy.toml").write_text(experiment.to_toml())
     run_experiment(experiment, out=tmp_path / "whole")
     killed = 0
-    command = [sys.executable, "-m", "e2fl.cli", "run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "parts")]
-    for attempt in range(6):
-        process = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if attempt < 3:
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["e2fl.cli", "e2fl.api", "e2fl.testing.toy"])  # torch is imported once
+    command = ["run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "parts"), "--resume"]
+    for attempt in range(8):
+        process = processes.Process(target=_command, args=(command,))
+        process.start()
+        if attempt < 5:
             _wait_for_progress(tmp_path / "parts", process)
-            time.sleep(0.1 * attempt)
-            process.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=600)
-        if process.returncode == 0:
+            time.sleep(0.02 * attempt)
+            process.kill()
+        process.join(600)
+        if process.exitcode == 0:
             break
-        assert process.returncode == -signal.SIGKILL, errors
+        assert process.exitcode == -signal.SIGKILL
         killed += 1
     assert killed >= 2
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def _command(words):
+    sys.exit(main(words))
 
 
 def _wait_for_progress(folder, process):
     """Until the process has written a checkpoint that was not there before, or ended."""
     before = set((folder / "checkpoint").glob("round-???????"))
     deadline = time.monotonic() + 600
-    while process.poll() is None and not set((folder / "checkpoint").glob("round-???????")) - before:
+    while process.is_alive() and not set((folder / "checkpoint").glob("round-???????")) - before:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 class Noting(Watcher):

@@ -100,7 +100,9 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(name, tmp_path):
     for place, block in enumerate(python_blocks(name)):
         paths.append(f"block{place}.py")
         (tmp_path / paths[-1]).write_text(block, encoding="utf-8")
-    code = f"import runpy\nfor path in {paths}: runpy.run_path(path, run_name='__main__')"  # each as a script of its own
+    code = (
+        f"import runpy\nfor path in {paths}: runpy.run_path(path, run_name='__main__')"  # each as a script of its own
+    )
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{name}:\n{done.stderr}"
