@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 DESCRIPTION = (
-    "Run what a table or figure of the paper needs and is missing, and show the paper's numbers beside ours. Runs that "
+    "Run what a table or figure needs and is missing, and show it, with the paper's numbers beside ours. Runs that "
     "were interrupted are resumed; runs in the ledger are not repeated. Exit code 3: runs are still missing."
 )
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="table1, table2, table4, table5, table6, figure3 or figure_inference",
+        help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; steady, ballots, states",
     )
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time; default: no limit")
     parser.add_argument("--seeds", metavar="0,1,...", help="default: as many as the paper has")

@@ -139,11 +139,9 @@ def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
     """The settings to change to get from one experiment to the other."""
     before, after = (_flat(completed(experiment).to_dict()) for experiment in (shipped, own))
     told = _flat(trimmed(own).to_dict())
-    # A section of another name starts empty: what is not its default has to be set again.
+    # A section of another name, or a new one, starts empty: what is not its default has to be set again.
     renamed = tuple(
-        key.removesuffix("name")
-        for key in before
-        if key.endswith(".name") and after.get(key, before[key]) != before[key]
+        key.removesuffix("name") for key in after if key.endswith(".name") and after[key] != before.get(key)
     )
     return {
         key: value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2fl.errors import ConfigError
-from e2fl.reproduce import paper_tables
+from e2fl.reproduce import own_tables, paper_tables
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
@@ -79,6 +79,16 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {title: paper_tables.table6(own) for title, own in by_model.items()}
     elif name == "figure_inference":
         parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
+    elif name == "steady":
+        parts = {
+            "the demo": own_tables.demo(entries),
+            "ablation": own_tables.ablation(entries),
+            "the same turns": own_tables.same_turns(entries),
+        }
+    elif name == "ballots":
+        parts = {"the demo": own_tables.ballots(entries, "demo")}
+    elif name == "states":
+        parts = {"ACS income": own_tables.natural(entries, "acs_income")}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
 
 

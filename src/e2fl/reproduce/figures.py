@@ -1,4 +1,4 @@
-"""The paper's figures from the ledger, as Vega-Lite charts: SVG and PNG."""
+"""The figures from the ledger, as Vega-Lite charts: SVG and PNG."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -107,6 +107,26 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 for number, found in sorted(by_round.items())
             ]
     return rows
+
+
+def worth_drawing(points: Sequence[dict[str, Any]]) -> bool:
+    """Whether there is more than one way to send rankings."""
+    return len({point["ballot"] for point in points}) > 1
+
+
+def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
+    """The accuracy of the worst group against bits sent for each edge; None if there is nothing to compare."""
+    if not worth_drawing(points):
+        return None
+    alt = _altair()
+    base = alt.Chart(alt.Data(values=list(points))).encode(
+        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log")),
+        y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(zero=False)),
+        color=alt.Color("setting:N", title=None, scale=alt.Scale(range=COLOURS)),
+    )
+    marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("incumbents:N", title="incumbents"))
+    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=9).encode(text="ballot:N")
+    return alt.layer(marks, names).properties(width=620, height=340, title="Worst group against bits")
 
 
 def write(chart: Chart, folder: Path, name: str) -> list[Path]:

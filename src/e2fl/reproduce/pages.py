@@ -10,7 +10,7 @@ from e2fl.config.defaults import trimmed
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import over_seeds
-from e2fl.reproduce import figures, paper_tables, tables
+from e2fl.reproduce import figures, own_tables, paper_tables, tables
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
@@ -23,9 +23,15 @@ DATA_SETS = {
     "femnist": "FEMNIST",
     "adult": "Adult",
     "mnist_writers": "MNIST by writer",
+    "acs_income": "ACS income",
 }
-FIGURES = tuple(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES)
+FIGURES = (*(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES), "ballots")
 MILESTONES = (50, 100, 200, 300, 500, 1000, 2000, 3000)
+NATURAL = {
+    "acs_income": "ACS income: 18 states as groups, five clients in each",
+    "mnist_writers": "MNIST by writer: groups are found",
+    "femnist": "FEMNIST, partial: groups are found",
+}
 NOT_COMPARED = ("table5",)  # one round only: no method is trained there
 
 
@@ -59,8 +65,21 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
             samples: _holding(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
             for samples in SAMPLES
         },
+        "demo": _holding(own_tables.demo(runs)),
+        "criteria": _holding(own_tables.criteria(runs)),
+        "ablation": _holding(own_tables.ablation(runs)),
+        "validation": _holding(own_tables.validation(runs)),
+        "same_turns": _holding(own_tables.same_turns(runs)),
+        "in_words": own_tables.in_words(runs),
+        "single_changes": _holding(own_tables.single_changes(runs)),
+        "at_scale": {samples: _holding(own_tables.at_scale(runs, samples)) for samples in SAMPLES},
+        "natural": {name: _holding(own_tables.natural(runs, name)) for name in NATURAL},
+        "ballots": _holding(own_tables.ballots(runs, "demo")),
+        "clustering_ballots": _holding(own_tables.clustering_ballots(runs)),
+        "ballots_wide": _holding(own_tables.ballots(runs, "table1", 60)),
         "findings": findings(runs),
         "figures": figure_names(runs),
+        "natural_titles": NATURAL,
         "state": state(runs),
         "sections": [(heading, markdown(board)) for heading, board in leaderboard(runs)],
         "at": lambda number, **which: _at(runs, number, **which),
@@ -104,6 +123,7 @@ def charts(runs: Sequence[Entry]) -> dict[str, Any]:
         changes = fewer_images(samples)
         made[f"figure3-{samples}"] = figures.figure3(select(runs, "table1", changes), samples)
         made[f"inference-{samples}"] = figures.figure_inference(select(runs, "inference", changes), samples)
+    made["ballots"] = figures.figure_ballots(own_tables.ballot_points(runs))
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
@@ -116,6 +136,8 @@ def figure_names(runs: Sequence[Entry]) -> list[str]:
             names.append(f"figure3-{samples}")
         if figures.matched_rows(select(runs, "inference", changes)):
             names.append(f"inference-{samples}")
+    if figures.worth_drawing(own_tables.ballot_points(runs)):
+        names.append("ballots")
     return names
 
 

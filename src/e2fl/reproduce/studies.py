@@ -1,4 +1,4 @@
-"""What each table and figure of the paper is made from: the runs it needs, and the paper's own numbers."""
+"""What each table and figure is made from: the runs it needs, and the paper's own numbers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,30 @@ FIVE = (0, 1, 2, 3, 4)
 TEN = (*FIVE, 5, 6, 7, 8, 9)
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "all")
 RULES = ("lowest_loss", "binary", "one_shot")
+
+VALIDATED = "data.validation_share=0.2"
+BY_GROUP = "participation.name=by_group"
+POINTS = tuple(
+    (f"participation.name={policy}", f"algorithm.incumbents={incumbents}", f"learner.learning_rate={rate}")
+    for policy in ("by_group", "uniform")
+    for incumbents in (0, 1, 2, 5)
+    for rate in (0.05, 0.1, 0.2)
+    # These two are e2fl_steady and e2fl.
+    if (policy, incumbents, rate) not in (("by_group", 2, 0.1), ("uniform", 0, 0.1))
+)
+SENT = tuple(
+    (f"algorithm.ballot={up}", f"algorithm.downlink={down}")
+    for up, down in (
+        ("{name='buckets',buckets=64}", "{name='buckets',buckets=64}"),
+        ("{name='buckets',buckets=16}", "{name='buckets',buckets=64}"),
+        ("{name='buckets',buckets=16}", "{name='buckets',buckets=32}"),
+        ("{name='buckets',uneven=[0.35,0.45,0.5,0.55,0.65]}", "{name='buckets',buckets=32}"),
+        ("{name='buckets',buckets=5}", "{name='buckets',buckets=32}"),
+        ("{name='buckets',buckets=4}", "{name='buckets',buckets=32}"),
+        ("{name='buckets',buckets=3}", "{name='buckets',buckets=32}"),
+        ("{name='boundary'}", "{name='buckets',buckets=32}"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +136,35 @@ STUDIES = {
             "Group inference over 300 rounds on FairMNISTRotate",
             "inference",
             (Part((*RULES, *(f"{rule}_warm" for rule in RULES)), seeds=(0,)),),
+        ),
+        Study(
+            "steady",
+            "Our own: the recommended settings on the demo",
+            "demo",
+            (
+                Part(("local", "fedavg", "e2fl", "e2fl_steady")),
+                Part(("fedavg", "qffl", "ditto"), changes=(BY_GROUP,)),
+                Part(("ifca",), changes=(BY_GROUP, "algorithm.oracle_groups=true")),
+                *(Part(("e2fl",), changes=point) for point in POINTS),
+                Part(("e2fl", "e2fl_steady"), seeds=(0,), changes=(VALIDATED,)),
+                *(Part(("e2fl",), seeds=(0,), changes=(*point, VALIDATED)) for point in POINTS),
+            ),
+        ),
+        Study(
+            "ballots",
+            "Our own: cheap ballots on the demo",
+            "demo",
+            (
+                Part(("e2fl_steady",)),
+                *(Part(("e2fl_steady",), changes=sent) for sent in SENT),
+                *(Part(("e2fl",), changes=(*sent, BY_GROUP)) for sent in SENT),
+            ),
+        ),
+        Study(
+            "states",
+            "Our own: ACS income by state",
+            "acs_income",
+            (Part(("local", "fedavg", "e2fl", "e2fl_steady"), seeds=(0, 1, 2)),),
         ),
     )
 }

@@ -166,7 +166,7 @@ def build(
 
 
 def _ours(line: Line, team: Team, columns: Sequence[Column]) -> list[tuple[str, ...]]:
-    means = [_interval(team, column) for column in columns]
+    means = [interval(team, column) for column in columns]
     seeds = str(len(team.entries))
     shown = [
         NONE if mean is None else with_interval(mean, column.digits)
@@ -185,7 +185,7 @@ def _ours(line: Line, team: Team, columns: Sequence[Column]) -> list[tuple[str, 
     return rows
 
 
-def _interval(team: Team, column: Column) -> Interval | None:
+def interval(team: Team, column: Column) -> Interval | None:
     values = list(team.values(column.read).values())
     return over_seeds(values) if values else None
 

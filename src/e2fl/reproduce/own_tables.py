@@ -1,0 +1,365 @@
+"""Tables of our own studies: the recommended settings, cheap ballots, data with natural groups."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from e2fl.config.experiment import from_dict
+from e2fl.participation import ByGroup
+from e2fl.report.intervals import over_seeds
+from e2fl.reproduce.collecting import FREE, recipe_of
+from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.selection import fewer_images, select
+from e2fl.reproduce.tables import NONE, Column, Table, Team, interval, level, teams, with_interval
+
+GROUPS = [
+    Column("groups: mean", (), level("group", "mean")),
+    Column("groups: worst", (), level("group", "worst10")),
+    Column("groups: variance", (), level("group", "variance")),
+    Column("clients: mean", (), level("user", "mean")),
+    Column("clients: variance", (), level("user", "variance")),
+]
+GLOBAL = [
+    Column("GM: mean", (), level("group", "mean", "global")),
+    Column("GM: worst", (), level("group", "worst10", "global")),
+]
+NAMES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "qffl": "q-FFL",
+    "ditto": "Ditto",
+    "ifca": "IFCA",
+    "ifca_oracle": "IFCA, groups known",
+    "frl": "FRL",
+    "e2fl": "E2FL, as in the paper",
+    "e2fl_steady": "E2FL, steady",
+    "rank_clustering": "E2FL, as in the paper, rank clustering (Q = 5)",
+    "steady_rank_clustering": "E2FL, steady, rank clustering (Q = 5)",
+}
+DEMO = ("local", "fedavg", "e2fl", "e2fl_steady")
+
+Cells = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A run as a shipped experiment with changes."""
+
+    entry: Entry
+    changes: Mapping[str, Any]
+
+    def only(self, *names: str) -> bool:
+        """Whether nothing else was changed."""
+        return set(self.changes) <= set(names)
+
+
+def variations(entries: Iterable[Entry], experiment: str) -> list[Variation]:
+    """The runs of a shipped experiment, each with its changes."""
+    found = []
+    for entry in entries:
+        recipe = recipe_of(entry.config) if entry.experiment == experiment else None
+        if recipe is not None:
+            changes = {key: value for key, value in recipe.changes.items() if key not in FREE}
+            found.append(Variation(entry, changes))
+    return found
+
+
+def rows_by(
+    runs: Iterable[Variation], cells: Callable[[Variation], Cells | None], at: int | None = None
+) -> dict[Cells, Team]:
+    """The runs that share the first cells of their row; None leaves a run out. at: the round; default: the last."""
+    found: dict[Cells, list[Entry]] = {}
+    for run in runs:
+        key = cells(run)
+        if key is not None and (at is None or run.entry.at(at) is not None):
+            found.setdefault(key, []).append(run.entry)
+    return {key: teams(own)[0] if at is None else Team(tuple(own), at) for key, own in found.items()}
+
+
+def table_of(titles: Sequence[str], rows: Mapping[Cells, Team], columns: Sequence[Column]) -> Table:
+    """A row for each team: its own cells, the number of seeds, and the figures with intervals."""
+    made = []
+    for cells, team in rows.items():
+        means = [interval(team, column) for column in columns]
+        shown = [
+            NONE if mean is None else with_interval(mean, c.digits) for mean, c in zip(means, columns, strict=True)
+        ]
+        made.append((*cells, str(len(team.entries)), *shown))
+    return Table((*titles, "seeds", *(column.title for column in columns)), tuple(made), (), not made)
+
+
+def demo(entries: Sequence[Entry]) -> Table:
+    """The four methods of the demo."""
+    rows = rows_by(variations(entries, "demo"), lambda run: (run.entry.method,) if not run.changes else None)
+    ordered: dict[Cells, Team] = {(NAMES[method],): rows[(method,)] for method in DEMO if (method,) in rows}
+    return table_of(("",), ordered, [*GROUPS, *GLOBAL])
+
+
+CRITERIA: dict[str, Callable[[dict[str, dict[str, float]]], bool]] = {
+    "best mean over groups": lambda by: by["e2fl_steady"]["mean"] >= max(own["mean"] for own in by.values()),
+    "best worst group": lambda by: by["e2fl_steady"]["worst"] >= max(own["worst"] for own in by.values()),
+    "worst group at least Local's": lambda by: by["e2fl_steady"]["worst"] >= by["local"]["worst"],
+    "mean over clients within 1 point of the best": lambda by: (
+        by["e2fl_steady"]["clients"] >= max(own["clients"] for own in by.values()) - 1
+    ),
+    "group variance at most a fifth of FedAvg's": lambda by: (
+        by["e2fl_steady"]["variance"] <= by["fedavg"]["variance"] / 5
+    ),
+}
+
+
+def criteria(entries: Sequence[Entry]) -> Table:
+    """What the demo promises of e2fl_steady, seed by seed; only seeds that all four methods have."""
+    figures: dict[int, dict[str, dict[str, float]]] = {}
+    for run in variations(entries, "demo"):
+        if not run.changes and run.entry.method in DEMO:
+            last = run.entry.history[-1]
+            figures.setdefault(run.entry.seed, {})[run.entry.method] = {
+                "mean": last["group"]["mean"],
+                "worst": last["group"]["worst10"],
+                "variance": last["group"]["variance"],
+                "clients": last["user"]["mean"],
+            }
+    whole = {seed: by for seed, by in sorted(figures.items()) if len(by) == len(DEMO)}
+    rows = tuple(
+        (name, *("yes" if holds(by) else "**no**" for by in whole.values())) for name, holds in CRITERIA.items()
+    )
+    return Table(("", *(f"seed {seed}" for seed in whole)), rows, (), not whole)
+
+
+def ablation(entries: Sequence[Entry]) -> Table:
+    """Participation, incumbents and learning rate on the demo."""
+    rows = rows_by(variations(entries, "demo"), _point)
+    return table_of(("participation", "incumbents", "rate"), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
+
+
+def validation(entries: Sequence[Entry]) -> Table:
+    """The same grid, measured on validation rows: what the settings were chosen from."""
+    runs = [
+        Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
+        for run in variations(entries, "demo")
+        if run.changes.get("data.validation_share")
+    ]
+
+    def column(title: str, name: str, figure: str) -> Column:
+        return Column(title, (), lambda entry, line: (line.get("validation", {}).get(name) or {}).get(figure))
+
+    columns = [
+        column("groups: mean", "group", "mean"),
+        column("groups: worst", "group", "worst10"),
+        column("groups: variance", "group", "variance"),
+        column("clients: mean", "user", "mean"),
+    ]
+    return table_of(("participation", "incumbents", "rate"), dict(sorted(rows_by(runs, _point).items())), columns)
+
+
+def _point(run: Variation) -> Cells | None:
+    """The point of the grid of the ablation."""
+    if run.entry.method not in ("e2fl", "e2fl_steady"):
+        return None
+    if not run.only("participation.name", "algorithm.incumbents", "learner.learning_rate"):
+        return None
+    experiment = from_dict(run.entry.config)
+    by_group = isinstance(experiment.build_participation(), ByGroup)
+    incumbents = experiment.algorithm.get("incumbents", 2 if run.entry.method == "e2fl_steady" else 0)
+    return "by_group" if by_group else "uniform", f"{incumbents:g}", f"{experiment.learner['learning_rate']:g}"
+
+
+def same_turns(entries: Sequence[Entry]) -> Table:
+    """Baselines with the turns that e2fl_steady has, beside it."""
+    return table_of(("",), _same_turns(entries), GROUPS)
+
+
+def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Team]:
+    def cells(run: Variation) -> Cells | None:
+        method, changes = run.entry.method, run.changes
+        if method == "e2fl_steady" and not changes:
+            return (NAMES[method],)
+        if changes.get("participation.name") != "by_group" or not run.only(
+            "participation.name", "algorithm.oracle_groups"
+        ):
+            return None
+        if method in ("fedavg", "qffl", "ditto", "ifca"):
+            known = ", groups known" if changes.get("algorithm.oracle_groups") else ""
+            return (f"{NAMES[method]}{known}",)
+        return None
+
+    return dict(sorted(rows_by(variations(entries, "demo"), cells).items()))
+
+
+def in_words(entries: Sequence[Entry]) -> list[str]:
+    """For each baseline with the same turns: where it is better than e2fl_steady and where it is worse."""
+    rows = _same_turns(entries)
+    steady = rows.pop((NAMES["e2fl_steady"],), None)
+    if steady is None:
+        return []
+    names = ("mean over groups", "worst group", "variance over groups", "mean over clients", "variance over clients")
+    sentences = []
+    for (label,), team in rows.items():
+        better: list[str] = []
+        worse: list[str] = []
+        for name, column in zip(names, GROUPS, strict=True):
+            own, ours = team.values(column.read), steady.values(column.read)
+            seeds = sorted(own.keys() & ours.keys())
+            if not seeds:
+                continue
+            theirs, mine = (sum(values[seed] for seed in seeds) / len(seeds) for values in (own, ours))
+            text = f"{name} {theirs:.1f} against {mine:.1f}"
+            wins = theirs < mine if name.startswith("variance") else theirs > mine
+            (better if wins else worse).append(text)
+        parts = [f"{word}: {'; '.join(found)}." for word, found in (("Better", better), ("Worse", worse)) if found]
+        sentences.append(" ".join((f"**{label}.**", *parts)))
+    return sentences
+
+
+SINGLE = {
+    "model.weight_scale": "weights of the supernetwork times {}",
+    "learner.round_decay": "rate times {} after every round",
+    "learner.local_cosine": "cosine schedule inside a round",
+    "participation.seats": "{} seats for each group",
+    "algorithm.clients_per_round": "{} clients a round",
+    "rounds": "{} rounds",
+}
+
+
+def single_changes(entries: Sequence[Entry]) -> Table:
+    """One change at a time to e2fl_steady on the demo, for the global model."""
+
+    def cells(run: Variation) -> Cells | None:
+        if run.entry.method != "e2fl_steady" or not run.only("participation.name", *SINGLE):
+            return None
+        texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if key in run.changes]
+        return (", ".join(texts) or "as shipped",)
+
+    rows = rows_by(variations(entries, "demo"), cells)
+    return table_of(("change",), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
+
+
+def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50, 100, 300)) -> Table:
+    """The paper's setting against the recommended one on the MNIST files, by round."""
+    runs = [Variation(entry, {}) for entry in select(entries, "table1", fewer_images(samples))]
+    rows: dict[Cells, Team] = {}
+    for method in ("fedavg", "ifca_oracle", "qffl", "e2fl", "e2fl_steady"):
+        for number in rounds:
+            own = [run for run in runs if run.entry.method == method]
+            rows |= rows_by(own, lambda run, shown=(NAMES[method], str(number)): shown, number)  # type: ignore[misc]
+    return table_of(("", "round"), rows, [*GROUPS, *GLOBAL])
+
+
+def natural(entries: Sequence[Entry], experiment: str) -> Table:
+    """A shipped experiment with natural groups, each method as shipped."""
+
+    def cells(run: Variation) -> Cells | None:
+        return None if run.changes else (NAMES.get(run.entry.method, run.entry.method),)
+
+    columns = [*GROUPS, Column("clients: worst 10 %", (), level("user", "worst10"))]
+    rows = rows_by(variations(entries, experiment), cells)
+    return table_of(("",), dict(sorted(rows.items())), columns)
+
+
+def bits(way: str) -> Column:
+    """Bits for each edge of a message."""
+
+    def read(entry: Entry, line: Mapping[str, Any]) -> float | None:
+        found = (entry.summary or {}).get("bits", {}).get(f"{way}_per_edge")
+        return None if found is None else float(found)
+
+    return Column(f"bits {way}", (), read)
+
+
+def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
+    total = line.get("bytes", {})
+    return (total["up_total"] + total["down_total"]) / 2**20 if "up_total" in total else None
+
+
+BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *GROUPS, GLOBAL[0]]
+
+
+def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Team]:
+    """Runs with one way to send rankings each: ballot, downlink, incumbents."""
+    fixed = {} if samples is None else fewer_images(samples)
+
+    def cells(run: Variation) -> Cells | None:
+        changes = {key: value for key, value in run.changes.items() if fixed.get(key) != value}
+        missing = set(fixed) - set(run.changes)
+        others = {key for key in changes if not key.startswith(("algorithm.ballot.", "algorithm.downlink."))}
+        steady = run.entry.method == "e2fl_steady" and not others
+        plain = run.entry.method == "e2fl" and others == {"participation.name"}
+        if missing or not (steady or plain):
+            return None
+        algorithm = run.entry.config["algorithm"]
+        sent = [ballot_name(algorithm.get(part, {"name": "exact"})) for part in ("ballot", "downlink")]
+        return (*sent, "2" if steady else "0")
+
+    rows = rows_by(variations(entries, experiment), cells)
+    size = {key: _mean(team, bits("up")) for key, team in rows.items()}
+    return dict(sorted(rows.items(), key=lambda item: (item[0][2] == "0", -size[item[0]], item[0])))
+
+
+def _mean(team: Team, column: Column) -> float:
+    values = list(team.values(column.read).values())
+    return over_seeds(values).mean if values else 0.0
+
+
+def ballot_name(section: Mapping[str, Any]) -> str:
+    """A way to send rankings, as people read it."""
+    if section["name"] == "buckets":
+        borders = section.get("uneven") or []
+        dither = ", dither" if section.get("dither") else ""
+        return (
+            f"uneven {' '.join(f'{b:g}' for b in borders)}" if borders else f"{section.get('buckets', 16)} buckets"
+        ) + dither
+    return str(section["name"])
+
+
+def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> Table:
+    return table_of(("ballot", "downlink", "incumbents"), ballot_rows(entries, experiment, samples), BALLOT_COLUMNS)
+
+
+def clustering_ballots(entries: Sequence[Entry]) -> Table:
+    """Clusters of 300 clients from coarser and coarser ballots of one layer."""
+
+    def cells(run: Variation) -> Cells | None:
+        others = {key: value for key, value in run.changes.items() if not key.startswith("algorithm.ballot.")}
+        if others != {"data.clients": 300, "data.samples_per_client": 60}:
+            return None
+        return run.entry.method, ballot_name(run.entry.config["algorithm"].get("ballot", {"name": "exact"}))
+
+    def sent(entry: Entry, line: Mapping[str, Any]) -> float | None:
+        if entry.summary is None:
+            return None
+        clients = sum(entry.summary["inference"]["found"].values())
+        received = clients * entry.summary["bytes"]["down_per_client_round"]
+        return float((entry.summary["inference"]["bytes"] - received) / clients / 2**10)
+
+    rows = rows_by(variations(entries, "table5"), cells)
+    size = Column("KiB of a ballot", (), sent)
+    ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -_mean(item[1], size))))
+    columns = [
+        size,
+        Column("matched", (), level("inference", "matched")),
+        Column("purity", (), level("inference", "purity")),
+    ]
+    return table_of(("layer", "ballot"), ordered, columns)
+
+
+def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Worst group against bits, a point for each way to send rankings, averaged over seeds."""
+    worst = GROUPS[1]
+    points = []
+    for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
+        for (ballot, downlink, incumbents), team in ballot_rows(entries, experiment, samples).items():
+            up, value = _mean(team, bits("up")), _mean(team, worst)
+            if up and value:
+                points.append(
+                    {
+                        "setting": name,
+                        "ballot": ballot,
+                        "downlink": downlink,
+                        "incumbents": incumbents,
+                        "bits": round(up, 4),
+                        "worst": round(value, 3),
+                        "seeds": len(team.entries),
+                    }
+                )
+    return points

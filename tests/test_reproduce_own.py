@@ -1,0 +1,132 @@
+"""Tables of our own studies, from made-up runs."""
+
+import pytest
+
+from e2fl.config.experiment import load, with_seed
+from e2fl.reproduce import figures, own_tables
+from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.studies import STUDIES, wanted
+
+SIXTEEN = ("algorithm.ballot={name='buckets',buckets=16}", "algorithm.downlink={name='buckets',buckets=32}")
+
+
+def run(
+    method, *changes, seed=0, experiment="demo", rounds=60, mean=80.0, worst=70.0, variance=9.0, clients=None, **more
+):
+    config = with_seed(load(experiment, changes, algorithm=method), seed).to_dict()
+    group = {"mean": mean, "worst10": worst, "best10": mean + 5, "variance": variance}
+    user = {"mean": mean if clients is None else clients, "worst10": worst, "best10": mean + 5, "variance": 1.0}
+    total = {"up_total": 2**20, "down_total": 3 * 2**20}
+    line = {"round": rounds, "user": user, "group": group, "bytes": total, "asked": 10}
+    return Entry(config, (line | {"views": {"global": {"user": user, "group": group}}},), {"rounds": rounds, **more})
+
+
+def labels(table, cells=1):
+    return [row[:cells] for row in table.rows]
+
+
+def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
+    runs = [
+        run("e2fl"),
+        run("e2fl_steady"),
+        run("e2fl_steady", seed=1),
+        run("e2fl", "participation.name=by_group", "algorithm.incumbents=5", "learner.learning_rate=0.05"),
+        run("e2fl", "participation.name=uniform", "algorithm.incumbents=1"),
+        run("e2fl", "model.keep=0.3"),
+        run("fedavg", "participation.name=by_group"),
+    ]
+    table = own_tables.ablation(runs)
+    assert [row[:4] for row in table.rows] == [
+        ("by_group", "2", "0.1", "2"),
+        ("by_group", "5", "0.05", "1"),
+        ("uniform", "0", "0.1", "1"),
+        ("uniform", "1", "0.1", "1"),
+    ]
+
+
+def test_every_point_of_the_study_has_a_row_of_its_own_in_the_ablation():
+    runs = [Entry(w.experiment.to_dict(), run("e2fl").history) for w in wanted(STUDIES["steady"], seeds=[0])]
+    assert len(own_tables.ablation(runs).rows) == 24
+
+
+def test_validation_figures_are_those_of_runs_with_validation_rows():
+    measured = {"validation": {"group": {"mean": 60.0, "worst10": 50.0, "variance": 4.0}, "user": {"mean": 61.0}}}
+    with_rows = run("e2fl_steady", "data.validation_share=0.2")
+    with_rows = Entry(with_rows.config, (with_rows.history[0] | measured,))
+    table = own_tables.validation([run("e2fl"), with_rows])
+    assert table.rows == (("by_group", "2", "0.1", "1", "60.00", "50.00", "4.00", "61.00"),)
+    assert own_tables.ablation([with_rows]).empty
+
+
+def test_criteria_are_judged_seed_by_seed_where_all_four_methods_were_run():
+    good = [
+        run("local", worst=75.0),
+        run("fedavg", mean=70.0, worst=35.0, variance=500.0, clients=91.0),
+        run("e2fl"),
+        run("e2fl_steady", mean=89.0, worst=84.0, clients=90.5),
+    ]
+    bad = [
+        run("local", worst=85.0, seed=1),
+        run("fedavg", mean=95.0, worst=35.0, variance=20.0, clients=96.0, seed=1),
+        run("e2fl", seed=1),
+        run("e2fl_steady", mean=89.0, worst=84.0, clients=90.5, seed=1),
+    ]
+    table = own_tables.criteria([*good, *bad, run("e2fl", seed=2)])
+    assert table.titles == ("", "seed 0", "seed 1")
+    assert {row[1] for row in table.rows} == {"yes"}
+    assert {row[2] for row in table.rows} == {"**no**"}
+
+
+def test_the_words_say_where_a_baseline_with_the_same_turns_is_better():
+    runs = [
+        run("e2fl_steady", mean=89.0, worst=84.0, variance=5.0, clients=91.0),
+        run("ifca", "participation.name=by_group", "algorithm.oracle_groups=true", mean=90.0, worst=77.0, clients=94.0),
+        run("fedavg", "participation.name=by_group", mean=84.0, worst=71.0, variance=51.0, clients=89.0),
+        run("fedavg", mean=99.0),
+    ]
+    assert labels(own_tables.same_turns(runs)) == [("E2FL, steady",), ("FedAvg",), ("IFCA, groups known",)]
+    fedavg, ifca = own_tables.in_words(runs)
+    assert fedavg.startswith("**FedAvg.** Worse: mean over groups 84.0 against 89.0")
+    assert ifca.startswith("**IFCA, groups known.** Better: mean over groups 90.0 against 89.0; mean over clients")
+    assert "Worse: worst group 77.0 against 84.0" in ifca
+
+
+def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
+    bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
+    runs = [
+        run("e2fl", *SIXTEEN, "participation.name=by_group", worst=70.0, bits=bits),
+        run("e2fl_steady", *SIXTEEN, worst=85.0, bits=bits),
+        run("e2fl_steady", worst=84.0, bits={"up_per_edge": 18.9, "down_per_edge": 18.9}),
+        run("e2fl_steady", "algorithm.ballot={name='buckets',uneven=[0.4,0.6]}", bits=bits),
+        run("e2fl_steady", "model.weight_scale=1.4", bits=bits),
+        run("e2fl", bits=bits),
+    ]
+    table = own_tables.ballots(runs, "demo")
+    assert labels(table, 3) == [
+        ("exact", "exact", "2"),
+        ("16 buckets", "32 buckets", "2"),
+        ("uneven 0.4 0.6", "exact", "2"),
+        ("16 buckets", "32 buckets", "0"),
+    ]
+    assert table.rows[1][4:7] == ("1.50", "2.00", "4")
+    points = own_tables.ballot_points(runs)
+    assert [(point["bits"], point["worst"]) for point in points][:2] == [(18.9, 84.0), (1.5, 85.0)]
+    assert figures.worth_drawing(points)
+    assert not figures.worth_drawing(points[:1])
+
+
+def test_ballots_on_the_mnist_files_are_those_with_60_images():
+    sixty = "data.samples_per_client=60"
+    runs = [run("e2fl_steady", experiment="table1"), run("e2fl_steady", sixty, *SIXTEEN, experiment="table1")]
+    assert labels(own_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
+
+
+def test_rounds_at_scale_are_rows_of_their_own():
+    runs = [run(method, experiment="table1", rounds=rounds) for method, rounds in (("e2fl", 100), ("e2fl_steady", 50))]
+    assert labels(own_tables.at_scale(runs, 233), 2) == [("E2FL, as in the paper", "100"), ("E2FL, steady", "50")]
+    assert own_tables.at_scale(runs, 60).empty
+
+
+@pytest.mark.parametrize(("changes", "row"), [((), "as shipped"), (("learner.round_decay=0.9",), "rate times 0.9")])
+def test_single_changes_are_named_in_words(changes, row):
+    assert own_tables.single_changes([run("e2fl_steady", *changes)]).rows[0][0].startswith(row)
