@@ -54,6 +54,14 @@ def assert_equal(on_nodes: Run, simulated: Run) -> None:
     assert {key: on_nodes.summary.get(key) for key in same} == {key: simulated.summary.get(key) for key in same}
 
 
+def test_a_network_with_dropout_gives_the_same_bits_on_flower_and_in_the_simulator(
+    toy: Experiment, tmp_path: Path
+) -> None:
+    algorithm = {"name": "ditto", "clients_per_round": 4}
+    experiment = replace(toy, algorithm=algorithm, model={"name": "tests.test_own_networks:Recurrent"}, rounds=2)
+    assert_equal(on_flower(experiment, tmp_path / "nodes"), run_experiment(experiment))
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_gives_the_same_bits_on_flower_and_in_the_simulator(
     name: str, toy: Experiment, tmp_path: Path

@@ -144,7 +144,8 @@ class Model:
         if training not in networks:
             shared = (*self.network.parameters(), *self.network.buffers())
             networks[training] = copy.deepcopy(self.network, {id(part): part for part in shared}).train(training)
-        result: Tensor = functional_call(networks[training], params, (x,))
+        buffers = {name: value.to(x.device) for name, value in self.network.named_buffers()}
+        result: Tensor = functional_call(networks[training], params | buffers, (x,))
         return result
 
     def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:

@@ -102,16 +102,16 @@ class FederatedData(ABC):
     population: Population
 
     @abstractmethod
-    def client(self, number: ClientId) -> Client:
+    def client(self, client_id: ClientId) -> Client:
         """The client with this id, with an empty memory."""
 
-    def client_name(self, number: ClientId) -> str:
+    def client_name(self, client_id: ClientId) -> str:
         """The name of a client, for people."""
-        return str(number)
+        return str(client_id)
 
-    def group_name(self, number: GroupId) -> str:
+    def group_name(self, group: GroupId) -> str:
         """The name of a group, for people."""
-        return self.group_names[number] if 0 <= number < len(self.group_names) else f"G{number + 1}"
+        return self.group_names[group] if 0 <= group < len(self.group_names) else f"G{group + 1}"
 
     def unseen(self) -> Mapping[ClientId, Client]:
         """Unseen clients: kept out of training, to test how the result serves them. Default: none."""

@@ -47,18 +47,20 @@ class PartitionedData(FederatedData):
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # known only once the data has been read
-        declared = {number: rows.group for number, rows in enumerate(self.partitioned.clients)}
+        declared = {client_id: rows.group for client_id, rows in enumerate(self.partitioned.clients)}
         return Population(declared, self.partitioned.groups)
 
-    def client(self, number: ClientId) -> Client:
-        return self._client(number, self.partitioned.clients[number])
+    def client(self, client_id: ClientId) -> Client:
+        return self._client(client_id, self.partitioned.clients[client_id])
 
-    def client_name(self, number: ClientId) -> str:
-        return (self.partitioned.clients + self.partitioned.unseen)[number].name
+    def client_name(self, client_id: ClientId) -> str:
+        return (self.partitioned.clients + self.partitioned.unseen)[client_id].name
 
     def unseen(self) -> Mapping[ClientId, Client]:
         first = len(self.partitioned.clients)
-        return {number: self._client(number, rows) for number, rows in enumerate(self.partitioned.unseen, first)}
+        return {
+            client_id: self._client(client_id, rows) for client_id, rows in enumerate(self.partitioned.unseen, first)
+        }
 
     def train_sizes(self) -> tuple[int, ...]:
         return tuple(len(rows.train) for rows in self.partitioned.clients)
@@ -68,10 +70,10 @@ class PartitionedData(FederatedData):
         rows = self.partitioned.pooled_test
         return None if rows is None else self.partitioned.examples.take(rows)
 
-    def _client(self, number: ClientId, rows: ClientRows) -> Client:
+    def _client(self, client_id: ClientId, rows: ClientRows) -> Client:
         examples = self.partitioned.examples
         test = examples.take(rows.test) if self._pooled_test is None else self._pooled_test
-        return Client(number, examples.take(rows.train), test, rows.group)
+        return Client(client_id, examples.take(rows.train), test, rows.group)
 
 
 @dataclass(frozen=True)

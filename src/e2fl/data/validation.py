@@ -44,19 +44,19 @@ class ValidationSplit(FederatedData):
             raise AttributeError(name)
         return getattr(self.data, name)
 
-    def client(self, number: ClientId) -> Client:
-        client = self.data.client(number)
+    def client(self, client_id: ClientId) -> Client:
+        client = self.data.client(client_id)
         count = len(client.train)
         if count < 2:
             return client
-        train, validation = split_rows(np.arange(count), self.share, stream(self.seed, "validation rows", number))
+        train, validation = split_rows(np.arange(count), self.share, stream(self.seed, "validation rows", client_id))
         return replace(client, train=client.train.take(train), validation=client.train.take(validation))
 
-    def client_name(self, number: ClientId) -> str:
-        return self.data.client_name(number)
+    def client_name(self, client_id: ClientId) -> str:
+        return self.data.client_name(client_id)
 
-    def group_name(self, number: GroupId) -> str:
-        return self.data.group_name(number)
+    def group_name(self, group: GroupId) -> str:
+        return self.data.group_name(group)
 
     def unseen(self) -> Mapping[ClientId, Client]:
         return self.data.unseen()

@@ -32,7 +32,7 @@ class OnNodes(FederatedData):
     def population(self) -> Population:  # type: ignore[override]  # depends on the settings
         return Population(dict.fromkeys(range(self.clients)), self.groups)
 
-    def client(self, number: ClientId) -> Client:
+    def client(self, client_id: ClientId) -> Client:
         raise DataError(
             "this data is on the nodes; run the experiment with Flower, and pass a load_client that loads "
             "a node's own examples to client_app (docs/flower.md)"

@@ -122,7 +122,7 @@ class Learner:
         purpose: names the random stream of the batches; fits with different purposes see different orders.
         weight: of each example in the mean loss.
         loss: called with the outputs of a batch [examples, classes] and its labels; returns what to minimise, one
-        number. Default: the mean cross-entropy. Compiled loops are used with any loss.
+        number; it must not draw random numbers. Default: the mean cross-entropy. Compiled loops are used with any loss.
         """
         if loss is not None and weight is not None:
             raise ConfigError("learner.fit takes either loss or weight: weigh the examples inside the loss")

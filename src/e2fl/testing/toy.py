@@ -39,27 +39,27 @@ class Toy(FederatedData):
     def population(self) -> Population:  # type: ignore[override]  # as above
         return Population({client: self._group(client) for client in range(self.clients)}, self.groups)
 
-    def client(self, number: ClientId) -> Client:
-        if number not in self._made:
-            train, test = (self._examples(number, part) for part in (0, 1))
-            self._made.setdefault(number, Client(number, train, test, self._group(number)))
-        return self._made[number]
+    def client(self, client_id: ClientId) -> Client:
+        if client_id not in self._made:
+            train, test = (self._examples(client_id, part) for part in (0, 1))
+            self._made.setdefault(client_id, Client(client_id, train, test, self._group(client_id)))
+        return self._made[client_id]
 
     def unseen(self) -> dict[ClientId, Client]:
-        return {number: self.client(number) for number in range(self.clients, self.clients + self.held_out)}
+        return {client_id: self.client(client_id) for client_id in range(self.clients, self.clients + self.held_out)}
 
-    def _group(self, number: ClientId) -> GroupId | None:
-        return None if self.inside else number % self.groups
+    def _group(self, client_id: ClientId) -> GroupId | None:
+        return None if self.inside else client_id % self.groups
 
-    def _examples(self, number: ClientId, part: int) -> Examples:
-        rng = stream(self.seed, "toy", number, part)
+    def _examples(self, client_id: ClientId, part: int) -> Examples:
+        rng = stream(self.seed, "toy", client_id, part)
         corners = stream(self.seed, "toy corners").choice([-1.0, 1.0], size=(self.classes, FEATURES))
         cloud = rng.integers(self.classes, size=self.examples)
         x = corners[cloud] + self.noise * rng.standard_normal((self.examples, FEATURES))
         group = (
             rng.integers(self.groups, size=self.examples)
             if self.inside
-            else np.full(self.examples, number % self.groups)
+            else np.full(self.examples, client_id % self.groups)
         )
         if self.styles:
             turns = [stream(self.seed, "toy style", style).permutation(FEATURES) for style in range(self.groups)]

@@ -70,8 +70,8 @@ class Adult(FederatedData):
     def population(self) -> Population:  # type: ignore[override]  # depends on the settings
         return Population(dict.fromkeys(range(self.clients)), groups=2)
 
-    def client(self, number: ClientId) -> Client:
-        return Client(number, self._trains[number], self._test)
+    def client(self, client_id: ClientId) -> Client:
+        return Client(client_id, self._trains[client_id], self._test)
 
     def about(self) -> dict[str, object]:
         return {

@@ -93,10 +93,10 @@ class FairMNISTRotate(FederatedData):
         groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return Population(dict(enumerate(groups.tolist())), len(self.sizes))
 
-    def client(self, number: ClientId) -> Client:
-        group = self.population.declared[number]
+    def client(self, client_id: ClientId) -> Client:
+        group = self.population.declared[client_id]
         assert group is not None
-        return Client(number, self._train(number, group), self._test(group), group)
+        return Client(client_id, self._train(client_id, group), self._test(group), group)
 
     def about(self) -> dict[str, object]:
         return {
@@ -107,13 +107,13 @@ class FairMNISTRotate(FederatedData):
             "angles": list(self.turns),
         }
 
-    def _train(self, number: ClientId, group: GroupId) -> Examples:
-        if number not in self._trains:
-            place = number - sum(self.sizes[:group])
+    def _train(self, client_id: ClientId, group: GroupId) -> Examples:
+        if client_id not in self._trains:
+            place = client_id - sum(self.sizes[:group])
             rows = self._order(group)[place * self.samples : (place + 1) * self.samples]
             images = rotated(self.digits.train_x[rows], self.turns[group])
-            self._trains[number] = Examples(images, self.digits.train_y[rows], None, SCALE, SHIFT)
-        return self._trains[number]
+            self._trains[client_id] = Examples(images, self.digits.train_y[rows], None, SCALE, SHIFT)
+        return self._trains[client_id]
 
     def _test(self, group: GroupId) -> Examples:
         if group not in self._tests:
