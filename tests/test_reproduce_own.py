@@ -130,3 +130,17 @@ def test_rounds_at_scale_are_rows_of_their_own():
 @pytest.mark.parametrize(("changes", "row"), [((), "as shipped"), (("learner.round_decay=0.9",), "rate times 0.9")])
 def test_single_changes_are_named_in_words(changes, row):
     assert own_tables.single_changes([run("e2fl_steady", *changes)]).rows[0][0].startswith(row)
+
+
+def test_a_run_with_a_setting_that_no_algorithm_has_is_no_variation_of_the_experiment():
+    known = run("e2fl_steady")
+    unknown = Entry(known.config | {"algorithm": known.config["algorithm"] | {"patience": 2}}, known.history)
+    assert len(own_tables.variations([known, unknown], "demo")) == 1
+
+
+def test_points_of_the_plot_tell_broadcasts_apart():
+    bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
+    finer = (SIXTEEN[0], "algorithm.downlink={name='buckets',buckets=256}")
+    runs = [run("e2fl_steady", *sent, bits=bits) for sent in (SIXTEEN, finer)]
+    found = {point["ballot"] for point in own_tables.ballot_points(runs)}
+    assert found == {"16 buckets, 32 down", "16 buckets, 256 down"}

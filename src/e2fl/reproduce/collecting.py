@@ -127,7 +127,9 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
         try:
             changes = _changes(load(str(name), algorithm=variant), from_dict(dict(config) | {"variants": {}}))
             words = [f"{key}={_value(value)}" for key, value in changes.items()]
-            made = load(str(name), words, algorithm=variant).to_dict()
+            shipped_run = load(str(name), words, algorithm=variant)
+            shipped_run.build_algorithm()  # a setting that this version does not have is refused
+            made = shipped_run.to_dict()
         except E2flError:
             continue
         if settings_key(made) == settings_key(config):

@@ -134,7 +134,7 @@ def ablation(entries: Sequence[Entry]) -> Table:
 
 
 def validation(entries: Sequence[Entry]) -> Table:
-    """The same grid, measured on validation rows: what the settings were chosen from."""
+    """The same grid, measured on validation rows."""
     runs = [
         Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
         for run in variations(entries, "demo")
@@ -218,7 +218,6 @@ SINGLE = {
     "learner.local_cosine": "cosine schedule inside a round",
     "participation.seats": "{} seats for each group",
     "algorithm.clients_per_round": "{} clients a round",
-    "rounds": "{} rounds",
 }
 
 
@@ -354,7 +353,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 points.append(
                     {
                         "setting": name,
-                        "ballot": f"{len(ballot.split())} uneven" if ballot.startswith("uneven") else ballot,
+                        "ballot": _short(ballot, downlink),
                         "downlink": downlink,
                         "incumbents": incumbents,
                         "bits": round(up, 4),
@@ -363,3 +362,9 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                     }
                 )
     return points
+
+
+def _short(ballot: str, downlink: str) -> str:
+    """A label for a plot: what is sent up, and down where that is coded."""
+    up = f"{len(ballot.split())} uneven" if ballot.startswith("uneven") else ballot
+    return up if downlink == "exact" else f"{up}, {downlink.split()[0]} down"
