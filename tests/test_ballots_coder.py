@@ -67,6 +67,33 @@ def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(layer: tupl
         same(compiled.rank_of_symbols(symbols, reference, bucket_of, borders), expected)
 
 
+@given(st.integers(1, 200), st.integers(2, 127), st.integers(0, 2**32))
+def test_moves_agree_with_their_twin_and_give_a_permutation(edges: int, steps: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank, reference, base = (rng.permutation(edges).astype(np.int32) for _ in range(3))
+    symbols = compiled.move_symbols(rank, reference, steps)
+    same(symbols, plain.move_symbols(rank, reference, steps))
+    for start in (reference, base):
+        back = compiled.rank_of_moves(symbols, reference, start, steps)
+        same(back, plain.rank_of_moves(symbols, reference, start, steps))
+        assert sorted(back.tolist()) == list(range(edges))
+
+
+@given(st.integers(1, 200), st.integers(2, 127), st.integers(0, 2**32))
+def test_moves_beyond_the_ends_are_refused_as_their_twin_does(edges: int, steps: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reference = rng.permutation(edges).astype(np.int32)
+    symbols = np.zeros(edges, np.uint8)
+    symbols[rng.integers(edges)] = rng.integers(2 * steps + 1)
+    try:
+        expected = plain.rank_of_moves(symbols, reference, reference, steps)
+    except ValueError:
+        with pytest.raises(ValueError, match="beyond the end"):
+            compiled.rank_of_moves(symbols, reference, reference, steps)
+    else:
+        same(compiled.rank_of_moves(symbols, reference, reference, steps), expected)
+
+
 @given(st.integers(1, 12), st.integers(1, 12), st.data())
 def test_kinds_and_positions_agree_with_their_twins(fan_in: int, units: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -52,6 +52,7 @@ class Rankings:
     initial: Ranking = field(default_factory=dict)  # where the run started, if absent groups vote or codes need it
     fan_in: dict[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; codes use it
     seed: int = 0
+    unrounded: Ranking = field(default_factory=dict)  # the global ranking as elected, if clients get it rounded
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def _reference(self, state: Rankings, client: ClientId) -> Reference:
         """Return what a client's ballots are coded against: the ranking it was sent."""
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
-        reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client))
+        base = self.grouping.start_for(state.membership, client, state.unrounded or state.global_ranking)
+        reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client), base)
         layers = self.grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
@@ -148,8 +150,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
-        global_ranking = self._rounded(state, vote(self._voters(state, groups, elected)))
-        return replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
+        global_ranking = vote(self._voters(state, groups, elected))
+        return replace(self._published(state, global_ranking), groups=groups, membership=membership)
 
     def _voters(
         self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]
@@ -161,10 +163,12 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return [groups.get(group, state.initial) for group in range(state.membership.groups)]
         return groups.values()
 
-    def _rounded(self, state: Rankings, ranking: Ranking) -> Ranking:
-        """Return the ranking that clients decode: what they train from is the reference of their ballots."""
+    def _published(self, state: Rankings, ranking: Ranking) -> Rankings:
+        """Return the state with a new global ranking, as clients decode it: they train from that one."""
+        if self.downlink == Exact():
+            return replace(state, global_ranking=ranking)
         origin = Reference(state.initial, state.fan_in, state.keep)
-        return self.downlink.rounded(ranking, origin) if self.coded else ranking
+        return replace(state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking)
 
     def _mask(self, state: Rankings, group: GroupId) -> Mask:
         """Return the mask of a group; one that has not voted shows its start, the initial or the global ranking."""

@@ -11,8 +11,9 @@ from e2fl.ballots.boundary import Boundary
 from e2fl.ballots.buckets import Buckets
 from e2fl.ballots.exact import Exact
 from e2fl.ballots.masks import decode_mask, encode_mask, ranking_of_mask
+from e2fl.ballots.moves import Moves
 
-BALLOTS: Mapping[str, type[Ballot]] = {"exact": Exact, "buckets": Buckets, "boundary": Boundary}
+BALLOTS: Mapping[str, type[Ballot]] = {"exact": Exact, "buckets": Buckets, "moves": Moves, "boundary": Boundary}
 
 __all__ = [
     "BALLOTS",
@@ -20,6 +21,7 @@ __all__ = [
     "Boundary",
     "Buckets",
     "Exact",
+    "Moves",
     "Reference",
     "decode_mask",
     "encode_mask",

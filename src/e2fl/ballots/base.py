@@ -19,10 +19,13 @@ class Reference:
     fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; left out: not made use of
     keep: float = 0.5  # the fraction of edges a mask keeps
     offset: int = CENTRED  # of dithered borders, 0 to OFFSETS - 1
+    base: Ranking | None = None  # the server's ranking, of which `ranking` is a rounded copy; None: the same
 
     def only(self, layers: Iterable[str]) -> "Reference":
         """Return the reference of these layers."""
-        return replace(self, ranking={layer: self.ranking[layer] for layer in layers})
+        ranking = {layer: self.ranking[layer] for layer in layers}
+        base = None if self.base is None else {layer: self.base[layer] for layer in ranking}
+        return replace(self, ranking=ranking, base=base)
 
 
 def offset_of(seed: int, *place: int) -> int:

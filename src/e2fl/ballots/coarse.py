@@ -1,7 +1,8 @@
-"""Coarse ballots: places in buckets, entropy-coded given the reference ranking.
+"""Coarse ballots: rounded places or moves, entropy-coded given the reference ranking.
 
-The edges of a layer are taken in the order of the reference ranking; coded is by how many buckets each of them moved.
-Inside a bucket, edges stand in the order of the reference ranking, so that a decoded ballot is a full permutation.
+The edges of a layer are taken in the order of the reference ranking; coded is by how many buckets, or steps, each of
+them moved. Inside a bucket, edges stand in the order of the reference ranking, so that a decoded ballot is a full
+permutation.
 
 Two things tell the coder how likely a move is. The first is the cell of the edge's place in the reference ranking: an
 edge near the border of its bucket crosses it easily. The second, in large layers, is how much the two units at the
@@ -51,6 +52,11 @@ class Plan:
         return self.borders.size - 1
 
     @property
+    def alphabet(self) -> int:
+        """The number of symbols."""
+        return self.buckets
+
+    @property
     def size(self) -> int:
         """The number of edges that are coded."""
         return int(self.borders[-1]) - self.low
@@ -74,7 +80,7 @@ class Plan:
         return compiled.bucket_symbols(rank, self.reference, self.low, self.bucket_of, self.buckets)
 
     def rank(self, symbols: UInt8) -> Ranks:
-        """Return the ranking with these moves, or raise `WireError` if a bucket gets a wrong number of edges."""
+        """Return the ranking with these moves, or raise `WireError` if no ranking has them."""
         try:
             return compiled.rank_of_symbols(symbols, self.reference, self.bucket_of, self.borders)
         except ValueError as error:
@@ -113,7 +119,7 @@ def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
 
 
 class Coarse(Ballot):
-    """A ballot that says in which bucket each edge stands."""
+    """A ballot with one symbol for each edge; here the bucket in which it stands."""
 
     @abstractmethod
     def borders(self, edges: int, reference: Reference) -> Int64:
@@ -140,21 +146,25 @@ class Coarse(Ballot):
         symbols = [plan.symbols(ranking[plan.layer]) for plan in plans]
         levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
         units = symbol_entropy(np.concatenate(levels), _units(plans), LEVELS)
-        return units + symbol_entropy(*_grouped(plans, symbols, levels), plans[0].buckets)
+        return units + symbol_entropy(*_grouped(plans, symbols, levels), plans[0].alphabet)
+
+    def plan(self, layer: str, reference: Reference) -> Plan:
+        """Return how a layer is coded."""
+        rank = reference.ranking[layer]
+        borders = self.borders(rank.size, reference)
+        fan_in = reference.fan_in.get(layer, 0)
+        large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size
+        return Plan(layer, rank, borders, fan_in if large else 0)
 
     def _plans(self, reference: Reference) -> Iterator[Plan]:
-        for layer, rank in reference.ranking.items():
-            borders = self.borders(rank.size, reference)
-            fan_in = reference.fan_in.get(layer, 0)
-            large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size
-            yield Plan(layer, rank, borders, fan_in if large else 0)
+        return (self.plan(layer, reference) for layer in reference.ranking)
 
 
 def _encode(plans: list[Plan], symbols: list[UInt8]) -> bytes:
     levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
     units = _units(plans)
     first = encode_symbols(np.concatenate(levels), units, LEVELS) if units.size else b""
-    second = encode_symbols(*_grouped(plans, symbols, levels), plans[0].buckets)
+    second = encode_symbols(*_grouped(plans, symbols, levels), plans[0].alphabet)
     return b"".join((len(first).to_bytes(_LENGTH, "little"), first, second))
 
 
@@ -168,7 +178,7 @@ def _decode(plans: list[Plan], raw: memoryview) -> list[UInt8]:
     ends = np.cumsum([plan.units.sum() for plan in plans], dtype=np.int64)
     parts = np.split(levels, ends[:-1])
     segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
-    flat = decode_symbols(second, np.concatenate([lengths for _, lengths in segments]), plans[0].buckets)
+    flat = decode_symbols(second, np.concatenate([lengths for _, lengths in segments]), plans[0].alphabet)
     symbols = []
     for plan, (positions, _) in zip(plans, segments, strict=True):
         part, flat = flat[: plan.size], flat[plan.size :]

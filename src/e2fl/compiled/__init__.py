@@ -13,6 +13,7 @@ that returns the same bits.
 - `masks.py`: which edges are kept, and the threshold score;
 - `packing.py`: integers in a fixed number of bits;
 - `bucketing.py`: rankings as buckets of places;
+- `moving.py`: rankings as moves from a reference;
 - `symbol_tables.py`: the frequency tables of the entropy coder;
 - `rans.py`: the entropy coder;
 - `distance.py`: the footrule distance between rankings;
@@ -33,6 +34,7 @@ from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.keys import float_key
 from e2fl.compiled.machine_code import compiled
 from e2fl.compiled.masks import first_kept, mask_of, threshold_of, top_mask, write_mask
+from e2fl.compiled.moving import move_symbols, rank_of_moves
 from e2fl.compiled.orders import add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, pack_order_of_rank, packed_size, unpack, unpack_rank
 from e2fl.compiled.rans import rans_decode, rans_encode
@@ -62,6 +64,7 @@ __all__ = [
     "invert",
     "kinds_at",
     "mask_of",
+    "move_symbols",
     "moved_edges",
     "order_of",
     "order_of_sums",
@@ -70,6 +73,7 @@ __all__ = [
     "packed_size",
     "positions_by_kind",
     "rank_of",
+    "rank_of_moves",
     "rank_of_sums",
     "rank_of_symbols",
     "rans_decode",

@@ -17,6 +17,7 @@ from e2fl.compiled.bucketing import (
 )
 from e2fl.compiled.distance import footrule, footrules
 from e2fl.compiled.masks import top_mask
+from e2fl.compiled.moving import move_symbols, rank_of_moves
 from e2fl.compiled.orders import add_rank, invert, scores_from
 from e2fl.compiled.packing import pack, unpack, unpack_rank
 from e2fl.compiled.rans import rans_decode, rans_encode
@@ -46,6 +47,8 @@ def warm(tell: Callable[[str], None]) -> None:
         "bucket_symbols": lambda: bucket_symbols(order, order, 0, symbols, 2),
         "bucket_symbols of a window": lambda: bucket_symbols(order, order, 1, symbols[1:], 2),
         "rank_of_symbols": lambda: rank_of_symbols(symbols * 0, order, symbols, np.array([0, 1, 3])),
+        "move_symbols": lambda: move_symbols(order, order, 2),
+        "rank_of_moves": lambda: rank_of_moves(symbols * 0, order, order, 2),
         "moved_edges": lambda: moved_edges(symbols, order, 0, 3),
         "kinds_at": lambda: kinds_at(symbols, symbols[:1], np.zeros((2, 2), np.uint8), order, 0, 3),
         "positions_by_kind": lambda: positions_by_kind(symbols, 2, 1),

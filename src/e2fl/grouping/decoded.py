@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from e2fl.ballots import Ballot, Reference
 from e2fl.grouping.messages import Ballots, CodedBallots
+from e2fl.ranking import Ranking
 
 MOST_BALLOTS = 64
 MOST_BYTES = 512 * 2**20
@@ -38,9 +39,13 @@ def _same(one: Reference, other: Reference) -> bool:
     """Return whether two references hold the very same arrays; cheaper than comparing them."""
     return (
         (one.keep, one.offset, one.fan_in) == (other.keep, other.offset, other.fan_in)
-        and one.ranking.keys() == other.ranking.keys()
-        and all(one.ranking[layer] is other.ranking[layer] for layer in one.ranking)
+        and _same_arrays(one.ranking, other.ranking)
+        and _same_arrays(one.base or {}, other.base or {})
     )
+
+
+def _same_arrays(one: Ranking, other: Ranking) -> bool:
+    return one.keys() == other.keys() and all(one[layer] is other[layer] for layer in one)
 
 
 class Decoded:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 
@@ -30,6 +32,25 @@ def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders:
         raise ValueError("a bucket has too many or too few edges")
     order[low : low + symbols.size] = [edge for group in members for edge in group]
     return np.argsort(order).astype(np.int32)
+
+
+def move_symbols(rank: Int32, reference: Int32, steps: int) -> UInt8:
+    """Return by how many steps each edge moved, rounded, in the order of the reference ranking."""
+    order = np.argsort(reference)
+    moves = [math.floor(Fraction(int(rank[e] - reference[e]) * steps, rank.size) + Fraction(1, 2)) for e in order]
+    return np.array([move % (2 * steps + 1) for move in moves], np.uint8)
+
+
+def rank_of_moves(symbols: UInt8, reference: Int32, base: Int32, steps: int) -> Int32:
+    """Return the ranking after these moves from `base`; ties go to the lower edge number."""
+    edges = reference.size
+    moves = [int(symbol) - (2 * steps + 1 if symbol > steps else 0) for symbol in symbols[reference]]
+    lengths = [Fraction(move * edges, steps) for move in moves]
+    half = Fraction(edges, 2 * steps)
+    if not all(-half <= place + length <= edges - 1 + half for place, length in zip(reference, lengths, strict=True)):
+        raise ValueError("an edge moves beyond the end of the ranking")
+    places = [int(place) + length for place, length in zip(base, lengths, strict=True)]
+    return np.argsort(sorted(range(edges), key=lambda edge: (places[edge], edge))).astype(np.int32)
 
 
 def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tuple[Int64, Int64]:
