@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.work import paper_lenet
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Reference, encode_mask, offset_of, ranking_of_mask
+from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference, encode_mask, offset_of, ranking_of_mask
 from e2fl.data.federated import Population
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.evaluation import NO_GROUP
@@ -102,6 +102,7 @@ def uplink(moment: Round, spec: ModelSpec) -> Rows:
     cases += [(f"{number} buckets", Buckets(number), known) for number in buckets]
     cases += [(f"{number} buckets, dither", Buckets(number, dither=True), known) for number in (16, 5, 4)]
     cases += [(f"{number} buckets, no levels of units", Buckets(number), blind) for number in (16, 4)]
+    cases += [(f"moves, {steps} steps", Moves(steps), known) for steps in (64, 32, 24, 16, 8)]
     cases.append(("uneven: .35 .45 .5 .55 .65", Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)), known))
     cases.append(("uneven: .35 .45 .55 .65", Buckets(uneven=(0.35, 0.45, 0.55, 0.65)), known))
     cases += [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from e2fl.ballots import Ballot, Boundary, Buckets, Reference, decode_mask, encode_mask, ranking_of_mask
+from e2fl.ballots import Ballot, Boundary, Buckets, Moves, Reference, decode_mask, encode_mask, ranking_of_mask
 from e2fl.ballots import coarse as coarse_module
 from e2fl.errors import WireError
 from e2fl.ranking import Ranking, mask_layers
@@ -80,6 +80,7 @@ def kinds() -> list[tuple[Ballot, Reference]]:
     rng = np.random.default_rng(0)
     known = Reference({name: rng.permutation(size).astype(np.int32) for name, size in SIZES.items()}, FAN_IN)
     ballots = [*(Buckets(b) for b in (2, 3, 16, 64, 256)), Buckets(uneven=(0.4, 0.5, 0.6)), Boundary(), Masks()]
+    ballots += [Moves(), Moves(127)]
     return [(ballot, reference) for ballot in ballots for reference in (known, replace(known, fan_in={}))]
 
 
@@ -110,7 +111,9 @@ def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Out
             try:
                 decoded = ballot.decode(raw, reference)
                 outcome.accepted += 1
-                assert ballot.encode(decoded, reference) == raw, "an accepted message is not in canonical form"
+                # Moves are rounded before edges are ranked again, so other moves may stand for the same ranking.
+                if not isinstance(ballot, Moves):
+                    assert ballot.encode(decoded, reference) == raw, "an accepted message is not in canonical form"
             except WireError as error:
                 outcome.refused += 1
                 reason = re.sub(r"\d+", "N", str(error))

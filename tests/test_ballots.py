@@ -14,6 +14,7 @@ from e2fl.ballots import (
     Boundary,
     Buckets,
     Exact,
+    Moves,
     Reference,
     decode_mask,
     encode_mask,
@@ -37,6 +38,7 @@ COARSE = [
     Boundary(reach=1.0, band=0.0),
 ]
 ids = [str(ballot) for ballot in COARSE]
+MOVES = [Moves(steps) for steps in (2, 24, 127)]
 
 
 def drawn(sizes: dict[str, int], seed: int) -> Ranking:
@@ -141,7 +143,7 @@ def test_exact_ballots_are_the_bytes_of_the_wire() -> None:
     )
 
 
-@pytest.mark.parametrize("ballot", COARSE, ids=ids)
+@pytest.mark.parametrize("ballot", [*COARSE, *MOVES], ids=str)
 def test_levels_of_units_change_the_bytes_and_not_the_ranking(ballot: Coarse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coarse_module, "LARGE", 100)
     with_levels = ballot.encode(BALLOT, REFERENCE)
@@ -163,7 +165,7 @@ def test_levels_of_units_save_bits_where_some_units_do_not_learn() -> None:
     assert len(ballot.encode(ranking, reference)) < 0.8 * len(ballot.encode(ranking, blind))
 
 
-@pytest.mark.parametrize("ballot", [Buckets(16), Buckets(3), Boundary()], ids=str)
+@pytest.mark.parametrize("ballot", [Buckets(16), Buckets(3), Boundary(), Moves()], ids=str)
 def test_the_bytes_are_close_to_the_entropy(ballot: Ballot) -> None:
     reference = Reference(drawn({"w": 1_000_000}, 3), {"w": 1000})
     ranking = near(reference.ranking, 0.02, 5)
@@ -176,6 +178,66 @@ def test_a_ballot_that_agrees_with_the_reference_costs_almost_nothing() -> None:
     sent = Buckets(16).encode(REFERENCE.ranking, REFERENCE)
     assert len(sent) < 60
     assert equal(Buckets(16).decode(sent, REFERENCE), REFERENCE.ranking)
+
+
+def test_six_edges_in_steps_of_a_third_by_hand() -> None:
+    reference = Reference({"w": np.array([0, 1, 2, 3, 4, 5], np.int32)})
+    sent = Moves(3).encode({"w": np.array([5, 0, 1, 3, 2, 4], np.int32)}, reference)
+    # moves of the edges: 5 -1 -1 0 -2 -1 places, in steps of two places, halves up: 3 0 0 0 -1 0
+    # new places: 6 1 2 3 2 5; edges 2 and 4 are equal, and the lower number comes first
+    assert Moves(3).decode(sent, reference)["w"].tolist() == [5, 0, 1, 3, 2, 4]
+
+
+@pytest.mark.parametrize("ballot", MOVES, ids=str)
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.3])
+def test_moves_decode_to_a_permutation_close_to_the_ranking(ballot: Moves, spread: float) -> None:
+    ranking = near(REFERENCE.ranking, spread, 2)
+    decoded = ballot.decode(ballot.encode(ranking, REFERENCE), REFERENCE)
+    assert is_permutation(decoded)
+    for name, size in SIZES.items():
+        # Every edge is off by at most half a step before edges are ranked again, and by less than a step afterwards.
+        assert np.abs(decoded[name] - ranking[name]).max() <= size / ballot.steps + 1
+
+
+def test_moves_are_nearer_to_the_ranking_than_buckets_of_about_as_many_bits() -> None:
+    reference = Reference(drawn({"w": 200_000}, 3))
+    # As after local training: half of the edges move by less than 1 %, a few by a fifth of the ranking.
+    places = reference.ranking["w"] + 2000 * np.random.default_rng(5).standard_t(1.5, 200_000)
+    ranking = {"w": np.argsort(np.argsort(places)).astype(np.int32)}
+    sent = {ballot: ballot.encode(ranking, reference) for ballot in (Moves(20), Buckets(16))}
+    error = {
+        ballot: np.square(ballot.decode(raw, reference)["w"].astype(float) - ranking["w"]).mean()
+        for ballot, raw in sent.items()
+    }
+    assert len(sent[Moves(20)]) < 1.05 * len(sent[Buckets(16)])
+    assert error[Moves(20)] < 0.8 * error[Buckets(16)]
+
+
+def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
+    elected = near(REFERENCE.ranking, 0.01, 7)
+    known = replace(REFERENCE, ranking=Buckets(4).rounded(elected, REFERENCE))
+    server = replace(known, base=elected)
+    # A client that moves nothing leaves the server's ranking as it is, though it was sent a rounded one.
+    assert not equal(known.ranking, elected)
+    assert equal(Moves().decode(Moves().encode(known.ranking, known), server), elected)
+    # One edge that moves a quarter of the ranking up moves as far from its place in the server's ranking.
+    moved = {name: rank.copy() for name, rank in known.ranking.items()}
+    places = moved["third"].astype(float)
+    places[10] += 1250.5
+    moved["third"] = np.argsort(np.argsort(places)).astype(np.int32)
+    decoded = Moves().decode(Moves().encode(moved, known), server)["third"]
+    assert decoded[10] - elected["third"][10] == pytest.approx(1250, abs=5000 / 24)
+    others = np.arange(5000) != 10
+    assert np.array_equal(np.argsort(decoded[others]), np.argsort(elected["third"][others]))
+    assert server.only(["third"]).base == {"third": elected["third"]}
+
+
+def test_moves_that_no_ranking_has_are_refused() -> None:
+    reference = Reference({"w": np.arange(6, dtype=np.int32)})
+    for symbols in ([4, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 3, 0, 0, 0, 0]):
+        sent = coarse_module._encode(list(Moves(3)._plans(reference)), [np.array(symbols, np.uint8)])
+        with pytest.raises(WireError, match="beyond the end"):
+            Moves(3).decode(sent, reference)
 
 
 def test_boundary_ballots_leave_edges_far_from_the_cut_in_place() -> None:
@@ -233,8 +295,11 @@ def test_settings_are_checked_and_can_be_configured() -> None:
     assert construct(BALLOTS["boundary"], {"reach": 0.2}, "ballot") == Boundary(reach=0.2)
     assert construct(BALLOTS["exact"], {}, "ballot") == Exact()
     assert construct(BALLOTS["buckets"], {"uneven": [0.4, 0.6]}, "ballot") == Buckets(uneven=(0.4, 0.6))
+    assert construct(BALLOTS["moves"], {"steps": 12}, "ballot") == Moves(12)
     with pytest.raises(ConfigError, match="2 to 256"):
         Buckets(1)
+    with pytest.raises(ConfigError, match=r"ballot\.steps must be 2 to 127, not 128"):
+        Moves(128)
     with pytest.raises(ConfigError, match="rise"):
         Buckets(uneven=(0.5, 0.4))
     with pytest.raises(ConfigError, match="rise"):
@@ -247,7 +312,7 @@ def test_settings_are_checked_and_can_be_configured() -> None:
         Boundary(reach=0.1, band=0.1)
 
 
-@pytest.mark.parametrize("ballot", [*COARSE, Exact()], ids=str)
+@pytest.mark.parametrize("ballot", [*COARSE, *MOVES, Exact()], ids=str)
 def test_bytes_too_many_and_too_few_are_refused(ballot: Ballot) -> None:
     sent = ballot.encode(BALLOT, REFERENCE)
     for raw in (b"", sent[:-1], sent[:-4], sent + b"\0", sent + b"\0\0\0\0", sent[: len(sent) // 2], b"\xff" * 40):

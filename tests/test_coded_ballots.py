@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL, FRL
-from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Reference
+from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference
 from e2fl.config.experiment import Experiment
 from e2fl.construct import fields_of
 from e2fl.errors import WireError
+from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import GROUPINGS, Grouping
 from e2fl.grouping.decoded import DECODED, Decoded
 from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
@@ -33,6 +34,7 @@ BALLOTS: dict[str, Ballot] = {
     "dither": Buckets(16, dither=True),
     "uneven": Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
     "boundary": Boundary(),
+    "moves": Moves(),
 }
 DOWN = Buckets(64)
 INSIDE = Toy(clients=6, groups=2, classes=2, inside=True, styles=True)
@@ -63,6 +65,8 @@ PROBLEMS |= {
     "e2fl-init-vote": Problem(e2fl(Buckets(16), absent="init_vote", inside="majority"), INSIDE),
     "only the downlink is coded": Problem(e2fl(Exact(), Buckets(16))),
     "only the ballots are coded": Problem(e2fl(Buckets(16), Exact())),
+    "moves from a coarse broadcast": Problem(e2fl(Moves(), Buckets(8), incumbents=2.0), accuracy=60.0),
+    "moves, clustered": Problem(e2fl(Moves(), grouping=grouping("rank_clustering")), accuracy=60.0),
 }
 
 
@@ -129,6 +133,24 @@ def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
         start = message.opened(Buckets(4), origin).ranking
         for layer, rank in second.state.global_ranking.items():
             assert np.array_equal(start[layer], rank)
+
+
+def test_moves_are_counted_from_the_ranking_that_was_elected_not_from_the_one_that_was_sent() -> None:
+    problem = Problem(e2fl(Moves(127), Buckets(2)))
+    _, second = moments(problem)
+    state, client = second.state, next(iter(second.request.inbox))
+    known = problem.algorithm._reference(state, client)
+    assert known.ranking is state.global_ranking
+    assert known.base is state.unrounded
+    still = CodedBallots((NO_GROUP,), *coded_once(Moves(127).encode(known.ranking, replace(known, base=None))))
+    opened = problem.algorithm._opened(state, client, still).rankings[0]
+    for layer, rank in opened.items():
+        assert np.array_equal(rank, state.unrounded[layer])
+    assert any(not np.array_equal(rank, state.global_ranking[layer]) for layer, rank in opened.items())
+
+
+def coded_once(code: bytes) -> tuple[tuple[int, ...], bytes]:
+    return (len(code),), code
 
 
 # Runs.

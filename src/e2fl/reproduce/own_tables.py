@@ -308,6 +308,8 @@ def ballot_name(section: Mapping[str, Any]) -> str:
         return (
             f"uneven {' '.join(f'{b:g}' for b in borders)}" if borders else f"{section.get('buckets', 16)} buckets"
         ) + dither
+    if section["name"] == "moves":
+        return f"moves in {section.get('steps', 24)} steps"
     return str(section["name"])
 
 
