@@ -12,24 +12,37 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 def neutral(value: Any) -> Any:
     """Return a cell that no spreadsheet runs as a formula: texts such as '=1+1' get an apostrophe in front.
 
-    Numbers stay as they are, and so do texts that are numbers, such as '-0.5'.
+    Numbers stay as they are, and so do texts that are numbers, such as '-0.5'. `plain` undoes it.
     """
-    if isinstance(value, float) and math.isnan(value):
-        return ""
-    if not isinstance(value, str) or not value.startswith(FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and _begins_formula(value) and not _is_number(value) else value
+
+
+def plain(text: str) -> str:
+    """Return what `neutral` was given."""
+    return text[1:] if text.startswith("'") and _begins_formula(text) else text
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows with the same keys as CSV, with a header."""
+    """Return rows with the same keys as CSV, with a header; NaN is an empty cell."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     if rows:
         writer.writerow([neutral(key) for key in rows[0]])
-        writer.writerows([neutral(value) for value in row.values()] for row in rows)
+        writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return file.getvalue()
+
+
+def _begins_formula(text: str) -> bool:
+    return text.lstrip("'").startswith(FORMULA)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _cell(value: Any) -> Any:
+    return "" if isinstance(value, float) and math.isnan(value) else neutral(value)

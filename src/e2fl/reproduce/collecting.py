@@ -18,8 +18,9 @@ import torch
 
 from e2fl.config.defaults import completed, trimmed
 from e2fl.config.experiment import UNSAVED, Experiment, from_dict, load, shipped
+from e2fl.csv_text import csv_text
 from e2fl.errors import E2flError, RunError
-from e2fl.reproduce.ledger import FOUND, Entry, Json, csv_text, folder_name, read_entry, run_folders, settings_key
+from e2fl.reproduce.ledger import FOUND, Entry, Json, folder_name, read_entry, run_folders, settings_key
 from e2fl.version import __version__
 
 RECORD = "record.json"
@@ -181,7 +182,7 @@ def _write(entry: Entry, target: Path, origin: Origin) -> bool:
     files = {
         "config.toml": tomli_w.dumps(without_paths(config)),
         "history.jsonl": "".join(json.dumps(without_paths(line)) + "\n" for line in entry.history),
-        "groups.csv": csv_text(group_rows(entry)),
+        "groups.csv": csv_text(group_rows(entry)) or "group\n",
         RECORD: json.dumps(without_paths(_record(entry, origin)), indent=1) + "\n",
     }
     if entry.summary is not None:

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -152,15 +152,6 @@ def folder_name(text: str) -> str:
     """The text as the name of a folder; a long text is cut and told apart by its digest."""
     name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same columns as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["group"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _text(path: Path) -> str:

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from e2fl.config.experiment import Experiment, from_dict
+from e2fl.csv_text import neutral, plain
 from e2fl.errors import E2flError, RunError, StorageError
 from e2fl.files import PARTIAL, remove, replacing, sha256, sha256_of, write_text, writing
 from e2fl.models import Params, storable
@@ -34,7 +35,6 @@ except ImportError:  # Windows
 
 COLUMNS = ("client", "group", "n", "accuracy", "loss")
 MANIFEST = "manifest.json"
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet runs a cell that begins with one of these
 
 
 class Folder:
@@ -225,20 +225,10 @@ def json_text(value: Json) -> str:
     return json.dumps(finite(value), indent=1) + "\n"
 
 
-def neutral(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value.lstrip("'").startswith(FORMULA) else value
-
-
-def _plain(text: str) -> str:
-    """What `neutral` was given."""
-    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA) else text
-
-
 def _cell(column: str, text: str) -> Any:
     """What was written to a column of clients.csv."""
     if column in ("n", "served_as"):
         return int(text) if text else None
     if column == "loss" or column.startswith("accuracy"):
         return float(text) if text else math.nan
-    return _plain(text)
+    return plain(text)

@@ -15,10 +15,11 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from e2fl.config.experiment import Experiment
+from e2fl.csv_text import neutral
 from e2fl.data.federated import Examples, FederatedData
 from e2fl.errors import DataError, E2flWarning, RunError
 from e2fl.models import Model, Params
-from e2fl.runs.folder import Folder, neutral
+from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 from e2fl.runs.unseen import NO_LABEL, assign
 
