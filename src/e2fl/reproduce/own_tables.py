@@ -284,6 +284,8 @@ def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None =
         others = {key for key in changes if not key.startswith(("algorithm.ballot.", "algorithm.downlink."))}
         steady = run.entry.method == "e2fl_steady" and not others
         plain = run.entry.method == "e2fl" and others == {"participation.name"}
+        if run.entry.method == "fedpm" and not changes and not missing:
+            return "a mask (FedPM)", "float32", NONE
         if missing or not (steady or plain):
             return None
         algorithm = run.entry.config["algorithm"]
@@ -292,7 +294,8 @@ def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None =
 
     rows = rows_by(variations(entries, experiment), cells)
     size = {key: _mean(team, bits("up")) for key, team in rows.items()}
-    return dict(sorted(rows.items(), key=lambda item: (item[0][2] == "0", -size[item[0]], item[0])))
+    place = {"2": 0, "0": 1, NONE: 2}
+    return dict(sorted(rows.items(), key=lambda item: (place[item[0][2]], -size[item[0]], item[0])))
 
 
 def _mean(team: Team, column: Column) -> float:
