@@ -114,7 +114,7 @@ def test_a_run_that_diverges_ends_well_and_says_so(config, tmp_path, capsys):
         (["run", "toy.toml", "--set", "model.keep=1.5"], "at most 1"),
         (["run", "toy.toml", "--set", "algorithm.name=fedagv"], "did you mean 'fedavg'"),
         (["compare", "toy.toml", "--algorithms", "e2fl,fedagv"], "did you mean 'fedavg'"),
-        (["compare", "toy.toml", "--algorithms", "e2fl", "--seeds", "a"], "whole numbers"),
+        (["compare", "toy.toml", "--algorithms", "e2fl", "--seeds", "a"], "integers separated by commas"),
         (["compare", "toy.toml", "--algorithms", ","], "at least one"),
         (["list", "algoritms"], "did you mean 'algorithms'"),
         (["run", "toy.toml", "--set", "model.hidden=[0]"], "at least 1"),

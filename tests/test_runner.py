@@ -330,7 +330,7 @@ def test_a_checkpoint_of_another_seed_is_not_taken(toy, tmp_path):
     shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
     watcher = Noting()
     run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
-    assert any("of another experiment" in note for note in watcher.notes)
+    assert any("to another experiment" in note for note in watcher.notes)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -428,6 +428,6 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
 def test_views_that_give_no_numbers_are_told_of_apart():
     measured = {"views": {"global": {"diverged": 1}}}
     (said,) = divergence_warnings(measured)
-    assert said.startswith("the models of 1 client (seen as global) give")
+    assert said.startswith("the models of 1 client (view global) give")
     assert len(divergence_warnings(measured | {"diverged": 2})) == 2
     assert divergence_warnings({"user": {}}) == []

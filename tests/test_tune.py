@@ -309,7 +309,7 @@ def test_a_damaged_trial_is_refused(config, toy, tmp_path):
     with pytest.raises(RunError, match="damaged"):
         tune(found, space, [0], 1, out=tmp_path / "t", resume=True)
     path.write_text(re.sub(r'"learner.epochs": \d', '"learner.epochs": 7', whole))
-    with pytest.raises(RunError, match="other settings than were drawn now"):
+    with pytest.raises(RunError, match="other settings than those drawn now"):
         tune(found, space, [0], 1, out=tmp_path / "t", resume=True)
 
 

@@ -61,7 +61,7 @@ EXAMPLES = """examples:
   e2fl predict runs/mine new.csv --group north      predictions for the rows of a table
   e2fl export runs/mine --group north --out north.safetensors
   e2fl data show adult                              a picture of a data set
-  e2fl groups demo --from 2 --to 12                 how many groups of clients there are
+  e2fl groups demo --from 2 --to 12                 estimate the number of groups
   e2fl list                                         algorithms, groupings, data sets, models, experiments
   e2fl list e2fl                                    every setting of one of them
   e2fl show table1                                  a shipped experiment, to start from

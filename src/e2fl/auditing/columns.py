@@ -67,7 +67,7 @@ class Header:
         found = [name for name in others if name in self.plain]
         if len(found) > 1:
             option = OPTIONS.get(role, "--score")
-            raise DataError(f"{self.table}: columns {_quoted(found)} may both be meant; choose one with {option}")
+            raise DataError(f"{self.table}: columns {_quoted(found)} both match; choose one with {option}")
         return self._single(self.plain[found[0]]) if found else None
 
     def groups(self) -> list[int]:

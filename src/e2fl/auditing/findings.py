@@ -84,7 +84,9 @@ def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[
         chance.remove(accuracy)
     sentences += [f"{describe(each, table)} {certainty(each)}" for each in real[:4]]
     if len(real) > 4:
-        sentences.append(f"More than chance explains, too: {listed([each.rate.title.lower() for each in real[4:]])}.")
+        sentences.append(
+            f"Chance does not explain these either: {listed([each.rate.title.lower() for each in real[4:]])}."
+        )
     if not real:
         apart = [each for each in chance if each.apart]
         sentences += [f"{describe(each, table)} {certainty(each)}" for each in apart[:1]]
@@ -188,7 +190,7 @@ def certainty(table: RateTable) -> str:
     if not math.isnan(table.p_any):
         if table.p_any < 0.05:
             return f"The groups differ overall ({p_value(table.p_any)}), but no single group stands out from the rest."
-        return f"Chance alone gives as much ({p_value(table.p_any)}, groups shuffled among the clients)."
+        return f"Chance alone could explain this ({p_value(table.p_any)}, permutation test over clients)."
     return f"This may be chance ({p_value(lowest)}, corrected for the number of tests)."
 
 
@@ -310,7 +312,7 @@ def compared(comparison: Comparison) -> str:
         real = comparison.low > 0 or comparison.high < 0
         text += ". This is more than chance explains." if real else ". This may be chance."
     if comparison.paired and comparison.left_out:
-        text += f" {noun(comparison.left_out, 'client')} in only one of the tables left out."
+        text += f" Left out, because they are in only one of the tables: {noun(comparison.left_out, 'client')}."
     return f"{text} {comparison.note}".strip()
 
 

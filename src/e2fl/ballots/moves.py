@@ -42,7 +42,7 @@ class Moves(Coarse):
     rounded away in the broadcast is not lost.
     """
 
-    steps: int = 24
+    steps: int = 24  # in the whole ranking; more steps: finer and more bits
 
     def __post_init__(self) -> None:
         if not 2 <= self.steps <= 127:

@@ -33,7 +33,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-client-models",
         action="store_true",
-        help="keep the models that clients keep (Local, Ditto) when a run is done; they take much space",
+        help="keep the clients' own models (Local, Ditto) after the run; they need much disk space",
     )
     parser.add_argument(
         "--track",
@@ -80,7 +80,7 @@ def seeds_of(text: str | None, default: int) -> list[int]:
     try:
         return [default] if text is None else [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
+        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
 
 
 def methods_of(

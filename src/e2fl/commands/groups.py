@@ -1,4 +1,4 @@
-"""`e2fl groups`: how many groups of clients there are."""
+"""`e2fl groups`: estimate the number of groups of clients."""
 
 import argparse
 
@@ -8,8 +8,8 @@ from e2fl.commands.arguments import Commands, add_config
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "groups",
-        help="how many groups of clients there are",
-        description="Cluster the clients' rankings into several numbers of groups, and say which number fits.",
+        help="estimate the number of groups of clients",
+        description="Cluster the clients' rankings into different numbers of groups and recommend one.",
     )
     add_config(parser)
     parser.add_argument("--from", type=int, default=2, metavar="N", dest="first", help="fewest groups; default: 2")

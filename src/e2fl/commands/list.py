@@ -1,4 +1,4 @@
-"""`e2fl list`: what there is to choose from, and every setting."""
+"""`e2fl list`: algorithms, data sets and other choices, and their settings."""
 
 import argparse
 
@@ -8,14 +8,16 @@ from e2fl.commands.arguments import Commands
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "list",
-        help="what there is to choose from, and every setting",
-        description="List algorithms, groupings, data sets, models and experiments, or every setting of one of them.",
+        help="list algorithms, data sets and other choices, and their settings",
+        description="List algorithms, groupings, data sets, models, participation policies, ballots and experiments, or "
+        "every setting of one of them.",
     )
     parser.add_argument(
         "what",
         nargs="?",
         metavar="WHAT",
-        help="algorithms, groupings, datasets, models, experiments; or a name, such as e2fl, learner or experiment",
+        help="algorithms, groupings, datasets, models, participation, ballots or experiments; or a name, such as e2fl, "
+        "learner or experiment",
     )
     parser.set_defaults(act=_list)
 

@@ -54,7 +54,7 @@ class Experiment:
     threads: int | None = None  # clients trained at a time; default: all cores; never changes a result
     device: str = "cpu"  # what torch calls it: cpu, cuda, cuda:1
     checkpoint_seconds: float = 30.0  # between checkpoints; never changes a result
-    keep_client_models: bool = False  # keep the models that clients keep when the run is done; never changes a result
+    keep_client_models: bool = False  # keep the clients' own models after the run; never changes a result
     learner: Section = field(default_factory=dict)  # how clients train: `e2fl list learner`
     participation: Section = field(default_factory=dict)  # which clients take part; default: as the algorithm says
     norm_limit: float = 1000.0  # reject updates with a norm this many times the median of a round; 0: accept all

@@ -26,7 +26,7 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
         "Variance",
         "The population variance (divided by the number of values) of the accuracies in percent, in percentage points "
         "squared. Over clients it measures equality, over groups equity; 0 means that all accuracies are the same. A "
-        "low variance alone is no merit: all may be equally poor.",
+        "low variance alone is not enough: all may be equally poor.",
     ),
     "loss": (
         "Loss",

@@ -86,7 +86,9 @@ def bundle() -> str:
 def _contained(text: str) -> str:
     """A script that cannot end the element it stands in."""
     if "</script" in text.lower() or "<!--" in text:
-        raise ReportError("the plotting library cannot stand inside a page; please report the version of vl-convert")
+        raise ReportError(
+            "the plotting library cannot be embedded in a page; please report this with the version of vl-convert"
+        )
     return text
 
 

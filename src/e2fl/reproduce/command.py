@@ -83,7 +83,7 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {
             "the demo": own_tables.demo(entries),
             "ablation": own_tables.ablation(entries),
-            "the same turns": own_tables.same_turns(entries),
+            "the same participation": own_tables.same_turns(entries),
         }
     elif name == "ballots":
         parts = {"the demo": own_tables.ballots(entries, "demo")}
@@ -121,7 +121,7 @@ def _seeds(text: str | None) -> list[int] | None:
     try:
         return None if text is None else [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ConfigError(f"--seeds takes whole numbers with commas, such as 0,1,2, not '{text}'") from None
+        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
 
 
 def _tell(text: str) -> None:

@@ -62,11 +62,11 @@ def model_card(run: TrainedRun, name: str, group: str | None, network: nn.Module
         _table(("", ""), facts),
         "## How to load it",
         _loading(network, out),
-        "## Whom it serves how well",
+        "## Accuracy by group",
         _fairness(summary, name),
     ]
     if summary.get("caution"):
-        parts += ["## Caution", _cell(summary["caution"])]
+        parts += ["## Warning", _cell(summary["caution"])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -76,7 +76,7 @@ class Measures:
 
     def warnings(self) -> list[str]:
         """What a reader must know before trusting the accuracies."""
-        views = {"": self.own, **{f" (seen as {name})": view for name, view in self.views.items()}}
+        views = {"": self.own, **{f" (view {name})": view for name, view in self.views.items()}}
         return [_diverged(view.diverged, name) for name, view in views.items() if view.diverged]
 
 

@@ -88,7 +88,7 @@ class Requirements:
         # In earlier versions the number of rounds was part of the fingerprint.
         earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
-            raise RunError(f"{name} is of another experiment")
+            raise RunError(f"{name} belongs to another experiment")
         clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
         if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
             raise RunError(

@@ -204,8 +204,8 @@ class Search:
             trial = Trial.read(folder / TRIAL)
             if trial.settings != settings or trial.number != number:
                 raise RunError(
-                    f"{folder / TRIAL} has other settings than were drawn now ({values}); resume with the version of "
-                    "Optuna that started the search, or choose another folder with --out"
+                    f"{folder / TRIAL} was run with other settings than those drawn now ({values}); resume with the "
+                    "version of Optuna that started the search, or choose another folder with --out"
                 )
             return trial
         self.tell(f"{name}, trial {number} of {self.budget}: {values}")

@@ -1,4 +1,4 @@
-"""Which method is how good, for clients and for groups, and what did it cost?"""
+"""How good is each method, for clients and for groups, and what did it cost?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def main_table(study: Study) -> Table:
     ]
     note = "Accuracies and standard deviations in percentage points, variances in percentage points squared. "
     note += f"Small figures: {study.interval_words}"
-    note += "." if len(study.seeds) > 1 else ", for means and the worst."
+    note += "." if len(study.seeds) > 1 else ", for the means and the worst values."
     note += " Bold: the best of a column." if len(study.methods) > 1 else ""
     columns = (METHOD, *(_column(study, measure) for measure in used))
     return Table("main", "Accuracy and its spread after the last round", columns, tuple(rows), note)
