@@ -9,8 +9,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "list",
         help="list algorithms, data sets and other choices, and their settings",
-        description="List algorithms, groupings, data sets, models, participation policies, ballots and experiments, or "
-        "every setting of one of them.",
+        description="List algorithms, groupings, data sets, models, participation policies, ballots and experiments, "
+        "or every setting of one of them.",
     )
     parser.add_argument(
         "what",

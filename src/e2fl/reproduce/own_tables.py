@@ -64,6 +64,25 @@ def variations(entries: Iterable[Entry], experiment: str) -> list[Variation]:
     return found
 
 
+def described(entry: Entry) -> str:
+    """Return the method of a run, with the settings of training that differ from the shipped experiment."""
+    changes = variations([entry], entry.experiment)
+    if not changes:
+        return entry.method
+    algorithm = entry.config["algorithm"]
+    differing = []
+    for key, value in changes[0].changes.items():
+        section, _, name = key.partition(".")
+        if section in ("algorithm", "learner") and not name.startswith(("ballot.", "downlink.")):
+            differing.append(f"{name} = {str(value).lower() if isinstance(value, bool) else value}")
+        elif section == "participation":
+            differing.append(str(value) if name == "name" else f"{name} = {value}")
+    if any(key.startswith(("algorithm.ballot.", "algorithm.downlink.")) for key in changes[0].changes):
+        up, down = (ballot_name(algorithm.get(part, {"name": "exact"})) for part in ("ballot", "downlink"))
+        differing.append(f"{up} up, {down} down")
+    return f"{entry.method} ({', '.join(differing)})" if differing else entry.method
+
+
 def rows_by(
     runs: Iterable[Variation], cells: Callable[[Variation], Cells | None], at: int | None = None
 ) -> dict[Cells, Team]:

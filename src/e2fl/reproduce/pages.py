@@ -171,7 +171,8 @@ def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
     """A table for each data set and model, the best worst-served group first."""
     by_heading: dict[str, list[Entry]] = {}
     for entry in runs:
-        if entry.experiment not in NOT_COMPARED:
+        # Validation runs choose settings; they are not results.
+        if entry.experiment not in NOT_COMPARED and not entry.config["data"].get("validation_share"):
             by_heading.setdefault(_heading(entry), []).append(entry)
     return [(heading, _board(own)) for heading, own in sorted(by_heading.items())]
 
@@ -244,7 +245,7 @@ def _board(entries: Sequence[Entry]) -> Table:
         means = [over_seeds(list(values)) if (values := team.values(read).values()) else None for read in columns]
         shown = [NONE if mean is None else tables.with_interval(mean, 2) for mean in means]
         rank = means[1] or means[2]
-        row = (same[0].method, str(len(team.entries)), str(team.round), *shown)
+        row = (own_tables.described(same[0]), str(len(team.entries)), str(team.round), *shown)
         ranked.append((-(rank.mean if rank else 0.0), row))
     return Table(titles, tuple(row for _, row in sorted(ranked)))
 

@@ -191,8 +191,8 @@ def interval(team: Team, column: Column) -> Interval | None:
 
 
 def with_interval(found: Interval, digits: int) -> str:
-    """The mean, and half the width of its interval if there are several seeds."""
-    return f"{found.mean:.{digits}f}" + ("" if found.half is None else f" ± {found.half:.{digits}f}")
+    """Return the mean, and half the width of its interval if there are several seeds and they differ."""
+    return f"{found.mean:.{digits}f}" + (f" ± {found.half:.{digits}f}" if found.half else "")
 
 
 def _plain(value: float | None, digits: int) -> str:
