@@ -35,6 +35,7 @@ from e2fl.ranking import Ranking, mask_layers, rank_of, vote
 VOTERS = 25
 TIMED = 3  # ballots that are timed
 SEED = 0
+NEAR = ((20, 3), (16, 4), (12, 8), (8, 8))  # moves that are finer near the cut
 Rows = Iterable[tuple[str, ...]]
 
 
@@ -102,7 +103,8 @@ def uplink(moment: Round, spec: ModelSpec) -> Rows:
     cases += [(f"{number} buckets", Buckets(number), known) for number in buckets]
     cases += [(f"{number} buckets, dither", Buckets(number, dither=True), known) for number in (16, 5, 4)]
     cases += [(f"{number} buckets, no levels of units", Buckets(number), blind) for number in (16, 4)]
-    cases += [(f"moves, {steps} steps", Moves(steps), known) for steps in (64, 32, 24, 16, 8)]
+    cases += [(f"moves, {steps} steps", Moves(steps, finer=1), known) for steps in (64, 32, 24, 16, 8)]
+    cases += [(f"moves, {steps} steps, {finer} x near the cut", Moves(steps, finer), known) for steps, finer in NEAR]
     cases.append(("uneven: .35 .45 .5 .55 .65", Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)), known))
     cases.append(("uneven: .35 .45 .55 .65", Buckets(uneven=(0.35, 0.45, 0.55, 0.65)), known))
     cases += [

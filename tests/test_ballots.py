@@ -38,7 +38,7 @@ COARSE = [
     Boundary(reach=1.0, band=0.0),
 ]
 ids = [str(ballot) for ballot in COARSE]
-MOVES = [Moves(steps) for steps in (2, 24, 127)]
+MOVES = [Moves(), Moves(2, finer=1), Moves(24, finer=1), Moves(127, finer=1), Moves(12, finer=8, near=1.0)]
 
 
 def drawn(sizes: dict[str, int], seed: int) -> Ranking:
@@ -182,10 +182,10 @@ def test_a_ballot_that_agrees_with_the_reference_costs_almost_nothing() -> None:
 
 def test_six_edges_in_steps_of_a_third_by_hand() -> None:
     reference = Reference({"w": np.array([0, 1, 2, 3, 4, 5], np.int32)})
-    sent = Moves(3).encode({"w": np.array([5, 0, 1, 3, 2, 4], np.int32)}, reference)
+    sent = Moves(3, finer=1).encode({"w": np.array([5, 0, 1, 3, 2, 4], np.int32)}, reference)
     # moves of the edges: 5 -1 -1 0 -2 -1 places, in steps of two places, halves up: 3 0 0 0 -1 0
     # new places: 6 1 2 3 2 5; edges 2 and 4 are equal, and the lower number comes first
-    assert Moves(3).decode(sent, reference)["w"].tolist() == [5, 0, 1, 3, 2, 4]
+    assert Moves(3, finer=1).decode(sent, reference)["w"].tolist() == [5, 0, 1, 3, 2, 4]
 
 
 @pytest.mark.parametrize("ballot", MOVES, ids=str)
@@ -204,13 +204,24 @@ def test_moves_are_nearer_to_the_ranking_than_buckets_of_about_as_many_bits() ->
     # As after local training: half of the edges move by less than 1 %, a few by a fifth of the ranking.
     places = reference.ranking["w"] + 2000 * np.random.default_rng(5).standard_t(1.5, 200_000)
     ranking = {"w": np.argsort(np.argsort(places)).astype(np.int32)}
-    sent = {ballot: ballot.encode(ranking, reference) for ballot in (Moves(20), Buckets(16))}
+    sent = {ballot: ballot.encode(ranking, reference) for ballot in (Moves(20, finer=1), Buckets(16))}
     error = {
         ballot: np.square(ballot.decode(raw, reference)["w"].astype(float) - ranking["w"]).mean()
         for ballot, raw in sent.items()
     }
-    assert len(sent[Moves(20)]) < 1.05 * len(sent[Buckets(16)])
-    assert error[Moves(20)] < 0.8 * error[Buckets(16)]
+    assert len(sent[Moves(20, finer=1)]) < 1.05 * len(sent[Buckets(16)])
+    assert error[Moves(20, finer=1)] < 0.8 * error[Buckets(16)]
+
+
+def test_moves_near_the_cut_are_finer() -> None:
+    reference = Reference({"w": np.arange(1200, dtype=np.int32)}, keep=0.25)  # the cut is at place 900
+    ballot = Moves(10, finer=4, near=0.1)  # steps of 120 places, and of 30 from place 780 to 1019
+    for edge, move, rounded in ((900, 40, 30), (780, -50, -60), (1019, 16, 30), (1020, 40, 0), (779, -50, 0)):
+        places = reference.ranking["w"] + 0.0
+        places[edge] += move + np.sign(move) * 0.5
+        ranking = {"w": np.argsort(np.argsort(places)).astype(np.int32)}
+        decoded = ballot.decode(ballot.encode(ranking, reference), reference)["w"]
+        assert abs(decoded[edge] - edge - rounded) <= 1, edge
 
 
 def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
@@ -226,7 +237,7 @@ def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
     places[10] += 1250.5
     moved["third"] = np.argsort(np.argsort(places)).astype(np.int32)
     decoded = Moves().decode(Moves().encode(moved, known), server)["third"]
-    assert decoded[10] - elected["third"][10] == pytest.approx(1250, abs=5000 / 24)
+    assert decoded[10] - elected["third"][10] == pytest.approx(1250, abs=5000 / 20)
     others = np.arange(5000) != 10
     assert np.array_equal(np.argsort(decoded[others]), np.argsort(elected["third"][others]))
     assert server.only(["third"]).base == {"third": elected["third"]}
@@ -235,9 +246,9 @@ def test_moves_are_added_to_the_ranking_the_server_elected() -> None:
 def test_moves_that_no_ranking_has_are_refused() -> None:
     reference = Reference({"w": np.arange(6, dtype=np.int32)})
     for symbols in ([4, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 3, 0, 0, 0, 0]):
-        sent = coarse_module._encode(list(Moves(3)._plans(reference)), [np.array(symbols, np.uint8)])
+        sent = coarse_module._encode(list(Moves(3, finer=1)._plans(reference)), [np.array(symbols, np.uint8)])
         with pytest.raises(WireError, match="beyond the end"):
-            Moves(3).decode(sent, reference)
+            Moves(3, finer=1).decode(sent, reference)
 
 
 def test_boundary_ballots_leave_edges_far_from_the_cut_in_place() -> None:
@@ -295,11 +306,13 @@ def test_settings_are_checked_and_can_be_configured() -> None:
     assert construct(BALLOTS["boundary"], {"reach": 0.2}, "ballot") == Boundary(reach=0.2)
     assert construct(BALLOTS["exact"], {}, "ballot") == Exact()
     assert construct(BALLOTS["buckets"], {"uneven": [0.4, 0.6]}, "ballot") == Buckets(uneven=(0.4, 0.6))
-    assert construct(BALLOTS["moves"], {"steps": 12}, "ballot") == Moves(12)
+    assert construct(BALLOTS["moves"], {"steps": 12, "near": 0.2}, "ballot") == Moves(12, near=0.2)
     with pytest.raises(ConfigError, match="2 to 256"):
         Buckets(1)
-    with pytest.raises(ConfigError, match=r"ballot\.steps must be 2 to 127, not 128"):
-        Moves(128)
+    with pytest.raises(ConfigError, match="product at most 127, not 64 and 2"):
+        Moves(64, finer=2)
+    with pytest.raises(ConfigError, match=r"ballot\.near must be between 0 and 1, not nan"):
+        Moves(near=math.nan)
     with pytest.raises(ConfigError, match="rise"):
         Buckets(uneven=(0.5, 0.4))
     with pytest.raises(ConfigError, match="rise"):

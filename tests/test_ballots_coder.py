@@ -67,31 +67,41 @@ def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(layer: tupl
         same(compiled.rank_of_symbols(symbols, reference, bucket_of, borders), expected)
 
 
-@given(st.integers(1, 200), st.integers(2, 127), st.integers(0, 2**32))
-def test_moves_agree_with_their_twin_and_give_a_permutation(edges: int, steps: int, seed: int) -> None:
+@st.composite
+def steps(draw: st.DrawFn, edges: int) -> tuple[int, int, int, int]:
+    """Steps, how much finer they are near the cut, and where."""
+    finer = draw(st.integers(1, 6))
+    low = draw(st.integers(-3, edges))
+    return draw(st.integers(2, 127 // finer)), finer, low, draw(st.integers(low, edges + 3))
+
+
+@given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
+def test_moves_agree_with_their_twin_and_give_a_permutation(edges: int, data: st.DataObject, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rank, reference, base = (rng.permutation(edges).astype(np.int32) for _ in range(3))
-    symbols = compiled.move_symbols(rank, reference, steps)
-    same(symbols, plain.move_symbols(rank, reference, steps))
+    settings = data.draw(steps(edges))
+    symbols = compiled.move_symbols(rank, reference, *settings)
+    same(symbols, plain.move_symbols(rank, reference, *settings))
     for start in (reference, base):
-        back = compiled.rank_of_moves(symbols, reference, start, steps)
-        same(back, plain.rank_of_moves(symbols, reference, start, steps))
+        back = compiled.rank_of_moves(symbols, reference, start, *settings)
+        same(back, plain.rank_of_moves(symbols, reference, start, *settings))
         assert sorted(back.tolist()) == list(range(edges))
 
 
-@given(st.integers(1, 200), st.integers(2, 127), st.integers(0, 2**32))
-def test_moves_beyond_the_ends_are_refused_as_their_twin_does(edges: int, steps: int, seed: int) -> None:
+@given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
+def test_moves_beyond_the_ends_are_refused_as_their_twin_does(edges: int, data: st.DataObject, seed: int) -> None:
     rng = np.random.default_rng(seed)
     reference = rng.permutation(edges).astype(np.int32)
+    settings = data.draw(steps(edges))
     symbols = np.zeros(edges, np.uint8)
-    symbols[rng.integers(edges)] = rng.integers(2 * steps + 1)
+    symbols[rng.integers(edges)] = rng.integers(2 * settings[0] * settings[1] + 1)
     try:
-        expected = plain.rank_of_moves(symbols, reference, reference, steps)
+        expected = plain.rank_of_moves(symbols, reference, reference, *settings)
     except ValueError:
         with pytest.raises(ValueError, match="beyond the end"):
-            compiled.rank_of_moves(symbols, reference, reference, steps)
+            compiled.rank_of_moves(symbols, reference, reference, *settings)
     else:
-        same(compiled.rank_of_moves(symbols, reference, reference, steps), expected)
+        same(compiled.rank_of_moves(symbols, reference, reference, *settings), expected)
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.data())

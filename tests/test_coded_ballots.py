@@ -136,13 +136,13 @@ def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
 
 
 def test_moves_are_counted_from_the_ranking_that_was_elected_not_from_the_one_that_was_sent() -> None:
-    problem = Problem(e2fl(Moves(127), Buckets(2)))
+    problem = Problem(e2fl(Moves(127, finer=1), Buckets(2)))
     _, second = moments(problem)
     state, client = second.state, next(iter(second.request.inbox))
     known = problem.algorithm._reference(state, client)
     assert known.ranking is state.global_ranking
     assert known.base is state.unrounded
-    still = CodedBallots((NO_GROUP,), *coded_once(Moves(127).encode(known.ranking, replace(known, base=None))))
+    still = CodedBallots((NO_GROUP,), *coded_once(Moves(127, finer=1).encode(known.ranking, replace(known, base=None))))
     opened = problem.algorithm._opened(state, client, still).rankings[0]
     for layer, rank in opened.items():
         assert np.array_equal(rank, state.unrounded[layer])

@@ -34,22 +34,26 @@ def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders:
     return np.argsort(order).astype(np.int32)
 
 
-def move_symbols(rank: Int32, reference: Int32, steps: int) -> UInt8:
+def move_symbols(rank: Int32, reference: Int32, steps: int, finer: int, low: int, high: int) -> UInt8:
     """Return by how many steps each edge moved, rounded, in the order of the reference ranking."""
-    order = np.argsort(reference)
-    moves = [math.floor(Fraction(int(rank[e] - reference[e]) * steps, rank.size) + Fraction(1, 2)) for e in order]
-    return np.array([move % (2 * steps + 1) for move in moves], np.uint8)
+    out = np.empty(rank.size, np.uint8)
+    for after, before in zip(rank.tolist(), reference.tolist(), strict=True):
+        step = Fraction(rank.size, steps * finer if low <= before < high else steps)
+        out[before] = math.floor((after - before) / step + Fraction(1, 2)) % (2 * steps * finer + 1)
+    return out
 
 
-def rank_of_moves(symbols: UInt8, reference: Int32, base: Int32, steps: int) -> Int32:
+def rank_of_moves(symbols: UInt8, reference: Int32, base: Int32, steps: int, finer: int, low: int, high: int) -> Int32:
     """Return the ranking after these moves from `base`; ties go to the lower edge number."""
-    edges = reference.size
-    moves = [int(symbol) - (2 * steps + 1 if symbol > steps else 0) for symbol in symbols[reference]]
-    lengths = [Fraction(move * edges, steps) for move in moves]
-    half = Fraction(edges, 2 * steps)
-    if not all(-half <= place + length <= edges - 1 + half for place, length in zip(reference, lengths, strict=True)):
-        raise ValueError("an edge moves beyond the end of the ranking")
-    places = [int(place) + length for place, length in zip(base, lengths, strict=True)]
+    edges, most = reference.size, steps * finer
+    places = []
+    for before, start in zip(reference.tolist(), base.tolist(), strict=True):
+        symbol = int(symbols[before])
+        step = Fraction(edges, most if low <= before < high else steps)
+        length = step * (symbol - (2 * most + 1 if symbol > most else 0))
+        if not -step / 2 <= before + length <= edges - 1 + step / 2:
+            raise ValueError("an edge moves beyond the end of the ranking")
+        places.append(start + length)
     return np.argsort(sorted(range(edges), key=lambda edge: (places[edge], edge))).astype(np.int32)
 
 
