@@ -34,6 +34,7 @@ COARSE = [
     *(Buckets(buckets) for buckets in (2, 3, 4, 5, 9, 16, 64, 256)),
     Buckets(5, dither=True),
     Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
+    Buckets(16, finer=8),
     Boundary(),
     Boundary(reach=1.0, band=0.0),
 ]
@@ -301,6 +302,18 @@ def test_dither_moves_borders_by_at_most_half_a_bucket_and_averages_out() -> Non
     assert {offset_of(0, number) for number in range(2000)} == set(range(256))
 
 
+def test_buckets_are_finer_near_the_cut() -> None:
+    ballot = Buckets(4, finer=5, near=0.1)
+    assert ballot.borders(1000, replace(REFERENCE, keep=0.5)).tolist() == [0, 250, 400, 450, 500, 550, 600, 750, 1000]
+    assert ballot.borders(1000, replace(REFERENCE, keep=0.2)).tolist() == [0, 250, 500, 700, 750, 800, 850, 900, 1000]
+    # Every edge has a bucket where there are fewer edges than borders.
+    for edges in range(1, 40):
+        borders = ballot.borders(edges, REFERENCE)
+        assert borders[0] == 0
+        assert borders[-1] == edges
+        assert (np.diff(borders) >= 0).all()
+
+
 def test_settings_are_checked_and_can_be_configured() -> None:
     assert construct(BALLOTS["buckets"], {"buckets": 5, "dither": True}, "ballot") == Buckets(5, dither=True)
     assert construct(BALLOTS["boundary"], {"reach": 0.2}, "ballot") == Boundary(reach=0.2)
@@ -309,6 +322,12 @@ def test_settings_are_checked_and_can_be_configured() -> None:
     assert construct(BALLOTS["moves"], {"steps": 12, "near": 0.2}, "ballot") == Moves(12, near=0.2)
     with pytest.raises(ConfigError, match="2 to 256"):
         Buckets(1)
+    with pytest.raises(ConfigError, match="finer must be at least 1"):
+        Buckets(finer=0)
+    with pytest.raises(ConfigError, match="cannot be combined"):
+        Buckets(finer=2, dither=True)
+    with pytest.raises(ConfigError, match="more than 256 buckets"):
+        Buckets(64, finer=20, near=0.5)
     with pytest.raises(ConfigError, match="product at most 127, not 64 and 2"):
         Moves(64, finer=2)
     with pytest.raises(ConfigError, match=r"ballot\.near must be between 0 and 1, not nan"):

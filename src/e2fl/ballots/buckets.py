@@ -9,6 +9,7 @@ from e2fl.ballots.base import CENTRED, OFFSETS, Reference
 from e2fl.ballots.coarse import Coarse
 from e2fl.compiled import Int64
 from e2fl.errors import ConfigError
+from e2fl.ranking import dropped
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,22 @@ class Buckets(Coarse):
     buckets: int = 16
     dither: bool = False  # move the borders between buckets by the reference's offset, at most half a bucket
     uneven: tuple[float, ...] = ()  # instead of equal buckets: the borders between them, as fractions of the ranking
+    finer: int = 1  # times as many buckets near the cut between dropped and kept edges
+    near: float = 0.1  # as a fraction of the ranking, to each side of the cut
 
     def __post_init__(self) -> None:
         if not 2 <= self.buckets <= 256:
             raise ConfigError(f"ballot.buckets must be 2 to 256, not {self.buckets}")
         if self.uneven and (self.dither or len(self.uneven) > 255):
             raise ConfigError("ballot.uneven takes at most 255 borders and cannot be combined with ballot.dither")
+        if self.finer < 1 or not 0 <= self.near <= 1:
+            raise ConfigError(
+                f"ballot.finer must be at least 1 and ballot.near between 0 and 1, not {self.finer} and {self.near}"
+            )
+        if self.finer > 1 and (self.dither or self.uneven):
+            raise ConfigError("ballot.finer cannot be combined with ballot.dither or ballot.uneven")
+        if self.finer > 1 and self.buckets * (1 + 2 * self.near * (self.finer - 1)) > 254:
+            raise ConfigError("ballot.buckets and ballot.finer make more than 256 buckets; lower one of them")
         if not all(low < high for low, high in pairwise((0.0, *self.uneven, 1.0))):
             raise ConfigError(f"ballot.uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
 
@@ -31,6 +42,12 @@ class Buckets(Coarse):
         if self.uneven:
             inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
+        if self.finer > 1:
+            parts = self.buckets * self.finer
+            cut = dropped(edges, reference.keep)
+            borders = -(-np.arange(parts + 1, dtype=np.int64) * edges // parts)
+            coarse = np.arange(parts + 1) % self.finer == 0
+            return borders[coarse | (np.abs(borders - cut) <= self.near * edges)]
         offset = reference.offset if self.dither else CENTRED
         # ceil((k + (offset - CENTRED) / OFFSETS) * edges / buckets), in whole numbers
         parts = OFFSETS * np.arange(self.buckets + 1, dtype=np.int64) + offset - CENTRED

@@ -1,8 +1,8 @@
 """Rankings as moves: by how many steps each edge moved, rounded, and back to a full permutation.
 
-A step is a fraction 1 / `steps` of the ranking; for edges at the places `low` to `high` - 1 of the reference ranking, it
-is `finer` times as small. The symbol of an edge is the number of steps it moved from its place in the reference ranking,
-modulo 2 * `steps` * `finer` + 1. Symbols are in the order of the reference ranking.
+A step is a fraction 1 / `steps` of the ranking; for edges at the places `low` to `high` - 1 of the reference ranking,
+it is `finer` times as small. The symbol of an edge is the number of steps it moved from its place in the reference
+ranking, modulo 2 * `steps` * `finer` + 1. Symbols are in the order of the reference ranking.
 """
 
 from __future__ import annotations

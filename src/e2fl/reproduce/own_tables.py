@@ -323,16 +323,19 @@ def _mean(team: Team, column: Column) -> float:
 
 
 def ballot_name(section: Mapping[str, Any]) -> str:
-    """A way to send rankings, as people read it."""
-    if section["name"] == "buckets":
-        borders = section.get("uneven") or []
-        dither = ", dither" if section.get("dither") else ""
-        return (
-            f"uneven {' '.join(f'{b:g}' for b in borders)}" if borders else f"{section.get('buckets', 16)} buckets"
-        ) + dither
+    """Return a way to send rankings, as people read it."""
     if section["name"] == "moves":
-        return f"moves in {section.get('steps', 24)} steps"
-    return str(section["name"])
+        return f"moves, {section.get('steps', 20)} steps{_finer(section, 3)}"
+    if section["name"] != "buckets":
+        return str(section["name"])
+    if borders := section.get("uneven"):
+        return f"uneven {' '.join(f'{border:g}' for border in borders)}"
+    return f"{section.get('buckets', 16)} buckets{', dither' if section.get('dither') else ''}{_finer(section, 1)}"
+
+
+def _finer(section: Mapping[str, Any], default: int) -> str:
+    finer = section.get("finer", default)
+    return f", {finer} x near the cut" if finer > 1 else ""
 
 
 def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> Table:
