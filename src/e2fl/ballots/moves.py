@@ -45,8 +45,8 @@ class Moves(Coarse):
     ranking it elected, so what was rounded away in the broadcast is not lost.
     """
 
-    steps: int = 20  # in the whole ranking; more steps: finer and more bits
-    finer: int = 3  # times as many steps near the cut
+    steps: int = 16  # in the whole ranking; more steps: finer and more bits
+    finer: int = 4  # times as many steps near the cut
     near: float = 0.1  # as a fraction of the ranking, to each side of the cut
 
     def __post_init__(self) -> None:

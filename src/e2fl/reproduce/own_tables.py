@@ -325,7 +325,7 @@ def _mean(team: Team, column: Column) -> float:
 def ballot_name(section: Mapping[str, Any]) -> str:
     """Return a way to send rankings, as people read it."""
     if section["name"] == "moves":
-        return f"moves, {section.get('steps', 20)} steps{_finer(section, 3)}"
+        return f"moves, {section.get('steps', 16)} steps{_finer(section, 4)}"
     if section["name"] != "buckets":
         return str(section["name"])
     if borders := section.get("uneven"):
