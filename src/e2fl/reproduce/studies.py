@@ -32,8 +32,8 @@ POINTS = tuple(
 SENT = tuple(
     (f"algorithm.ballot={up}", f"algorithm.downlink={down}")
     for up, down in (
-        ("{name='moves'}", "{name='buckets',buckets=64}"),
-        ("{name='moves'}", "{name='buckets',buckets=32}"),
+        ("{name='moves'}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
+        ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}"),
         ("{name='buckets',buckets=64}", "{name='buckets',buckets=64}"),
         ("{name='buckets',buckets=16}", "{name='buckets',buckets=64}"),
         ("{name='buckets',buckets=16}", "{name='buckets',buckets=32}"),
