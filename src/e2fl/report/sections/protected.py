@@ -62,7 +62,7 @@ def _dots(study: Study, first: str, second: str) -> DotPlot | None:
 
 
 def _points(study: Study, place: int, key: str) -> Interval | None:
-    """A difference of rates, in percentage points."""
+    """Return a difference of rates, in percentage points."""
     found = study.methods[place].interval(f"protected/{key}")
     if found is None:
         return None
