@@ -229,7 +229,7 @@ class Server:
         return Accepted(replies.answers, dict.fromkeys(norms)), faults
 
     def offer(self) -> Mapping[ClientId, Message] | None:
-        """Return what every client evaluates after this round; None where the round is not evaluated."""
+        """Return what every client evaluates after this round; None if the round is not evaluated."""
         assert self.request is not None, "offer() follows take()"
         ask, number = self.request.ask, self.done.number
         due = ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0

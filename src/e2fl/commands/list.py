@@ -1,4 +1,4 @@
-"""`e2fl list`: what there is to choose from, and every setting."""
+"""`e2fl list`: everything that can be chosen, and every setting."""
 
 import argparse
 
