@@ -1,4 +1,4 @@
-"""Turns sections of a configuration into constructor calls; errors say what would be right."""
+"""Construction of objects from sections of a configuration; errors name the valid settings."""
 
 import dataclasses
 import difflib

@@ -1,4 +1,4 @@
-"""What the commands run and compare do in addition: show progress, track, and write the page at the end."""
+"""The extras of the commands run and compare: progress, trackers, and the page at the end."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -134,7 +134,7 @@ class Message:
 
 @dataclass(frozen=True)
 class _Item:
-    """How one value is encoded in the payload; its size depends only on the model."""
+    """The encoding of one value in the payload; its size depends only on the model."""
 
     name: str
     size: Callable[[ModelSpec], int]

@@ -43,7 +43,7 @@ INSIDE = ("each", "majority")
 
 @dataclass(frozen=True)
 class Rankings:
-    """What the server knows after a round."""
+    """The state of the server after a round."""
 
     global_ranking: Ranking
     groups: dict[GroupId, Ranking]  # of every group that has voted, as elected last

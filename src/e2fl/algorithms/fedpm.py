@@ -45,7 +45,7 @@ class Subnetwork(Message):
 
 @dataclass(frozen=True)
 class Posterior:
-    """How often each edge was kept by the masks counted so far."""
+    """The counts of how often each edge was kept by the masks so far."""
 
     kept: Params
     masks: int

@@ -1,4 +1,4 @@
-"""What all plots share: an Altair chart with one colour and one mark per method, and the format of numbers.
+"""The common parts of all plots: an Altair chart with one colour and mark per method, and the format of numbers.
 
 A method that the reader picks in the legend stays bright in all plots; the others fade.
 """

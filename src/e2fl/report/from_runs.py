@@ -1,6 +1,6 @@
-"""Folders of runs into a study: what is compared, seed by seed, and whether the comparison is fair.
+"""A study from folders of runs: what is compared, seed by seed, and whether the comparison is fair.
 
-Reading a run never builds what its files name and never imports it: a run folder may come from anywhere.
+Reading a run never builds or imports what its files name: a run folder may come from anywhere.
 """
 
 import json

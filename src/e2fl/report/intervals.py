@@ -31,12 +31,12 @@ class Interval:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval; None where there is none."""
+        """Half the width of the interval; None if there is none."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
     def may_be_chance(self) -> bool | None:
-        """Whether 0 lies inside the interval; None where there is no interval."""
+        """Whether 0 lies inside the interval; None if there is no interval."""
         return None if self.low is None or self.high is None else self.low <= 0 <= self.high
 
 

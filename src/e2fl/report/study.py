@@ -200,7 +200,7 @@ class Study:
 
     @property
     def worst(self) -> str:
-        """The measure of equity: of the worst group, or of the worst clients where there are no groups."""
+        """The measure of equity: of the worst group, or of the worst clients if there are no groups."""
         return "group/worst10" if self.group_names else "user/worst10"
 
     @property

@@ -34,7 +34,7 @@ def _mixed(colour: str, other: str) -> str:
 
 @dataclass(frozen=True)
 class Theme:
-    """How plots look: on the page, where the style sheet decides, or in a file of their own."""
+    """The look of plots: on the page, where the style sheet decides, or in a file of their own."""
 
     colours: tuple[str, ...]
     ink: str

@@ -100,7 +100,7 @@ def setting(config: Mapping[str, Any]) -> str:
 
 
 def command(config: Mapping[str, Any]) -> str:
-    """Return the command that repeats this run, whatever command it was first run with."""
+    """Return the command that repeats this run, even if another command started it."""
     recipe = recipe_of(config)
     if recipe is None:
         return "e2fl run config.toml"

@@ -1,4 +1,4 @@
-"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the texts in templates/."""
+"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Run what a study lacks: list it, estimate its time, resume what was interrupted, stop at the budget."""
+"""Runs that a study lacks: they are listed, timed, started or resumed, and stopped at the budget."""
 
 import json
 import math
@@ -114,7 +114,7 @@ class Runner:
         return paces
 
     def _one(self, wanted: Wanted, stop_after: float) -> Pace:
-        """Run, or resume, and return the pace. Raise `BudgetSpent` only at the deadline."""
+        """Start or resume a run, and return its pace. Raise `BudgetSpent` only at the deadline."""
         if time.monotonic() >= self.deadline:
             raise BudgetSpent
         experiment = wanted.experiment

@@ -1,4 +1,4 @@
-"""Which runs of a ledger belong together: those of one shipped experiment with the same changes to it."""
+"""Selection of runs of a ledger that belong together: one shipped experiment with the same changes to it."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Reports when Numba compiles a function, as opposed to loading it from its cache."""
+"""Reporting of functions that Numba compiles rather than loads from its cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Export one model of a finished run as a plain torch module, with a model card in Markdown."""
+"""Export of one model of a finished run as a plain torch module, with a model card in Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Predict with a finished run: choose one of its models, apply it to new examples, write the predictions."""
+"""Prediction with a finished run: choose one of its models, apply it to new examples, write the predictions."""
 
 import csv
 import io

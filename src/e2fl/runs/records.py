@@ -140,7 +140,7 @@ def _validation(values: Mapping[str, Any]) -> Measures | None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much training a run took, for a comparison of methods."""
+    """The amount of training of a run, for a comparison of methods."""
 
     client_trainings: int = 0  # how often a client trained
     client_epochs: float = 0.0  # passes over a client's own training data, summed over all trainings

@@ -1,4 +1,4 @@
-"""Runs an experiment and stores its results on disk; resumes a run that was interrupted, or needs more rounds."""
+"""The runner of an experiment: stores results on disk, and resumes a run that was interrupted or needs more rounds."""
 
 import time
 from collections import Counter

@@ -30,7 +30,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Assigned:
-    """What an unseen client gets: its group, where the algorithm has groups, and the model to use.
+    """The group and the model that an unseen client gets; no group if the algorithm has none.
 
     params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client, `by_group` has the
     weights for the rows of each group. score: the counts on the client's test examples, if it has any.

@@ -72,7 +72,7 @@ class Result:
 
     @property
     def levels(self) -> list[str]:
-        """The levels that every run measured: clients, and groups where there are any."""
+        """The levels that every run measured: clients, and groups if there are any."""
         views = _measured(self.found)
         return [level for level in LEVELS if all(view.get(level) for view in views)]
 

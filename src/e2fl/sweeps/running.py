@@ -1,4 +1,4 @@
-"""Runs all points of a grid, and the final test of the chosen point."""
+"""The runs of all points of a grid, and the final test of the chosen point."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

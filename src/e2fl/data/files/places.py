@@ -1,4 +1,4 @@
-"""Where data sets are on this machine."""
+"""The places of data sets on this machine."""
 
 import os
 import stat

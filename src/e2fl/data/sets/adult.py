@@ -6,7 +6,7 @@ exactly 101: seven one-hot columns (96 categories) and five numbers. Sex is the 
 
 The means and deviations of the numbers come from the training rows only. The **categories come from all rows, test rows
 included**: one native country occurs in a single row, and the network must have 101 inputs for every split. The input
-of a category that occurs only in test rows is 0 in training, so all that training knows of it is that it exists.
+of a category that occurs only in test rows is 0 in training, so training uses only the existence of that category.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How each input column becomes inputs."""
+    """The mapping from input columns to inputs."""
 
     columns: Mapping[str, Scale | Choice]
 

@@ -17,7 +17,7 @@ from e2fl.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what."""
+    """The role of each column."""
 
     used: dict[str, str]  # label, client, group and split, where there are such columns
     features: list[str]

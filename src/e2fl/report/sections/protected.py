@@ -1,4 +1,4 @@
-"""Where the groups are a protected attribute: do both groups get the same chances?"""
+"""Do both groups get the same chances, if the groups are a protected attribute?"""
 
 from e2fl.report.dotplot import Dot, DotPlot, DotRow, ticks
 from e2fl.report.intervals import Interval

@@ -1,4 +1,4 @@
-"""Where clients did not declare their groups: how well were they found?"""
+"""How well were groups found that clients did not declare?"""
 
 import altair as alt
 import numpy as np
