@@ -20,8 +20,8 @@ from e2fl.wire import Weights
 class Ditto(FedAvg):
     """Ditto: each client keeps a model of its own, held near the global one.
 
-    `proximal` (lambda in the paper) is how strongly; 0 trains the personal models alone. The global model is that of
-    FedAvg, with the same settings.
+    `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss; 0 trains the
+    personal models alone. The global model is trained by FedAvg, with the same settings.
     """
 
     # Lambda in the paper: 0 is training alone; a large value stays near the global model. The personal model diverges
