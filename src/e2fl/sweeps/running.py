@@ -32,8 +32,8 @@ def sweep(
     """Run every point with every seed, choose a point on validation data, and test it on test data.
 
     pick: the measure to choose by; default: the worst tenth of groups, or of clients without groups. jobs: runs at a
-    time. resume: continue the sweep in `out`; finished runs are read. tell: called with progress if there are several
-    jobs. command: stored in command.txt, for `e2fl resume`.
+    time. resume: continue the sweep in `out`; finished runs are read. tell: called with progress of several jobs.
+    command: stored in command.txt, for `e2fl resume`.
     """
     measure = None if pick is None else Pick.of(pick)
     require_seeds(seeds)
