@@ -114,14 +114,14 @@ def _experiment(config: Config, data: FederatedData | None) -> Experiment:
 
 
 def type_name(algorithm: object) -> str:
-    """What an algorithm is called beside others."""
+    """Return the display name of an algorithm."""
     if isinstance(algorithm, Mapping):
         return str(algorithm.get("label", algorithm.get("name")))
     return (algorithm if isinstance(algorithm, type) else type(algorithm)).__name__
 
 
 def _algorithm_settings(algorithm: AlgorithmLike | None) -> dict[str, Any]:
-    """The section of an algorithm, however it was given."""
+    """Return the section of an algorithm, however it was given."""
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):
@@ -136,7 +136,7 @@ def _algorithm_settings(algorithm: AlgorithmLike | None) -> dict[str, Any]:
 
 
 def _settings_of(thing: Any, registry: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The section that makes an equal object."""
+    """Return the section that makes an equal object."""
     section: dict[str, Any] = {"name": _name_of(type(thing), registry, what)}
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
@@ -148,7 +148,7 @@ def _settings_of(thing: Any, registry: Mapping[str, Any], what: str) -> dict[str
 
 
 def _name_of(thing: Any, registry: Mapping[str, Any], what: str) -> str:
-    """The name in a configuration that stands for a class or a function."""
+    """Return the name in a configuration that stands for a class or a function."""
     for name, known in registry.items():
         if known is thing:
             return name
@@ -159,7 +159,7 @@ def _name_of(thing: Any, registry: Mapping[str, Any], what: str) -> str:
 
 
 def _model(model: ModelLike | None) -> tuple[nn.Module | None, dict[str, Any]]:
-    """A network given as it is, or the section of a model."""
+    """Return a network as it was given, or the section of a model."""
     if model is None:
         return None, {}
     if isinstance(model, nn.Module):

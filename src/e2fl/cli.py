@@ -1,4 +1,4 @@
-"""The command `e2fl`: the parser, assembled from `commands/`, and what an error becomes."""
+"""The command `e2fl`: the parser, assembled from `commands/`, and the handling of errors."""
 
 import argparse
 import os
@@ -69,7 +69,7 @@ EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 is success, 2 a mistake that the message explains, 130 an interruption."""
+    """Run the command and return 0 for success, 2 for a mistake that the message explains, 130 for an interruption."""
     parser = build_parser()
     options = parser.parse_args(arguments)
     options.command = shlex.join(["e2fl", *(sys.argv[1:] if arguments is None else arguments)])
@@ -112,7 +112,7 @@ def _fail(message: str) -> int:
 
 
 def _how_to_continue(options: argparse.Namespace) -> str:
-    """What to do after Ctrl-C, for commands that can be continued: those have a folder."""
+    """Return what to do after Ctrl-C, for commands that can be continued: those with a folder."""
     place = getattr(options, "folder", None)
     return (
         "" if place is None else f"; continue with: e2fl resume {shlex.quote(str(place))} (or the same with --resume)"
@@ -120,7 +120,7 @@ def _how_to_continue(options: argparse.Namespace) -> str:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="e2fl",
         description="Equal and equitable federated learning: run, compare and measure fair algorithms.",

@@ -1,4 +1,4 @@
-"""Turns sections of a configuration into constructor calls; errors say what would be right."""
+"""Construction of objects from sections of a configuration; errors name the valid settings."""
 
 import dataclasses
 import difflib
@@ -51,7 +51,7 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: a hint, and all known names."""
+    """Return the end of a sentence about an unknown name: a hint, and all known names."""
     known = sorted(known)
     last = name.rpartition(".")[2].lower()
     close = [other for other in known if other.rpartition(".")[2] == SYNONYMS.get(last, last)]
@@ -78,7 +78,7 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
 
 
 def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
-    """The settings of a class or function, and their types."""
+    """Return the settings of a class or function, and their types."""
     try:
         hints = get_type_hints(make)
         if dataclasses.is_dataclass(make):

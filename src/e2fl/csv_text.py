@@ -10,15 +10,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def neutral(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs as a formula: texts such as '=1+1' get an apostrophe in front.
+    """Return a cell that no spreadsheet runs as a formula: strings such as '=1+1' get an apostrophe in front.
 
-    Numbers stay as they are, and so do texts that are numbers, such as '-0.5'. `plain` undoes it.
+    Numbers stay as they are, and so do strings that are numbers, such as '-0.5'. `plain` undoes it.
     """
     return f"'{value}" if isinstance(value, str) and _begins_formula(value) and not _is_number(value) else value
 
 
 def plain(text: str) -> str:
-    """Return what `neutral` was given."""
+    """Return the string that `neutral` changed."""
     return text[1:] if text.startswith("'") and _begins_formula(text) else text
 
 

@@ -51,7 +51,7 @@ def expect(value: Any, kind: type[Kind], owner: object, method: str) -> Kind:
 
 
 def with_article(kind: type) -> str:
-    """The name of a type in a sentence: a dict, an Update, nothing."""
+    """Return the name of a type in a sentence: a dict, an Update, nothing."""
     name = kind.__name__
     return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
@@ -60,7 +60,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator refused: Python, NumPy and torch each have an error of their own for it."""
+    """Return whether the error means that memory ran out: Python, NumPy and torch each have their own."""
     if isinstance(error, MemoryError):
         return True
     text = str(error).lower()

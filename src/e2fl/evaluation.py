@@ -1,4 +1,4 @@
-"""What is counted when a client evaluates a model on its test examples."""
+"""The counts of a client that evaluates a model on its test examples."""
 
 import math
 from collections.abc import Iterable, Mapping

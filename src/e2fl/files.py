@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and errors that say what to do about a file that cannot be written."""
+"""Files that are written atomically, and errors that say what to do about a file that cannot be written."""
 
 import errno
 import hashlib
@@ -34,7 +34,7 @@ _REMEDIES = {
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path to write to; what is written there replaces `path` in one step, safely on disk.
 
-    The yielded path may become a file or a folder. If anything fails, it is removed, `path` stays as it was, and an
+    The yielded path may become a file or a folder. If anything fails, it is removed, `path` stays unchanged, and an
     error of the operating system becomes a `StorageError`.
     """
     partial = path.with_name(f".{path.name}{PARTIAL}")
@@ -86,7 +86,7 @@ def sha256(raw: bytes) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The digest of a file, read in blocks."""
+    """Return the digest of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -97,7 +97,7 @@ def _remedy(error: OSError) -> str:
 
 
 def _safetensors_remedy(error: SafetensorError) -> str:
-    """The library reports input and output errors in words of its own."""
+    """Return the remedy for an I/O error that safetensors reports in its own words."""
     text = str(error)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.EACCES, errno.EROFS, errno.EISDIR):
         if f"os error {number}" in text:
@@ -106,7 +106,7 @@ def _safetensors_remedy(error: SafetensorError) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Have a file, or a folder and the files in it, written to disk."""
+    """Flush a file, or a folder and the files in it, to disk."""
     if path.is_dir():
         for inner in path.iterdir():
             _flush(inner)

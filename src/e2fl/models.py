@@ -29,7 +29,7 @@ Params = dict[str, Tensor]  # named tensors of a model
 
 
 def storable(tensor: Tensor) -> Tensor:
-    """The tensor, copied if it is a view, because views cannot be written to a file."""
+    """Return the tensor, copied if it is a view, because views cannot be written to a file."""
     own = tensor.detach().cpu().contiguous()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 
@@ -51,7 +51,7 @@ class Layer:
 
 
 def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
-    """What is wrong with a value that should hold one array of this type for each layer; empty: nothing.
+    """Return what is wrong with a value that should hold one array of this type for each layer; empty if nothing is.
 
     flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
     """
@@ -92,18 +92,18 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Supernet:
-    """What the seed fixes for a whole run: frozen weights, start scores, and the initial ranking."""
+    """The parts that the seed fixes for a whole run: frozen weights, start scores, and the initial ranking."""
 
     weights: Params
     sorted_scores: dict[str, Floats]  # ascending and distinct
     ranking: Ranking
 
     def scores(self, ranking: Ranking) -> dict[str, Floats]:
-        """The start scores, assigned to edges in the order of this ranking."""
+        """Return the start scores, assigned to edges in the order of this ranking."""
         return {layer: scores_from(rank, self.sorted_scores[layer]) for layer, rank in ranking.items()}
 
     def subnetwork(self, mask: Mask) -> Params:
-        """The frozen weights of the kept edges, zero elsewhere."""
+        """Return the frozen weights of the kept edges, zero elsewhere."""
         return {name: weight * torch.from_numpy(mask[name]).view(weight.shape) for name, weight in self.weights.items()}
 
 
@@ -138,7 +138,7 @@ class Model:
         self.classes = (*self.spec.layers[-1].shape, 1)[0]
 
     def outputs(self, params: Params, x: Tensor, *, training: bool = False) -> Tensor:
-        """Logits [examples, classes]; training: with dropout and whatever else is active only then."""
+        """Return the logits [examples, classes]; training: with dropout and whatever else is active only then."""
         # functional_call puts the weights into the module while it runs, so each thread needs its own module.
         networks: dict[bool, nn.Module] = self._own.__dict__.setdefault("networks", {})
         if training not in networks:
@@ -188,9 +188,9 @@ class Model:
             )
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
-        """Initial weights of dense training. which: another draw from the same seed.
+        """Return initial weights for dense training. which: another draw from the same seed.
 
-        Kaiming uniform with a = sqrt(5), torch's default, where the network can be ranked; otherwise what the network's
+        Kaiming uniform with a = sqrt(5), torch's default, if the network can be ranked; otherwise what the network's
         own initialisation draws.
         """
         if self.why_unranked:
@@ -212,7 +212,7 @@ class Model:
         return {name: weight.detach().clone() for name, weight in network.named_parameters()}
 
     def supernet(self, seed: int) -> Supernet:
-        """The supernetwork of this seed: signed Kaiming constants as weights, non-negative Kaiming-uniform scores."""
+        """Return the supernetwork of this seed: signed Kaiming constants, and non-negative Kaiming-uniform scores."""
         self.require_rankable()
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
@@ -227,7 +227,7 @@ class Model:
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
-        """A ranking drawn uniformly, such as the one a group starts from before its first vote."""
+        """Return a ranking drawn uniformly, such as the one a group starts from before its first vote."""
         self.require_rankable()
         return {
             layer.name: rank_of(stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32))
@@ -236,7 +236,7 @@ class Model:
 
 
 def _distinct(rising: Floats) -> Floats:
-    """Sorted non-negative scores with repeats increased by as few ulps as makes them distinct.
+    """Return sorted non-negative scores with repeats increased by as few ulps as makes them distinct.
 
     Equal scores would be ranked by edge number, so assigning them by a ranking would not give that ranking back.
     """
@@ -268,7 +268,7 @@ def _require_trainable(network: nn.Module) -> None:
 
 
 def _why_unranked(network: nn.Module) -> str:
-    """Why the edges of this network cannot be ranked, and what to change; empty if they can."""
+    """Return why the edges of this network cannot be ranked, and what to change; empty if they can."""
     for name, module in network.named_modules():
         own = dict(module.named_parameters(recurse=False))
         kind = type(module).__name__

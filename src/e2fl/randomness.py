@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def stream(seed: int, purpose: str, *place: int) -> np.random.Generator:
-    """The random stream of one purpose at one place, such as a round and a client.
+    """Return the random stream of one purpose at one place, such as a round and a client.
 
     Equal arguments give equal streams on every machine; different ones are independent.
     No global seed is set or read.
@@ -34,7 +34,7 @@ _SWAPPING = threading.Lock()
 
 
 class TorchStream(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base has no types
-    """Makes operations of torch, such as dropout, draw from a stream of their own instead of the global generator.
+    """A context in which torch operations such as dropout draw from their own stream, not from the global generator.
 
     It applies to the thread that enters it, so clients in parallel threads do not disturb each other.
     """

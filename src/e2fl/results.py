@@ -84,7 +84,7 @@ class Run:
         return _frame(self.record.clients)
 
     def plot(self) -> "Chart":
-        """The accuracy of each group, and of clients on average, over the rounds."""
+        """Return a plot of the accuracy of each group, and of clients on average, over the rounds."""
         rows = []
         for line in self.record.history:
             rows.append({"round": line["round"], "group": "mean of clients", "accuracy": line["user"]["mean"]})
@@ -97,7 +97,7 @@ class Run:
         return _report([self], path, self.folder)
 
     def predict(self, x: Any, *, group: str | int | None = None) -> Prediction:
-        """Predict inputs [examples, ...], as the network sees them, with the model of a group.
+        """Predict inputs [examples, ...], as the network reads them, with the model of a group.
 
         group: the name of a group of the data, the number of a group that was found, or "global"; None: the only model.
         """
@@ -105,7 +105,7 @@ class Run:
         return run.predict(from_inputs(x, run.shape), group)
 
     def network(self, *, group: str | int | None = None) -> "nn.Module":
-        """The model of a group as a plain torch module; `group` as in `predict`."""
+        """Return the model of a group as a plain torch module; `group` as in `predict`."""
         run = TrainedRun(self._stored())
         return run.network(run.choose(group))
 
@@ -169,7 +169,7 @@ class Comparison(Sequence[Run]):
         return _frame(rows)
 
     def plot(self, measure: str = "group/worst10") -> "Chart":
-        """One figure of all runs over the rounds, such as user/mean or group/worst10; one line for each algorithm."""
+        """Return a plot of one figure, such as user/mean or group/worst10, over the rounds; a line per algorithm."""
         rows = []
         for run in self.runs:
             for line in run.record.history:
@@ -205,7 +205,7 @@ class Comparison(Sequence[Run]):
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a finished run from its folder. Nothing that the folder names is imported; damaged files are refused."""
+    """Return a finished run from its folder. Nothing that the folder names is imported; damaged files are rejected."""
     return Run(runner.read_run(path))
 
 

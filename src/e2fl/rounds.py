@@ -53,7 +53,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What clients are asked for in one round."""
+    """A request to clients in one round."""
 
     round_number: int
     ask: Ask
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Replies:
-    """What came back in a round: the replies, and why others are missing."""
+    """The replies of a round, and why others are missing."""
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
     faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
@@ -78,7 +78,7 @@ class UnseenScores:
 
 
 class Federation(Protocol):
-    """Clients, wherever they are."""
+    """Clients, in this process or on other machines."""
 
     @property
     def population(self) -> Population: ...
@@ -229,7 +229,7 @@ class Server:
         return Accepted(replies.answers, dict.fromkeys(norms)), faults
 
     def offer(self) -> Mapping[ClientId, Message] | None:
-        """Return what every client evaluates after this round; None where the round is not evaluated."""
+        """Return what every client evaluates after this round; None if the round is not evaluated."""
         assert self.request is not None, "offer() follows take()"
         ask, number = self.request.ask, self.done.number
         due = ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0

@@ -1,4 +1,4 @@
-"""What the pages share: templates that escape every name, hashes that allow only their own scripts, round ticks."""
+"""Common parts of pages: templates that escape every name, hashes that allow only their own scripts, round ticks."""
 
 import base64
 import hashlib

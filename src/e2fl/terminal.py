@@ -1,10 +1,10 @@
-"""Tables for a terminal: columns of text, aligned."""
+"""Tables for a terminal: aligned columns of strings."""
 
 from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], head: Sequence[str] | None = None) -> str:
-    """Columns side by side: the first aligned left, the others right. `head` may span several columns."""
+    """Return columns side by side: the first aligned left, the others right. `head` may span several columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     if head is not None:

@@ -1,4 +1,4 @@
-"""The version, in one place, and what else a result depends on."""
+"""The version, defined once, and other things that a result depends on."""
 
 import platform
 import subprocess
@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def environment() -> dict[str, str]:
-    """Versions of what computes, for the record of a run."""
+    """Return the versions of Python, libraries and system, for the record of a run."""
     found = {"python": platform.python_version()}
     for name in ("torch", "numpy", "numba"):
         try:
@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The git commit of the checkout that this package runs from, "-dirty" if files differ; empty elsewhere."""
+    """Return the git commit of the checkout that this package runs from, "-dirty" if files differ; empty elsewhere."""
     package = Path(__file__).resolve().parent
     root = package.parent.parent
     if package.parent.name != "src" or not (root / ".git").exists():

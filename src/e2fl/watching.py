@@ -1,4 +1,4 @@
-"""What the commands run and compare do besides running: show progress, track, and write the page at the end."""
+"""The extras of the commands run and compare: progress, trackers, and the page at the end."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ COMMAND = "command.txt"
 
 
 class CommandRecord(Watcher):
-    """Stores the command that started a run, so that the run can be repeated."""
+    """A watcher that stores the command that started a run, so that the run can be repeated."""
 
     def __init__(self, folder: Path, command: str):
         self.folder, self.command = folder, command
@@ -35,7 +35,7 @@ class CommandRecord(Watcher):
 
 @contextmanager
 def watching(out: Path, *, command: str = "", live: bool = False, track: Sequence[str] = ()) -> Iterator[Watcher]:
-    """Progress, trackers and the live page, as asked for; the page stops reloading if the run fails."""
+    """Yield a watcher for progress, trackers and the live page; the page stops reloading if the run fails."""
     watchers: list[Watcher] = [Progress()]
     if command and not Folder(out).exists():  # a command that resumes a run does not repeat it
         watchers.append(CommandRecord(out, command))

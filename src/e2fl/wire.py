@@ -84,7 +84,7 @@ class Message:
         return 0
 
     def norm(self) -> float | None:
-        """Return the Euclidean norm of the weights in this message; None where it has none."""
+        """Return the Euclidean norm of the weights in this message; None if it has none."""
         weights = self._weights()
         if not weights:
             return None
@@ -134,7 +134,7 @@ class Message:
 
 @dataclass(frozen=True)
 class _Item:
-    """How one value is encoded in the payload; its size depends only on the model."""
+    """The encoding of one value in the payload; its size depends only on the model."""
 
     name: str
     size: Callable[[ModelSpec], int]
@@ -314,7 +314,7 @@ def _size(field: _Field, numbers: tuple[Any, ...], model: ModelSpec) -> int:
 
 
 def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
-    """Return the form whose kind stands in the header."""
+    """Return the form whose kind is in the header."""
     if len(raw) < _HEADER.size:
         raise WireError(f"{len(raw)} bytes are too short for a message")
     kind = _HEADER.unpack(raw[: _HEADER.size])[4]

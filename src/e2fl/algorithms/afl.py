@@ -48,6 +48,12 @@ class Mixture:
 
 @dataclass(frozen=True)
 class AFL(GlobalModel[Mixture, Slope]):
+    """AFL: one model for the worst possible mixture of clients, or of groups.
+
+    `over` says whether the mixture is over clients or over groups; `mixture_rate` is the step size of its weights,
+    `learning_rate` that of the model.
+    """
+
     learning_rate: float = 0.1  # of the weights
     mixture_rate: float = 0.1  # of the mixture
     over: str = "clients"  # or groups: what the mixture is made of

@@ -29,7 +29,7 @@ Served = TypeVar("Served", bound=Message)
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What a client predicts with: weights or a mask, possibly another one for the rows of some groups.
+    """The model a client predicts with: weights or a mask, possibly another one for the rows of some groups.
 
     Clients that share the same object and the same test examples are evaluated once.
     """
@@ -48,7 +48,7 @@ class ClientModels:
 
 @dataclass(frozen=True)
 class Description:
-    """What a state holds, for files and reports.
+    """The contents of a state, for files and reports.
 
     models: returns the models to store, by name; called when they are needed, since making masks takes time.
     metadata: plain JSON values for the history.
@@ -114,7 +114,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         """Return what each client is sent to predict with."""
 
     def describe(self, state: State) -> Description:
-        """Return what this state holds, for files and reports."""
+        """Return the contents of this state, for files and reports."""
         return Description()
 
     # On a client.

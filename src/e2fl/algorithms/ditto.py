@@ -18,6 +18,12 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
+    """Ditto: each client keeps a model of its own, held near the global one.
+
+    `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss; 0 trains the
+    personal models alone. The global model is trained by FedAvg, with the same settings.
+    """
+
     # Lambda in the paper: 0 is training alone; a large value stays near the global model. The personal model diverges
     # if learning rate times proximal is well above 1, because each step then overshoots.
     proximal: float = 1.0

@@ -43,7 +43,7 @@ INSIDE = ("each", "majority")
 
 @dataclass(frozen=True)
 class Rankings:
-    """What the server knows after a round."""
+    """The state of the server after a round."""
 
     global_ranking: Ranking
     groups: dict[GroupId, Ranking]  # of every group that has voted, as elected last
@@ -57,6 +57,14 @@ class Rankings:
 
 @dataclass(frozen=True)
 class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
+    """E2FL: clients send rankings of edges; the server votes inside each group, then once across the groups.
+
+    `grouping` says how clients find their group: `KnownGroups`, or a strategy that infers groups. `absent` says how a
+    group without ballots votes in a round, and `incumbents` how many ballots its previous ranking counts for. `ballot`
+    and `downlink` are the formats of rankings that clients send and receive: exact as in the paper, or coarse and
+    compressed.
+    """
+
     grouping: Grouping = field(default_factory=KnownGroups)
     absent: str = "carry_forward"  # or present_only, init_vote: how a group votes in a round without its ballots
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest

@@ -53,6 +53,12 @@ class Weighted:
 
 @dataclass(frozen=True)
 class FairFed(GlobalModel[Weighted, Counted]):
+    """FairFed: clients whose local fairness is close to the global fairness get more weight in the mean.
+
+    `beta` is the step size of the weights; 0 is FedAvg. `reweighing` lets clients weight their examples so that label
+    and group are independent.
+    """
+
     beta: float = 1.0  # step size of the weights; 0 is FedAvg
     reweighing: bool = False  # clients reweight their examples so that outcome and group are independent
 

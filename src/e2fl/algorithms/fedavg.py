@@ -31,6 +31,11 @@ class Shared:
 
 @dataclass(frozen=True)
 class FedAvg(GlobalModel[Shared, Update]):
+    """FedAvg: clients train copies of one model, the server averages them.
+
+    `weighted` averages in proportion to the clients' numbers of examples; otherwise all clients count the same.
+    """
+
     weighted: bool = True  # by the number of examples
 
     def start(self, model: Model, population: Population, seed: int) -> Shared:

@@ -45,7 +45,7 @@ class Subnetwork(Message):
 
 @dataclass(frozen=True)
 class Posterior:
-    """How often each edge was kept by the masks counted so far."""
+    """The counts of how often each edge was kept by the masks so far."""
 
     kept: Params
     masks: int
@@ -61,6 +61,12 @@ class Posterior:
 
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
+    """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit per edge.
+
+    `reset` is the number of rounds after which the server forgets the masks counted so far. `inference` says whether
+    models keep the edges with a probability of at least 1/2 or those of a drawn mask.
+    """
+
     reset: int | None = None  # rounds after which counting starts again; default: clients / clients_per_round
     inference: str = "threshold"  # or sample: predict with the edges that are kept more often, or with a drawn mask
 

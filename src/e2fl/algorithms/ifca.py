@@ -81,6 +81,13 @@ class Groups:
 
 @dataclass(frozen=True)
 class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
+    """IFCA: one model for each group; a client trains the one that fits its data best.
+
+    `groups` is the number of models; `averaging` averages trained models or gradients. With `restarts` above 1, several
+    random starts are tried for `trial_rounds` rounds each, and the best one continues. `oracle_groups` gives each
+    client the model of the group it declares.
+    """
+
     groups: int | None = None  # how many; default: as many as the data declares
     averaging: str = "model"  # or gradient: one step a round, on the server
     weighted: bool = False  # by the number of examples, where models are averaged

@@ -25,6 +25,11 @@ class Alone:
 
 @dataclass(frozen=True)
 class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
+    """Local: each client trains alone, on its own data only.
+
+    `epochs` is the training budget of a client; `clients_per_round` only says how many clients train in one block.
+    """
+
     epochs: int = 50
 
     def __post_init__(self) -> None:

@@ -41,6 +41,11 @@ class Stepped:
 
 @dataclass(frozen=True)
 class QFFL(GlobalModel[Stepped, Step]):
+    """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly.
+
+    `q` says how much more: 0 is the plain mean, a large value approaches the worst client.
+    """
+
     q: float = 0.1  # 0 is the plain mean; larger values give clients with a high loss more weight
 
     def __post_init__(self) -> None:

@@ -28,6 +28,11 @@ class Graded(Message):
 
 @dataclass(frozen=True)
 class TERM(GlobalModel[Shared, Graded]):
+    """TERM: the mean of the clients' models, tilted towards those with a high loss.
+
+    `tilt` says how far: 0 is the plain mean, a large value follows the worst client, a negative one ignores outliers.
+    """
+
     tilt: float = 1.0  # tau in the paper
 
     def __post_init__(self) -> None:

@@ -117,14 +117,14 @@ def expect_description(value: Any, spec: ModelSpec, algorithm: object) -> Descri
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
+    """Return a NumPy number as a Python number, or raise `TypeError` for other types."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{with_article(type(value))} is not a number, a text, a list or a dictionary")
 
 
 def _defect_of_model(model: Any, spec: ModelSpec) -> str:
-    """What is wrong with weights or a mask; empty: nothing."""
+    """Return what is wrong with weights or a mask; empty if nothing is."""
     first = next(iter(model.values()), None) if isinstance(model, Mapping) else None
     mask = isinstance(first, np.ndarray)
     return defect_of_layers(model, spec.layers, np.ndarray if mask else torch.Tensor, flat=mask)

@@ -1,4 +1,4 @@
-"""Arguments that several commands have, and what they mean."""
+"""Arguments that several commands share, and their meaning."""
 
 import argparse
 import sys
@@ -86,7 +86,7 @@ def seeds_of(text: str | None, default: int) -> list[int]:
 def methods_of(
     options: argparse.Namespace, texts: Sequence[str], more: Sequence[str] = ()
 ) -> "tuple[Experiment, dict[str, Experiment]]":
-    """The experiment, and those of --algorithms with changes made to them; more: other words that may name code."""
+    """Return the experiment, and those of --algorithms with changes applied; more: other strings that may name code."""
     from e2fl.config.experiment import base_of
     from e2fl.config.overrides import typed
     from e2fl.runs.compare import methods
@@ -99,7 +99,7 @@ def methods_of(
 
 
 def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], source: object) -> None:
-    """Say which code a configuration file brings in; names on the command line were the user's own choice."""
+    """Print which code a configuration file imports; names on the command line were the user's own choice."""
     names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
     from_file = [name for name in names if not any(name in words for words in typed)]
     if from_file:
@@ -108,9 +108,9 @@ def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], sour
 
 @contextmanager
 def folder_for(options: argparse.Namespace, name: str) -> Iterator[Path]:
-    """The folder asked for; by default a new one in runs/ or, to resume, the newest of that name.
+    """Yield the folder asked for; by default a new one in runs/ or, to resume, the newest of that name.
 
-    Making the folder claims its number: of several processes started at once, each gets its own.
+    Creating the folder claims its number: of several processes started at once, each gets its own.
     """
     runs, number = Path("runs"), 1
     made = False

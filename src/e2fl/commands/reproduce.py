@@ -1,4 +1,4 @@
-"""`e2fl reproduce`: the paper's tables beside ours."""
+"""`e2fl reproduce`: the paper's tables compared with ours."""
 
 import argparse
 

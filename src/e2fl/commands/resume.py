@@ -47,7 +47,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The commands that can be resumed."""
+    """Return a parser of the commands that can be resumed."""
     parser = argparse.ArgumentParser(prog="e2fl")
     commands = parser.add_subparsers()
     for command in (run, compare, sweep, tune):

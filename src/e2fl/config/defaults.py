@@ -1,7 +1,7 @@
 """Experiments with every default written out, and without any.
 
 `completed` is what a run stores in its config.toml: the file means the same in a later version with other defaults.
-`trimmed` is what tells two runs apart for a reader: the settings that are not the default.
+`trimmed` is what distinguishes two runs for a reader: the settings that are not the default.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from e2fl.participation import PARTICIPATION
 
 
 def completed(experiment: Experiment) -> Experiment:
-    """The same experiment with every default of every section; imports what it names."""
+    """Return the experiment with every default of every section; imports what it names."""
     return dataclasses.replace(
         experiment,
         data=_completed("data", experiment.data, DATASETS),
@@ -32,7 +32,7 @@ def completed(experiment: Experiment) -> Experiment:
 
 
 def trimmed(experiment: Experiment) -> Experiment:
-    """The same experiment without settings that are the default; imports nothing."""
+    """Return the experiment without settings that have their default; imports nothing."""
     return dataclasses.replace(
         experiment,
         data=_trimmed(experiment.data, DATASETS),
@@ -44,13 +44,13 @@ def trimmed(experiment: Experiment) -> Experiment:
 
 
 def defaults_of(make: Callable[..., Any]) -> Section:
-    """The settings of something that have a default which TOML can hold; not the seed, which follows the experiment."""
+    """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
     plain = {name: _plain(value) for name, value in raw_defaults(make).items() if name not in ("seed", "name")}
     return {name: value for name, value in plain.items() if value is not None}
 
 
 def raw_defaults(make: Callable[..., Any]) -> dict[str, Any]:
-    """The defaults of a class or a function, by setting."""
+    """Return the defaults of a class or a function, by setting."""
     if not dataclasses.is_dataclass(make):
         parameters = inspect.signature(make).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
@@ -97,7 +97,7 @@ def _without(section: Section, defaults: Section) -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """A default as TOML holds it; None where it cannot."""
+    """Return a default as TOML holds it; None if it cannot."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):

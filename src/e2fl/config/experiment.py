@@ -74,18 +74,18 @@ class Experiment:
 
     @property
     def label(self) -> str:
-        """What this run is called beside others."""
+        """The display name of this run."""
         return str(self.algorithm.get("label", self.algorithm["name"]))
 
     def build_data(self) -> FederatedData:
         return build(self.data, seed=self.seed)
 
     def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
-        """The model for this data; network: one made in Python, in place of the configured one."""
+        """Return the model for this data; network: one made in Python, in place of the configured one."""
         return self.build_model_for(data.shape, data.classes, network)
 
     def build_model_for(self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None) -> Model:
-        """The model for inputs of this shape."""
+        """Return the model for inputs of this shape."""
         name = self.model["name"]
         values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
         common = {key: fit(self.model.get(key, value), float, f"model.{key}") for key, value in COMMON.items()}
@@ -154,13 +154,13 @@ class Experiment:
         return settings
 
     def changed(self, changes: Iterable[Change]) -> "Experiment":
-        """This experiment with changes made to it."""
+        """Return this experiment with changes made to it."""
         return from_dict(lay(changes, self.to_dict()))
 
     def variant(self, name: str, changes: Sequence[Change] = ()) -> "Experiment":
-        """This experiment with another algorithm: a variant of that name, or that algorithm with its defaults.
+        """Return this experiment with another algorithm: a variant of that name, or that algorithm with its defaults.
 
-        changes: settings to change as well; they override the variant.
+        changes: settings to change too; they override the variant.
         """
         for change in changes:
             if change.path in NAMING:
@@ -191,20 +191,20 @@ class Experiment:
         return base.changed(given(own))
 
     def _shared(self, other: str) -> list[str]:
-        """The settings of the algorithm that another one takes over: all it has if it is derived from this one."""
+        """Return the settings that another algorithm takes over: all that it has if it is derived from this one."""
         mine, theirs = ALGORITHMS.get(self.algorithm["name"]), ALGORITHMS.get(other)
         derived = fields_of(theirs) if mine and theirs and issubclass(theirs, mine) else {}
         return [key for key in self.algorithm if key == "clients_per_round" or key in derived]
 
     def imports(self) -> list[str]:
-        """The names in this experiment that import code from outside this package."""
+        """Return the names in this experiment that import code from outside this package."""
         inner = [self.algorithm.get(part) for part in PARTS]
         sections = [self.data, self.model, self.algorithm, *(part for part in inner if isinstance(part, dict))]
         names = [str(section.get("name", "")) for section in sections]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
-        """The settings of the algorithm and of its parts: clients_per_round, grouping.name, ballot.buckets."""
+        """Return the settings of the algorithm and its parts: clients_per_round, grouping.name, ballot.buckets."""
         found = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
         for part, registry in PARTS.items():
             if part in found:
@@ -215,20 +215,20 @@ class Experiment:
         return found
 
     def to_dict(self) -> Section:
-        """All settings, as TOML holds them."""
+        """Return all settings, as TOML holds them."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_toml(self) -> str:
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if name != "variants" or value})
 
     def fingerprint(self) -> str:
-        """A digest of all settings that can change a result."""
+        """Return a digest of all settings that can change a result."""
         kept = {name: value for name, value in self.to_dict().items() if name not in UNSAVED}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _construct(section: Section, registry: Mapping[str, Any], what: str, where: str) -> Any:
-    """What a section names, with the settings in it."""
+    """Return the object that a section names, made with the settings in it."""
     if "name" not in section:
         raise ConfigError(f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}")
     rest = {key: value for key, value in section.items() if key != "name"}
@@ -237,7 +237,7 @@ def _construct(section: Section, registry: Mapping[str, Any], what: str, where: 
 
 @contextmanager
 def _in_memory(what: str) -> Iterator[None]:
-    """An allocator that refuses becomes a `ConfigError`."""
+    """Turn an error of the allocator into a `ConfigError`."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -247,7 +247,7 @@ def _in_memory(what: str) -> Iterator[None]:
 
 
 def _require_device(name: str) -> None:
-    """Reject a device that torch does not know or does not have."""
+    """Raise an error for a device that torch does not know or does not have."""
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
@@ -255,7 +255,7 @@ def _require_device(name: str) -> None:
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from the contents of a TOML file."""
+    """Return an experiment from the contents of a TOML file."""
     for needed in ("data", "algorithm", "model"):
         if needed not in values:
             raise ConfigError(f"the configuration has no section '{needed}'")
@@ -275,7 +275,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
 
 
 def _inner(values: Mapping[str, Any]) -> set[str]:
-    """The settings inside sections, as --set names them; nothing is imported for it."""
+    """Return the settings inside sections, as --set names them; imports nothing."""
     registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
     found = {f"learner.{name}" for name in fields_of(Settings)} | {f"model.{name}" for name in COMMON}
     found.add("data.validation_share")
@@ -287,14 +287,14 @@ def _inner(values: Mapping[str, Any]) -> set[str]:
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:
-    """The same experiment from another seed."""
+    """Return the experiment with another seed."""
     return replace(experiment, seed=seed)
 
 
 def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None) -> Experiment:
-    """The experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
+    """Return the experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
 
-    algorithm: another algorithm, or a variant of the experiment; the changes are then made to that.
+    algorithm: another algorithm, or a variant of the experiment; the changes are then made to it.
     """
     asked = typed(changes)
     if algorithm is None:
@@ -303,12 +303,12 @@ def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | No
 
 
 def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
-    """The experiment that variants are made of: with all changes but those of the algorithm."""
+    """Return the experiment that variants are made of: with all changes but those of the algorithm."""
     return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
 
 
 def shipped() -> dict[str, str]:
-    """The experiments that come with the package: name and first comment line."""
+    """Return the experiments that come with the package: name and first comment line."""
     found = {}
     for entry in files("e2fl.experiments").iterdir():
         if entry.name.endswith(".toml"):
@@ -318,7 +318,7 @@ def shipped() -> dict[str, str]:
 
 
 def shipped_text(name: str) -> str:
-    """A shipped experiment, as the text of a TOML file."""
+    """Return a shipped experiment as TOML."""
     if name not in shipped():
         raise ConfigError(f"there is no shipped experiment '{name}'{did_you_mean(name, shipped())}")
     return (files("e2fl.experiments") / f"{name}.toml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What can be named in a configuration, and every setting of it: type, default, choices and meaning.
+"""Everything that can be named in a configuration, with its settings: type, default, choices and meaning.
 
 `settings_of` returns settings as data, for `e2fl list NAME` and for the reference in the documentation. The meaning of
 a setting is the comment beside its field in the source.
@@ -53,7 +53,7 @@ class Entry:
 
 
 def kinds() -> dict[str, Mapping[str, Any]]:
-    """All things that can be named, by kind."""
+    """Return everything that can be named, by kind."""
     return {
         "algorithms": ALGORITHMS,
         "groupings": GROUPINGS,
@@ -66,7 +66,7 @@ def kinds() -> dict[str, Mapping[str, Any]]:
 
 
 def entries() -> list[Entry]:
-    """Everything with settings, in a fixed order: the whole reference."""
+    """Return everything with settings, in a fixed order: the whole reference."""
     found = [_entry("experiment", "experiment", Experiment), _entry("learner", "learner", Settings)]
     for kind, registry in kinds().items():
         if kind != "experiments":
@@ -75,7 +75,7 @@ def entries() -> list[Entry]:
 
 
 def listing(what: str | None) -> str:
-    """All kinds of things, the things of one kind with their settings, or every setting of one thing."""
+    """Return all kinds with their names, the entries of one kind with their settings, or the settings of one entry."""
     known = kinds()
     if what is None:
         parts = [f"{kind}:\n{_names(registry)}" for kind, registry in known.items()]
@@ -94,7 +94,7 @@ def listing(what: str | None) -> str:
 
 
 def settings_of(make: Any) -> tuple[Setting, ...]:
-    """Every setting of a class or a function, in the order of its definition."""
+    """Return every setting of a class or a function, in the order of its definition."""
     meanings, defaults = _meanings(make), {name: _shown(value) for name, value in raw_defaults(make).items()}
     return tuple(
         Setting(name, _type(kind), defaults.get(name, REQUIRED), _choices(kind), meanings.get(name, ""))
@@ -162,7 +162,7 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    """A default as TOML writes it."""
+    """Return a default as TOML writes it."""
     if value is None:
         return "unset"
     if isinstance(value, bool):
@@ -176,7 +176,7 @@ def _shown(value: Any) -> str:
 
 
 def _meanings(make: Any) -> dict[str, str]:
-    """The comments beside the fields of a class and its bases, or beside the arguments of a function."""
+    """Return the comments beside the fields of a class and its bases, or beside the arguments of a function."""
     found: dict[str, str] = {}
     for thing in reversed(make.__mro__) if isinstance(make, type) else (make,):
         with suppress(OSError, TypeError, SyntaxError, tokenize.TokenError):  # built in, or made in an interpreter
@@ -186,7 +186,7 @@ def _meanings(make: Any) -> dict[str, str]:
 
 @cache
 def _comments(thing: Any) -> dict[str, str]:
-    """The comment that ends the definition of each field or argument, with its following lines."""
+    """Return the comment that ends the definition of each field or argument, with its following lines."""
     source = textwrap.dedent(inspect.getsource(thing))
     lines = source.splitlines()
     comments = {

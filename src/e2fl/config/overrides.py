@@ -1,4 +1,4 @@
-"""Changes to a configuration, as texts for --set or as values from Python."""
+"""Changes to a configuration, as strings for --set or as values from Python."""
 
 import math
 import tomllib
@@ -27,7 +27,7 @@ class Change:
 
 
 def typed(texts: Iterable[str]) -> list[Change]:
-    """Changes such as "rounds=20", "data.alpha=1" or "model={name='mlp'}"."""
+    """Return changes from strings such as "rounds=20", "data.alpha=1" or "model={name='mlp'}"."""
     found = []
     for text in texts:
         key, equals, value = text.partition("=")
@@ -38,7 +38,7 @@ def typed(texts: Iterable[str]) -> list[Change]:
 
 
 def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
-    """Changes such as {"rounds": 20, "data": {"alpha": 1}}: the other settings of a section stay."""
+    """Return changes from values such as {"rounds": 20, "data": {"alpha": 1}}: other settings of a section stay."""
     found = []
     for name, value in values.items():
         inside = isinstance(value, Mapping)
@@ -47,7 +47,7 @@ def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Chang
 
 
 def ordered(changes: Iterable[Change]) -> list[Change]:
-    """The name of a section comes before its settings: a section with another name starts empty."""
+    """Return the changes with the name of a section before its settings: a section with another name starts empty."""
 
     def place(change: Change) -> float:
         whole = change.path[-1] == "name" or isinstance(change.value, Mapping)
@@ -77,7 +77,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], change: Change) -> dict[
 
 
 def _value(text: str) -> Any:
-    """The value as TOML reads it; a word without quotes is a text."""
+    """Return the value as TOML reads it; a word without quotes is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

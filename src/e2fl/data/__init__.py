@@ -32,7 +32,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
 
 
 def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> FederatedData:
-    """The data set that a section of a configuration describes.
+    """Return the data set that a section of a configuration describes.
 
     seed: used unless the section has its own. `validation_share` is a setting of every data set.
     """

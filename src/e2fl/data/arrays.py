@@ -87,12 +87,12 @@ def from_arrays(
     unprivileged: str | int | None = None,
     groups: str = "auto",
 ) -> Arrays:
-    """A federation of clients, each with arrays (x, y) or (x, y, group), or a data set of torch or Hugging Face.
+    """Return a federation of clients, each with arrays (x, y) or (x, y, group), or a torch or Hugging Face data set.
 
     x: numbers as the network should read them, or bytes (uint8), which are divided by 255 unless none is above 1.
-    group: one for the whole client, or one for each row. test: test rows by client; without it a share of each
-    client's rows is drawn. groups: "clients" requires one group for each client, "inside" gives each row its own,
-    "auto" looks at the rows.
+    group: one for the whole client, or one for each row. test: test rows by client; without it a share of each client's
+    rows is drawn. groups: "clients" requires one group for each client, "inside" gives each row its own, "auto" decides
+    by the rows.
     """
     require_valid_settings(test_share, min_samples, groups)
     for what, given in (("clients", clients), ("test", test or {})):
@@ -191,7 +191,7 @@ def from_partitioner(
     pooled_test: bool = False,
     groups: str = "auto",
 ) -> Arrays:
-    """Rows split into clients by a partitioner, which can partition by "label", "group", or one of `columns`."""
+    """Return rows split into clients by a partitioner, which can use "label", "group", or one of `columns`."""
     require_valid_settings(test_share, 2, groups)
     inputs, labels = as_inputs(x, "x"), as_column(y, "label", "y")
     if labels.ndim != 1 or len(labels) != len(inputs):

@@ -28,7 +28,7 @@ MEMBER_LIMIT = 8 * 1024 * MIB  # bytes of one file in an archive
 
 
 def listing() -> str:
-    """The files that are here or missing, their sizes and licences."""
+    """Return a table of the files that are present or missing, with their sizes and licences."""
     lines = [f"data directory: {data_directory()}", ""]
     try:
         bundled()
@@ -46,7 +46,7 @@ def listing() -> str:
 
 
 def get(name: str) -> str:
-    """Download the missing files of a data set, or say where to put them."""
+    """Download the missing files of a data set; return what was done, or where to put the files."""
     lines = []
     for source, file in _files(name):
         wanted = file.members or (file.name,)
@@ -67,7 +67,7 @@ def get(name: str) -> str:
 
 
 def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
-    """Extract these files, then remove the archive; a damaged archive is removed too."""
+    """Extract these files, then remove the archive, even if it is damaged."""
     try:
         extract(archive, {member: archive.parent / member for member in members}, limit=MEMBER_LIMIT)
     except BadArchiveError as error:
@@ -77,7 +77,7 @@ def _unpack(archive: Path, members: tuple[str, ...], name: str) -> None:
 
 
 def check(name: str) -> str:
-    """Compare every file of a data set with the published checksum."""
+    """Compare every file of a data set with the published checksum, and return the result."""
     if name == FEMNIST.name:
         return "\n".join(_femnist_file(path) for path in files_of(find(data_directory())))
     lines, missing = [], []
@@ -94,7 +94,7 @@ def check(name: str) -> str:
 
 
 def _femnist_file(path: Path) -> str:
-    """The state of a file that a run on FEMNIST would read."""
+    """Return the state of a file that a run on FEMNIST would read."""
     if path.suffix == ".npz":
         images = read_npz(path)
         return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256_of(path)}"
@@ -112,7 +112,7 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
 
 
 def in_words(summary: DataSummary) -> str:
-    """A data set in a few lines."""
+    """Return a description of a data set in a few lines."""
     shape = " x ".join(map(str, summary.shape))
     lines = [f"{summary.name}: {summary.clients} clients, {summary.classes} classes, inputs {shape}"]
     if summary.unseen_clients:
@@ -136,7 +136,7 @@ def convert_femnist(source: Path, target: Path) -> str:
 
 
 def _files(name: str) -> list[tuple[Source, File]]:
-    """The files a data set is made of, with their sources."""
+    """Return the files of a data set, with their sources."""
     if name not in SOURCES and name not in MADE_OF:
         raise ConfigError(f"there is no data set to fetch '{name}'{did_you_mean(name, SOURCES | MADE_OF)}")
     return [(source, file) for source in MADE_OF.get(name) or (SOURCES[name],) for file in source.files]
@@ -152,7 +152,7 @@ def _state(source: Source, file: File) -> str:
 
 
 def _femnist_state() -> str:
-    """The FEMNIST files that a run would use, and what `get` would add."""
+    """Return which FEMNIST files a run would use, and what `get` would add."""
     offer = f"`e2fl data get femnist` fetches at most {ARCHIVE.size / MIB:.1f} MiB"
     home = data_directory()
     here = look(home)
@@ -170,7 +170,7 @@ def _femnist_state() -> str:
 
 @contextmanager
 def _bar(name: str, unit: str) -> Iterator[Progress]:
-    """A progress bar on a terminal; nothing elsewhere."""
+    """Show a progress bar on a terminal, and nothing elsewhere."""
     scaled, hidden = unit == "B", not sys.stderr.isatty()
     with tqdm(desc=name, unit=unit, unit_scale=scaled, disable=hidden, file=sys.stderr) as bar:
 

@@ -15,16 +15,16 @@ Rows = tuple[NDArray[Any], NDArray[Any]] | tuple[NDArray[Any], NDArray[Any], NDA
 
 
 def is_dataset(value: object) -> bool:
-    """Whether this looks like a torch `Dataset` or a Hugging Face data set: rows by number."""
+    """Return whether this looks like a torch `Dataset` or a Hugging Face data set: rows by number."""
     plain = isinstance(value, tuple | list | dict | str | bytes | np.ndarray | torch.Tensor)
     return not plain and not hasattr(value, "columns") and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def rows_of(dataset: Any, *, inputs: str | None = None, label: str | None = None, group: str | None = None) -> Rows:
-    """The rows of a data set as arrays (x, y), or (x, y, group) where rows have a group.
+    """Return the rows of a data set as arrays (x, y), or (x, y, group) where rows have a group.
 
     dataset: its rows are (x, y) or (x, y, group), as in torch, or dictionaries, as in Hugging Face; x is a number, an
-    array, a tensor or a picture. inputs, label, group: the columns of such dictionaries; default: label, and the only
+    array, a tensor or a PIL image. inputs, label, group: the columns of such dictionaries; default: label, and the only
     other column as input. All rows are read into memory.
     """
     if not is_dataset(dataset):
@@ -56,7 +56,7 @@ def _row(row: Any, number: int, inputs: str | None, label: str | None, group: st
 
 
 def _columns(row: Mapping[str, Any], inputs: str | None, label: str | None, group: str | None) -> tuple[Any, ...]:
-    """The columns of a row, in the order x, y, group."""
+    """Return the columns of a row, in the order x, y, group."""
     label = label or next((name for name in LABELS if name in row), None)
     rest = [name for name in row if name not in (label, group)]
     if inputs is None and len(rest) == 1:
@@ -69,7 +69,7 @@ def _columns(row: Mapping[str, Any], inputs: str | None, label: str | None, grou
 
 
 def _picture(value: Any) -> NDArray[Any]:
-    """Inputs as an array; a picture of PIL becomes [channels, height, width]."""
+    """Return inputs as an array; a PIL image becomes [channels, height, width]."""
     array = np.asarray(_plain(value))
     if not hasattr(value, "getbands"):
         return array

@@ -47,7 +47,7 @@ class Examples:
         return len(self.y)
 
     def inputs(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
-        """The inputs of these rows as the network reads them, in float32."""
+        """Return the inputs of these rows as the network reads them, in float32."""
         x = self.x[rows].astype(np.float32)  # always a copy: the examples are shared
         if self.scale != 1.0:
             x *= np.float32(self.scale)
@@ -56,16 +56,16 @@ class Examples:
         return torch.from_numpy(x)
 
     def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
-        """The labels of these rows."""
+        """Return the labels of these rows."""
         return torch.from_numpy(self.y[rows].astype(np.int64))
 
     def take(self, rows: NDArray[np.int64]) -> "Examples":
-        """A copy with only these rows."""
+        """Return a copy with only these rows."""
         group = None if self.group is None else self.group[rows]
         return Examples(self.x[rows], self.y[rows], group, self.scale, self.shift)
 
     def of_group(self, group: GroupId) -> "Examples":
-        """The rows of one group inside the client."""
+        """Return the rows of one group inside the client."""
         assert self.group is not None
         return self.take(np.flatnonzero(self.group == group))
 
@@ -82,7 +82,7 @@ class Client:
     validation: Examples | None = None  # split off the training rows where `validation_share` asks for it
 
     def groups(self) -> list[GroupId]:
-        """The groups of this client's training rows: none, one, or several inside it."""
+        """Return the groups of this client's training rows: none, one, or several inside it."""
         if self.train.group is not None:
             return [int(group) for group in np.unique(self.train.group)]
         return [] if self.group is None else [self.group]
@@ -103,24 +103,24 @@ class FederatedData(ABC):
 
     @abstractmethod
     def client(self, client_id: ClientId) -> Client:
-        """The client with this id, with an empty memory."""
+        """Return the client with this id, with an empty memory."""
 
     def client_name(self, client_id: ClientId) -> str:
-        """The name of a client, for people."""
+        """Return the display name of a client."""
         return str(client_id)
 
     def group_name(self, group: GroupId) -> str:
-        """The name of a group, for people."""
+        """Return the display name of a group."""
         return self.group_names[group] if 0 <= group < len(self.group_names) else f"G{group + 1}"
 
     def unseen(self) -> Mapping[ClientId, Client]:
-        """Unseen clients: kept out of training, to test how the result serves them. Default: none."""
+        """Return the unseen clients, which never train and show how well the result serves others. Default: none."""
         return {}
 
     def train_sizes(self) -> tuple[int, ...]:
-        """The number of training rows of every client; () if that is unknown without building the clients."""
+        """Return the number of training rows of every client; () if it is unknown until the clients are built."""
         return ()
 
     def about(self) -> dict[str, object]:
-        """Metadata for the record of a run: sizes, sources, angles."""
+        """Return metadata for the record of a run: sizes, sources, angles."""
         return {}

@@ -75,7 +75,7 @@ class OwnData(PartitionedData):
         return Partition(examples, tuple(clients), tuple(unseen), len(table.groups), pooled)
 
     def examples(self, x: ArrayLike, y: ArrayLike | None = None) -> Examples:
-        """Rows of an unseen client, scaled as these rows are; y: class numbers, or None where they are unknown."""
+        """Return rows of an unseen client, scaled like these rows; y: class numbers, or None if unknown."""
         inputs = as_inputs(x, "x")
         if inputs.dtype != np.uint8:
             inputs = inputs.astype(np.float32)
@@ -109,7 +109,7 @@ def client_rows(
     min_samples: int,
     pooled_test: bool,
 ) -> tuple[list[ClientRows], list[ClientRows]]:
-    """The training and test rows of each client and of each unseen client; the same draw every time."""
+    """Return the training and test rows of each client and of each unseen client; deterministic for a seed."""
     sources = rows_by_client(client, split)
     clients, unseen, untested = split_clients(sources, test_share=test_share, seed=seed, min_samples=min_samples)
     if untested and not pooled_test:
@@ -126,7 +126,7 @@ def client_rows(
 def _groups_lie_inside(
     table: CheckedRows, group: NDArray[np.int64], clients: Sequence[ClientRows], setting: str
 ) -> bool:
-    """Whether rows have groups of their own, or each client has one; `setting` decides unless it is auto."""
+    """Return whether rows have groups of their own rather than clients; `setting` decides unless it is auto."""
     if setting == "inside":
         return True
     strays: list[int] = []
@@ -157,7 +157,7 @@ def _groups_lie_inside(
 
 
 def _untrained(clients: Sequence[ClientRows], count: int) -> Rows:
-    """The rows that no client trains with: one test set for all."""
+    """Return the rows that no client trains on: one test set for all."""
     rows = np.setdiff1d(np.arange(count), np.concatenate([rows.train for rows in clients]))
     if not len(rows):
         raise DataError("all rows are training rows; some must be test rows")
@@ -169,7 +169,7 @@ def _declaring(rows: ClientRows, group: NDArray[np.int64]) -> ClientRows:
 
 
 def require_valid_settings(test_share: float, min_samples: int, groups: str = "auto") -> None:
-    """Reject settings that no data can satisfy."""
+    """Raise an error for settings that no data can satisfy."""
     if groups not in GROUPS:
         raise ConfigError(f"groups must be one of {', '.join(GROUPS)}; not '{groups}'")
     if not 0 < test_share < 1:

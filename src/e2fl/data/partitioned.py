@@ -90,7 +90,7 @@ class SourceRows:
 def rows_by_client(
     client: NDArray[Any], split: NDArray[Any], names: Mapping[Any, str] | None = None
 ) -> list[SourceRows]:
-    """The rows of each client, ordered by the clients' values."""
+    """Return the rows of each client, ordered by the clients' values."""
     order = np.argsort(client, kind="stable")
     values, starts = np.unique(client[order], return_index=True)
     found = []
@@ -103,11 +103,11 @@ def rows_by_client(
 def split_clients(
     sources: Sequence[SourceRows], *, test_share: float, seed: int, min_samples: int = 2
 ) -> tuple[list[ClientRows], list[ClientRows], list[str]]:
-    """Clients, unseen clients, and the names of clients without test rows.
+    """Return the clients, the unseen clients, and the names of clients without test rows.
 
-    Undecided rows are split at random, client by client. A client with test rows but no training rows becomes an
-    unseen client: half of its rows serve to find its group, the other half to test; a single row is a test row. A
-    client with fewer than `min_samples` rows is unseen too, and then keeps the test rows of the source.
+    Undecided rows are split at random, client by client. A client with test rows but no training rows becomes an unseen
+    client: half of its rows are used to find its group, the other half to test; a single row is a test row. A client
+    with fewer than `min_samples` rows is unseen too, and then keeps the test rows of the source.
     """
     clients, unseen, untested = [], [], []
     for place, source in enumerate(sources):
@@ -133,7 +133,7 @@ def split_clients(
 
 
 def largest(clients: Sequence[ClientRows], count: int | None) -> tuple[ClientRows, ...]:
-    """The clients with most rows, in their order; of equals the earlier ones."""
+    """Return the clients with most rows, in their order; on ties the earlier ones."""
     by_size = sorted(clients, key=lambda rows: -len(rows.train) - len(rows.test))
     kept = {rows.name for rows in by_size[:count]}
     return tuple(rows for rows in clients if rows.name in kept)

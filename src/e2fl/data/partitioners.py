@@ -53,27 +53,27 @@ class Columns:
         return {name: values[key] for name, values in self.columns.items()}
 
     def unique(self, column: str) -> list[Any]:
-        """The distinct values of a column, in order of appearance."""
+        """Return the distinct values of a column, in order of appearance."""
         values, first = np.unique(self[column], return_index=True)
         found: list[Any] = values[np.argsort(first)].tolist()
         return found
 
     def select(self, indices: Sequence[int] | Rows) -> "Columns":
-        """Only these rows."""
+        """Return only these rows."""
         rows = np.asarray(indices, dtype=np.int64)
         return Columns({name: values[rows] for name, values in self.columns.items()})
 
     def shard(self, num_shards: int, index: int, contiguous: bool = True) -> "Columns":
-        """One of `num_shards` even parts."""
+        """Return one of `num_shards` even parts."""
         rows = np.arange(len(self))
         return self.select(np.array_split(rows, num_shards)[index] if contiguous else rows[index::num_shards])
 
     def shuffle(self, seed: int | None = None) -> "Columns":
-        """The same rows in another order."""
+        """Return the rows in random order."""
         return self.select(np.random.default_rng(seed).permutation(len(self)))
 
     def sort(self, column: str, reverse: bool = False) -> "Columns":
-        """The same rows, ordered by one column."""
+        """Return the rows sorted by one column."""
         order = np.argsort(self[column], kind="stable")
         return self.select(order[::-1] if reverse else order)
 
@@ -90,7 +90,7 @@ class Partitioner(Protocol):
 
 
 def partition_rows(partitioner: Partitioner, columns: Mapping[str, Any]) -> list[Rows]:
-    """The rows of each partition. columns: what a partitioner may partition by, such as the label."""
+    """Return the rows of each partition. columns: what a partitioner may partition by, such as the label."""
     if not callable(getattr(partitioner, "load_partition", None)):
         raise ConfigError(f"a {type(partitioner).__name__} is not a partitioner: it has no load_partition")
     table = Columns(columns)
@@ -144,7 +144,7 @@ class OwnPartitioner(ABC):
 
     @abstractmethod
     def divide(self) -> list[Rows]:
-        """The rows of each partition."""
+        """Return the rows of each partition."""
 
     @cached_property
     def parts(self) -> list[Rows]:
@@ -153,13 +153,13 @@ class OwnPartitioner(ABC):
         return self.divide()
 
     def load_partition(self, partition_id: int, /) -> Any:
-        """The rows of one partition, in the type of the dataset."""
+        """Return the rows of one partition, in the type of the dataset."""
         return self.dataset.select(self.parts[partition_id])
 
 
 @dataclass
 class Iid(OwnPartitioner):
-    """Shuffle the rows and split them evenly."""
+    """A partitioner that shuffles the rows and splits them evenly."""
 
     num_partitions: int
     seed: int = 0
@@ -172,7 +172,7 @@ class Iid(OwnPartitioner):
 
 @dataclass
 class Dirichlet(OwnPartitioner):
-    """For each value of a column, split its rows in proportions drawn from a Dirichlet distribution.
+    """A partitioner that splits the rows of each value of a column in proportions drawn from a Dirichlet distribution.
 
     With a large `alpha` all clients have the same mix; with a small one a few clients have nearly all rows of a value.
     The draw is repeated while a client has fewer than `min_partition_size` rows.
@@ -262,7 +262,7 @@ PARTITIONERS: dict[str, type[OwnPartitioner]] = {
 
 
 def apportion(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
-    """Whole numbers that add up to `total`, in proportion to `sizes` (largest remainder), each at least 1."""
+    """Return integers that sum to `total`, in proportion to `sizes` (largest remainder), each at least 1."""
     quotas = [total * size / sum(sizes) for size in sizes]
     seats = [max(1, int(quota)) for quota in quotas]
     while sum(seats) != total:
@@ -273,12 +273,12 @@ def apportion(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
 
 
 def held_out(rows: int, share: float) -> int:
-    """How many of two or more rows make up a share; at least one on each side."""
+    """Return how many of two or more rows make up a share; at least one on each side."""
     return min(max(1, round(rows * share)), rows - 1)
 
 
 def split_rows(rows: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Two or more rows split at random into the rest and a share, such as training and test rows."""
+    """Split two or more rows at random into the rest and a share, such as training and test rows."""
     count = held_out(len(rows), share)
     order = rng.permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])

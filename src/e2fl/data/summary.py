@@ -70,7 +70,7 @@ def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> D
 
 
 def _picked(data: FederatedData, limit: int) -> list[ClientId]:
-    """The first client of each group, and others at even distances."""
+    """Return the first client of each group, and others at even distances."""
     ids = list(data.population.ids)
     if len(ids) <= limit:
         return ids
@@ -114,7 +114,7 @@ def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client], i
 
 
 def _in_order(data: FederatedData, groups: Mapping[str, object]) -> list[str]:
-    """Group names in the order of their numbers."""
+    """Return group names in the order of their numbers."""
     known = [data.group_name(number) for number in range(data.population.groups)]
     return [group for group in known if group in groups] + [group for group in groups if group not in known]
 
@@ -126,7 +126,7 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 def _samples(
     data: FederatedData, opened: Mapping[ClientId, Client], count: int
 ) -> dict[str, tuple[NDArray[np.uint8], ...]]:
-    """A few images of each group, of different classes if possible."""
+    """Return a few images of each group, of different classes if possible."""
     chosen: dict[str, tuple[NDArray[np.uint8], ...]] = {}
     for client in opened.values():
         for group, rows in _rows_by_group(data, client).items():
@@ -140,7 +140,7 @@ def _samples(
 
 
 def _grey(image: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """An image [channels, height, width] as [height, width] bytes, from its darkest to its brightest."""
+    """Return an image [channels, height, width] as bytes [height, width], scaled from its darkest to its brightest."""
     flat = image.mean(axis=0)
     low, high = float(flat.min()), float(flat.max())
     scaled: NDArray[np.uint8] = np.rint((flat - low) / ((high - low) or 1.0) * 255).astype(np.uint8)

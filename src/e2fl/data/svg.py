@@ -30,7 +30,7 @@ INK, FAINT, BAR = "#222", "#666", "#3b6fb6"
 
 
 def draw(summary: DataSummary) -> str:
-    """The picture, as the text of an SVG file."""
+    """Return the picture as an SVG document."""
     picture = _Picture(summary)
     picture.title()
     if summary.samples:
@@ -46,7 +46,7 @@ def draw(summary: DataSummary) -> str:
 
 
 def png(grey: NDArray[np.uint8]) -> bytes:
-    """A grey image [height, width] as a PNG file."""
+    """Return a grey image [height, width] as a PNG file."""
     height, width = grey.shape
     lines = np.hstack([np.zeros((height, 1), dtype=np.uint8), grey]).tobytes()
 
@@ -124,7 +124,7 @@ class _Picture:
         self.clients(f"Labels of each client{self.few}", [client.labels for client in summary.shown], summary.labels)
 
     def shares(self) -> None:
-        """A bar for each group, all of one length, divided by label."""
+        """Draw a bar for each group, all of one length, divided by label."""
         self.heading(f"Labels in each group{self.few}: shares of its examples", 10)
         for group, counts in self.summary.label_mix.items():
             self.text(MARGIN, self.y + 14, group, width=NAMES)
@@ -134,7 +134,7 @@ class _Picture:
         self.y += 28
 
     def clients(self, title: str, mixes: Sequence[Sequence[int]], kinds: Sequence[str]) -> None:
-        """A bar for each client, with the number of its examples as length; clients of one group stand together."""
+        """Draw a bar for each client, as long as its number of examples; clients of one group are adjacent."""
         self.heading(f"{title}: length is the number of examples", 10)
         each = (RIGHT - LEFT) / max([1, *(sum(counts) for counts in mixes)])
         height = max(5, min(ROW - 6, 480 // max(1, len(mixes))))
@@ -161,7 +161,7 @@ class _Picture:
     def stack(
         self, y: float, height: float, name: str, counts: Sequence[int], kinds: Sequence[str], each: float
     ) -> None:
-        """One bar, divided by kind; `each` is the length of an example."""
+        """Draw one bar, divided by kind; `each` is the length of an example."""
         x = float(LEFT)
         for kind, colour, count in zip(kinds, _colours(len(kinds)), counts, strict=True):
             if count:
@@ -169,7 +169,7 @@ class _Picture:
             x += each * count
 
     def legend(self, kinds: Sequence[str]) -> None:
-        """The meaning of the colours, on at most `LEGEND_LINES` lines."""
+        """Draw the meaning of the colours, on at most `LEGEND_LINES` lines."""
         x, line = MARGIN, 1
         for place, (kind, colour) in enumerate(zip(kinds, _colours(len(kinds)), strict=True)):
             short = _short(kind, NAMES)
@@ -187,7 +187,7 @@ class _Picture:
 
 @cache
 def _colours(count: int) -> list[str]:
-    """Distinguishable colours, light and dark in turn."""
+    """Return distinguishable colours, light and dark in turn."""
     found = []
     for place in range(count):
         red, green, blue = colorsys.hls_to_rgb(place / count, 0.45 + 0.2 * (place % 2), 0.6)
@@ -196,7 +196,7 @@ def _colours(count: int) -> list[str]:
 
 
 def _short(text: str, width: float) -> str:
-    """A text, cut to a width in pixels."""
+    """Return the string, cut to a width in pixels."""
     shown = _printable(text)
     if _breadth(shown) <= width:
         return shown
@@ -205,12 +205,12 @@ def _short(text: str, width: float) -> str:
 
 
 def _breadth(text: str) -> float:
-    """An upper estimate of the width of a text at 12 points, in pixels."""
+    """Return an upper estimate of the width of a string at 12 points, in pixels."""
     wide = sum(sign in "mwMW%@…" or unicodedata.east_asian_width(sign) in "WF" for sign in text)
     upper = sum(sign.isupper() and sign not in "MW" for sign in text)
     return 12.0 * wide + 9.5 * upper + 7.5 * (len(text) - wide - upper)
 
 
 def _printable(text: str) -> str:
-    """A text without characters that XML does not allow."""
+    """Return the string without characters that XML does not allow."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -20,7 +20,7 @@ from e2fl.randomness import stream
 
 
 def with_validation(data: FederatedData, share: float, *, seed: int = 0) -> FederatedData:
-    """The same data with a share of each client's training rows as `client.validation`; 0: the data as it is."""
+    """Return the data with a share of each client's training rows as `client.validation`; unchanged for 0."""
     if not 0 <= share < 1:
         raise ConfigError(f"data.validation_share must be at least 0 and below 1, not {share}")
     return ValidationSplit(data, share, seed) if share else data
@@ -28,7 +28,7 @@ def with_validation(data: FederatedData, share: float, *, seed: int = 0) -> Fede
 
 @dataclass(frozen=True, eq=False)
 class ValidationSplit(FederatedData):
-    """A data set whose clients have validation rows. Everything else is that of `data`."""
+    """A data set whose clients have validation rows. Everything else is the same as in `data`."""
 
     data: FederatedData
     share: float
@@ -39,7 +39,7 @@ class ValidationSplit(FederatedData):
             object.__setattr__(self, name, getattr(self.data, name))
 
     def __getattr__(self, name: str) -> Any:
-        """What only some data sets have, such as `encode` of a table."""
+        """Return attributes that only some data sets have, such as `encode` of a table."""
         if name.startswith("__") or name == "data":
             raise AttributeError(name)
         return getattr(self.data, name)

@@ -19,7 +19,7 @@ class Roster:
     """Asks nodes which client they are, and keeps track of those that can be reached."""
 
     def __init__(self, transport: Transport, config: RunConfig, *, known: Population, fingerprint: str = ""):
-        """known: the clients and groups there may be; other nodes are rejected."""
+        """Start with no nodes. known: the clients and groups there may be; other nodes are rejected."""
         self.transport = transport
         self.config = config
         self.known = known

@@ -52,7 +52,7 @@ class Clustering:
 
 
 def first_rankings(replies: Replies) -> LazyRankings:
-    """The first ranking of each reply, decoded on access."""
+    """Return the first ranking of each reply, decoded on access."""
     return LazyRankings(replies, lambda client: replies[client].rankings[0])
 
 

@@ -76,7 +76,7 @@ class AutogradEngine:
         momentum: float,
         weight_decay: float,
     ) -> dict[str, Floats]:
-        """Edge-popup: train the scores in place and return them; the weights do not change."""
+        """Train the scores in place (edge-popup) and return them; the weights do not change."""
         drops = {name: dropped(len(score), self.model.keep) for name, score in scores.items()}
         steps = {
             name: kernels.ScoreStep(scores[name], supernet.weights[name].numpy().reshape(-1), drops[name])
@@ -103,7 +103,7 @@ class AutogradEngine:
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Dense SGD from these weights, which stay as they are; `proximal` holds the result near `toward`."""
+        """Train dense weights by SGD from `params`, which are not changed; `proximal` holds them near `toward`."""
         weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
         anchor = {} if toward is None else {name: weight.to(self.device) for name, weight in toward.items()}
         velocity: Params = {}
@@ -121,7 +121,7 @@ class AutogradEngine:
         return {name: weight.cpu() for name, weight in weights.items()}
 
     def gradients(self, params: Params, batch: Batch) -> Params:
-        """Gradients of the mean loss of one batch."""
+        """Return the gradients of the mean loss of one batch."""
         leaves = {name: weight.detach().requires_grad_() for name, weight in params.items()}
         drawing: AbstractContextManager[Any] = nullcontext() if batch.noise is None else batch.noise
         with drawing:
@@ -138,21 +138,21 @@ class AutogradEngine:
         return _gradients(loss, leaves)
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
+        """Return the gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
         outputs = self.model.outputs(leaves, x.to(self.device))
         back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Logits, on the CPU."""
+        """Return the logits, on the CPU."""
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
             return self.model.outputs(moved, x.to(self.device)).cpu()
 
 
 def own_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
-    """The value of a loss of the user's own; raises `ConfigError` if it is not one number made from the outputs."""
+    """Return the value of a user's loss; raise `ConfigError` if it is not one number computed from the outputs."""
     found = loss(outputs, labels)
     if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
         kind = type(found).__name__
@@ -165,6 +165,6 @@ def own_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _gradients(of: Tensor, leaves: Params, back: Tensor | None = None) -> Params:
-    """The gradient with respect to each weight; zero for a weight that the network does not use."""
+    """Return the gradient with respect to each weight; zero for a weight that the network does not use."""
     found = torch.autograd.grad(of, list(leaves.values()), back, allow_unused=True, materialize_grads=True)
     return dict(zip(leaves, found, strict=True))

@@ -48,7 +48,7 @@ class Settings:
             raise ConfigError(f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}")
 
     def rate(self, round_number: int, epoch: int, epochs: int) -> float:
-        """The learning rate of one local epoch (from 0) in one round (from 1)."""
+        """Return the learning rate of one local epoch (from 0) in one round (from 1)."""
         rate = self.learning_rate * self.round_decay ** max(0, round_number - 1)
         if self.local_cosine:
             rate *= (1 + math.cos(math.pi * epoch / epochs)) / 2
@@ -85,7 +85,7 @@ class Learner:
         return self.settings.rate(self.round_number, 0, self.settings.epochs)
 
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
-        """Edge-popup: start from scores in the order of this ranking, train them, and return their ranking.
+        """Train scores, which start in the order of this ranking, and return their ranking (edge-popup).
 
         part: numbers several fits of one client in one round; each has its own order of batches.
         loss: as in `fit`.
@@ -116,7 +116,7 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Params:
-        """Dense SGD, starting from these weights, which are not changed.
+        """Train dense weights by SGD, starting from `params`, which are not changed, and return them.
 
         toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as in Ditto.
         purpose: names the random stream of the batches; fits with different purposes see different orders.
@@ -136,11 +136,11 @@ class Learner:
         )
 
     def batches(self, examples: Examples) -> Iterator[Batch]:
-        """The batches of a client's local epochs, for algorithms that train in a way of their own."""
+        """Yield the batches of a client's local epochs, for algorithms with their own training loop."""
         return self._batches(examples, self.settings.epochs, "batches", 0)
 
     def gradient(self, params: Params, examples: Examples) -> Params:
-        """The gradient of the mean loss over all examples."""
+        """Return the gradient of the mean loss over all examples."""
 
         def slope(outputs: Tensor, rows: slice) -> Tensor:
             labels = examples.labels(rows)
@@ -155,7 +155,7 @@ class Learner:
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
-        """The gradient of a function of the outputs, given its derivative with respect to them."""
+        """Return the gradient of a function of the outputs, given its derivative with respect to them."""
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(len(examples)):
 
@@ -167,11 +167,11 @@ class Learner:
         return total
 
     def loss(self, params: Params, examples: Examples) -> float:
-        """The mean loss over all examples."""
+        """Return the mean loss over all examples."""
         return self.tally(params, examples).mean_loss
 
     def tally(self, params: Params, examples: Examples, rows: slice | None = None) -> Tally:
-        """Count correct predictions and errors, and sum the loss."""
+        """Return the counts of correct predictions and errors, and the sum of the loss."""
         n = correct = true_positive = false_positive = false_negative = 0
         loss = 0.0
         start, stop = (0, len(examples)) if rows is None else (rows.start, rows.stop)
@@ -189,14 +189,14 @@ class Learner:
         return Tally(n, correct, loss, true_positive, false_positive, false_negative)
 
     def weights_of(self, model: Params | Mask) -> Params:
-        """The weights themselves, or the subnetwork that a mask selects."""
+        """Return the weights themselves, or the subnetwork that a mask selects."""
         first = next(iter(model.values()))
         if isinstance(first, torch.Tensor):
             return cast(Params, model)  # a model is all tensors or all masks
         return self.supernet.subnetwork(cast(Mask, model))
 
     def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
-        """The gradient of the mean output entropy with respect to the share of each mask in a uniform mixture of masks.
+        """Return the gradient of the mean output entropy by the share of each mask in a uniform mixture of masks.
 
         One forward and backward pass over the examples, for any number of masks; labels are not used.
         """
@@ -242,20 +242,20 @@ class Learner:
 
 
 def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:
-    """The learner of a run, with the fastest engine that accepts the network."""
+    """Return the learner of a run, with the fastest engine that accepts the network."""
     # An algorithm that ranks edges rejects a network without supernetwork when it starts.
     supernet = Supernet({}, {}, {}) if model.why_unranked else model.supernet(seed)
     return Learner(model, engine_for(model, device), supernet, model.initial_weights(seed), settings, seed)
 
 
 def _chunks(count: int, start: int = 0) -> Iterator[slice]:
-    """Slices of at most SCORING_BATCH examples, beginning at `start`."""
+    """Yield slices of at most SCORING_BATCH examples, beginning at `start`."""
     for first in range(start, start + count, SCORING_BATCH):
         yield slice(first, min(first + SCORING_BATCH, start + count))
 
 
 def _shares(masks: Sequence[Mask], layer: str) -> torch.Tensor:
-    """For each edge of a layer, the fraction of masks that keep it."""
+    """Return, for each edge of a layer, the fraction of masks that keep it."""
     counts = np.zeros(len(masks[0][layer]), dtype=np.float32)
     for mask in masks:
         counts += mask[layer]

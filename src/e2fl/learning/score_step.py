@@ -55,7 +55,7 @@ def _count(scores: Float32, low: np.float32, high: np.float32) -> tuple[np.int32
 
 @compiled
 def look(scores: Float32, first: int, low: np.float32, high: np.float32, window: Int32, found: int) -> tuple[int, int]:
-    """Count the scores below a window and list the edges inside it; returns (below, found so far).
+    """Count the scores below a window and list the edges inside it; return (below, found so far).
 
     first: the number of the first edge.  If the list is full, returns its length as `found`.
     """
@@ -107,7 +107,7 @@ def _update_and_look(
 
 @compiled
 def _choose(bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32) -> tuple[np.uint32, int]:
-    """The key at a place among the edges of a window, and how many edges with the same key come before that place."""
+    """Return the key at a place among the edges of a window, and how many edges with the same key come before it."""
     for i in range(window.size):
         keys[i] = float_key(bits[window[i]])
     key, below = threshold_of(keys, place, spare)
@@ -152,7 +152,7 @@ class Threshold:
     def settle(self, below: int, found: int) -> bool:
         """Find the threshold, given the number of scores below the window and of edges listed in it.
 
-        Returns whether the threshold is in the window; if not, the list is of no use.
+        Return whether the threshold is in the window; if not, the list is of no use.
         """
         if self.dropped >= self.edges:
             return True
@@ -200,7 +200,7 @@ def pack_kept(threshold: Threshold, kept: UInt16) -> None:
 
 
 def _score_of(key: np.uint32) -> float:
-    """The score that a key encodes."""
+    """Return the score that a key encodes."""
     bits = int(key) & 0x7FFFFFFF if int(key) >> 31 else ~int(key) & 0xFFFFFFFF
     return float(np.array(bits, np.uint32).view(np.float32))
 

@@ -1,4 +1,4 @@
-"""What all plots share: an Altair chart with one colour and one mark per method, and how numbers are shown.
+"""The common parts of all plots: an Altair chart with one colour and mark per method, and the format of numbers.
 
 A method that the reader picks in the legend stays bright in all plots; the others fade.
 """
@@ -38,7 +38,7 @@ FADED = 0.08
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: its title, what to look for, what it says to readers who cannot see it, and its Vega-Lite text."""
+    """A plot: its title, its caption, its alternative text, and its Vega-Lite specification."""
 
     key: str
     title: str
@@ -48,7 +48,7 @@ class Plot:
 
 
 def draw(key: str, title: str, caption: str, text: str, layers: Sequence[alt.Chart], theme: Theme, height: int) -> Plot:
-    """The plot of these layers. Its alternative text is part of the specification: Vega puts it on the page again."""
+    """Return the plot of these layers, with the alternative text in its specification, where Vega reads it."""
     chart: Any = alt.layer(*layers).add_params(alt.param("picked", value=[]))
     fit = alt.AutoSizeParams(type="fit", contains="padding")
     chart = chart.properties(width=theme.width, height=height, description=text, autosize=fit)
@@ -58,12 +58,12 @@ def draw(key: str, title: str, caption: str, text: str, layers: Sequence[alt.Cha
 
 
 def data(rows: Sequence[Row]) -> alt.InlineData:
-    """Rows for a chart: harmless names, and null for what is not finite."""
+    """Return rows as chart data: with safe names, and null for values that are not finite."""
     return alt.InlineData([{key: _harmless(value) for key, value in row.items()} for row in rows])
 
 
 def own_name(name: str) -> str:
-    """The name, marked invisibly if every JavaScript object already has something of that name."""
+    """Return the name, with an invisible mark if it is a property of every JavaScript object."""
     return f"{name}\u200b" if name in INHERITED else name
 
 
@@ -74,22 +74,22 @@ def _harmless(value: Any) -> Any:
 
 
 def marks(rows: Sequence[Row], study: Study, theme: Theme) -> alt.Chart:
-    """A chart of these rows whose points have the colour of their method."""
+    """Return a chart of these rows whose points have the colour of their method."""
     return alt.Chart(data(rows)).encode(color=colour(study, theme))
 
 
 def colour(study: Study, theme: Theme) -> alt.Color:
-    """The colour of a method, the same everywhere."""
+    """Return the colour encoding of methods, the same everywhere."""
     return alt.Color("label:N", **_by_method(study, theme, list(theme.colours)))
 
 
 def shape(study: Study, theme: Theme) -> alt.Shape:
-    """The mark of a method, for readers who do not see the colour."""
+    """Return the shape encoding of methods, for readers who do not see the colour."""
     return alt.Shape("label:N", **_by_method(study, theme, [shape_of(n) for n in range(len(study.methods))]))
 
 
 def dash(study: Study, theme: Theme) -> alt.StrokeDash:
-    """The dashes of a method's line, for the same reason."""
+    """Return the dash encoding of methods' lines, for the same reason."""
     return alt.StrokeDash("label:N", **_by_method(study, theme, list(DASHES)))
 
 
@@ -100,24 +100,24 @@ def _by_method(study: Study, theme: Theme, choices: Sequence[Any]) -> Channels:
 
 
 def bright(full: float = 1.0) -> Any:
-    """Opaque, unless the reader picked other methods."""
+    """Return an opacity that is full unless the reader picked other methods."""
     return alt.condition(PICKED, alt.value(full), alt.value(FADED))
 
 
 def quantity(axis: type[alt.X] | type[alt.Y], field: str, title: str, ticks: int = 8, /, **scale: Any) -> Any:
-    """A numeric axis; it starts at 0 only where it is told to."""
+    """Return a numeric axis, which starts at 0 only if asked to."""
     options = {"zero": False, "nice": True} | scale
     return axis(f"{field}:Q", title=title, scale=alt.Scale(**options), axis=alt.Axis(tickCount=ticks))
 
 
 def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> dict[str, Any]:
-    """A scale with room around these values, but none where no value can be."""
+    """Return a scale with room around these values, but none beyond the possible ones."""
     pad = 0.12 * (max(values) - min(values)) or max(1.0, 0.1 * abs(max(values)))
     return {"domain": [max(low, min(values) - pad), min(high, max(values) + pad)], "nice": False}
 
 
 def whole_numbers(axis: type[alt.X] | type[alt.Y], field: str, title: str, values: Sequence[float]) -> Any:
-    """An axis of counts, such as rounds: ticks at whole numbers only."""
+    """Return an axis of counts, such as rounds, with ticks at integers only."""
     low, high = math.floor(min(values)), math.ceil(max(values))
     step = int(round_step(max(1.0, (high - low) / 6)))
     ticks = list(range(math.ceil(low / step) * step, high + 1, step))
@@ -128,7 +128,7 @@ def whole_numbers(axis: type[alt.X] | type[alt.Y], field: str, title: str, value
 def lines(
     rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip]
 ) -> list[alt.Chart]:
-    """A line with marks for each method: rows need label, and the fields of both axes."""
+    """Return a line with marks for each method: rows need label, and the fields of both axes."""
     chart = marks(rows, study, theme).encode(x=x, y=y, opacity=bright())
     return [
         chart.mark_line(strokeWidth=2).encode(strokeDash=dash(study, theme)),
@@ -139,19 +139,19 @@ def lines(
 def scatter(
     rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip], *, filled: bool = True
 ) -> alt.Chart:
-    """A large mark for each method."""
+    """Return a chart with a large mark for each method."""
     chart = marks(rows, study, theme).mark_point(size=150, filled=filled, strokeWidth=2.5)
     placed: alt.Chart = chart.encode(x=x, y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips)
     return placed
 
 
 def tip(field: str, title: str, form: str = ".2f") -> alt.Tooltip:
-    """A number in a tooltip."""
+    """Return a number for a tooltip."""
     return alt.Tooltip(f"{field}:Q", title=title, format=form)
 
 
 def tip_text(field: str, title: str) -> alt.Tooltip:
-    """A word in a tooltip."""
+    """Return a string for a tooltip."""
     return alt.Tooltip(f"{field}:N", title=title)
 
 

@@ -1,4 +1,4 @@
-"""What every measure on the page is, one click away; docs/metrics.md says the same at more length."""
+"""The definition of every measure on the page, one click away; docs/metrics.md has more detail."""
 
 DEFINITIONS: dict[str, tuple[str, str]] = {
     "accuracy": (

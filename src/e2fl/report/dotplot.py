@@ -70,12 +70,12 @@ class DotPlot:
         return sum(not row.pinned for row in self.rows) > 1
 
     def at(self, value: float) -> float:
-        """Where a value stands, in percent of the width."""
+        """Return the position of a value, in percent of the width."""
         low, high = self.ticks[0], self.ticks[-1]
         return round(100 * (min(max(value, low), high) - low) / (high - low), 3)
 
     def plot(self, study: Study, theme: Theme) -> Plot:
-        """The same for a file."""
+        """Return the same plot for a file."""
         values = [
             {"row": f"{row.name} ({row.note})" if row.note else row.name, "label": dot.label, "value": dot.value}
             | {"low": dot.low, "high": dot.high, "at": number}
@@ -97,7 +97,7 @@ class DotPlot:
 
 
 def ticks(values: Sequence[float], most: int = 6) -> tuple[float, ...]:
-    """Round numbers that span these values, at most about so many."""
+    """Return round numbers that span these values, about `most` of them."""
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 1, high + 1

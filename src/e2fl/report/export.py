@@ -52,7 +52,7 @@ def export(study: Study, folder: Path) -> list[Path]:
 
 
 def client_table(study: Study) -> Table:
-    """Every client of every seed."""
+    """Return a table of every client of every seed."""
     rows = []
     for method in study.methods:
         for outcome in method.outcomes:

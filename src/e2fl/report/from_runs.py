@@ -1,6 +1,6 @@
-"""Folders of runs into a study: what is compared, seed by seed, and whether the comparison is fair.
+"""A study from folders of runs: what is compared, seed by seed, and whether the comparison is fair.
 
-Reading a run never builds what its files name and never imports it: a run folder may come from anywhere.
+Reading a run never builds or imports what its files name: a run folder may come from anywhere.
 """
 
 import json
@@ -23,7 +23,7 @@ LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
-    """All finished runs in these folders or below them, and what was left out."""
+    """Return all finished runs in these folders or below them, and what was left out."""
     from e2fl.runs.folder import Folder
     from e2fl.runs.runner import read_run
 
@@ -44,7 +44,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
 
 
 def read_unfinished(path: Path) -> "Run":
-    """What a run has written to its folder so far, as a run."""
+    """Return a run from what it has written to its folder so far."""
     from e2fl.runs.folder import Folder
     from e2fl.runs.runner import Run
 
@@ -56,7 +56,7 @@ def read_unfinished(path: Path) -> "Run":
 
 
 def summary_so_far(experiment: "Experiment", history: Sequence[Json]) -> Json:
-    """What summary.json would hold if the run ended now, as far as its history tells."""
+    """Return what summary.json would hold if the run ended now, as far as its history shows."""
     return {
         "algorithm": experiment.algorithm["name"],
         "label": experiment.label,
@@ -68,7 +68,7 @@ def summary_so_far(experiment: "Experiment", history: Sequence[Json]) -> Json:
 
 
 def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: str = "") -> Study:
-    """The study of these runs: runs that differ only in their seed are one method."""
+    """Return the study of these runs: runs that differ only in their seed are one method."""
     warnings = list(notes)
     by_key: dict[str, dict[int, Run]] = {}
     for run in runs:
@@ -105,7 +105,7 @@ def _warnings(summary: Json) -> list[str]:
 
 
 def _place(label: str, team: Sequence["Run"]) -> tuple[bool, int, str]:
-    """The order on the page: training alone first, then as algorithms are listed."""
+    """Return the sort key of a method on the page: training alone first, then in the order of the algorithms."""
     from e2fl.algorithms import ALGORITHMS
 
     known = list(ALGORITHMS)
@@ -114,7 +114,7 @@ def _place(label: str, team: Sequence["Run"]) -> tuple[bool, int, str]:
 
 
 def _alone(team: Sequence["Run"]) -> bool:
-    """Whether clients train on their own: as recorded, or, in older runs, where replies are empty messages."""
+    """Return whether clients train on their own: as recorded, or, in older runs, if replies are empty messages."""
     summary = team[0].summary
     if "trains_alone" in summary:
         return summary["trains_alone"] is True
@@ -123,7 +123,7 @@ def _alone(team: Sequence["Run"]) -> bool:
 
 
 def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
-    """This folder if it is a run's, or the folders of runs below it."""
+    """Return this folder if it is a run, or the folders of runs below it."""
     if (path / "config.toml").is_file():
         yield path
     elif depth and path.is_dir():
@@ -143,7 +143,7 @@ def _settings(experiment: "Experiment") -> Json:
 
 
 def _display(experiment: "Experiment") -> str:
-    """The label given, or the algorithm's name as papers write it."""
+    """Return the label given, or the algorithm's name as papers write it."""
     from e2fl.algorithms import ALGORITHMS
 
     name = str(experiment.algorithm["name"])
@@ -156,7 +156,7 @@ def _display(experiment: "Experiment") -> str:
 
 
 def labels_of(experiments: Sequence["Experiment"]) -> list[str]:
-    """A name for each; methods of the same name are told apart by the settings in which they differ."""
+    """Return a name for each; methods of the same name are distinguished by the settings in which they differ."""
     names = [_display(experiment) for experiment in experiments]
     labels = []
     for name, experiment in zip(names, experiments, strict=True):
@@ -181,7 +181,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _methods(label: str, team: Sequence["Run"]) -> list[Method]:
-    """The runs of one configuration, and the other views of their models."""
+    """Return the runs of one configuration, and the other views of their models."""
     found = [Method(label, tuple(_outcome(run, None) for run in team), alone=_alone(team))]
     for view in team[0].summary.get("views", {}):
         if all(view in run.summary.get("views", {}) for run in team):
@@ -216,14 +216,14 @@ def _outcome(run: "Run", view: str | None) -> Outcome:
 
 
 def _numbers(found: Any) -> dict[str, float] | None:
-    """The finite numbers of an optional part of a summary."""
+    """Return the finite numbers of an optional part of a summary."""
     if not isinstance(found, Mapping):
         return None
     return {str(key): known for key, value in found.items() if (known := number(value)) is not None}
 
 
 def _recovery(summary: Json) -> Json | None:
-    """How well groups were found, unless clients declared them; older runs tell by what finding them cost."""
+    """Return how well groups were found; None if clients declared them, which in older runs a cost of 0 shows."""
     found: Json | None = summary.get("inference")
     if not found:
         return None
@@ -239,7 +239,7 @@ def _sent(summary: Json) -> dict[str, float] | None:
 
 
 def _differences(methods: Sequence[Method], teams: Sequence[Sequence["Run"]]) -> list[str]:
-    """What makes a comparison unfair, in words."""
+    """Return what makes a comparison unfair, in words."""
     experiments = [team[0].experiment for team in teams]
     found = [
         f"The runs do not share the same {name} section: their numbers cannot be compared directly."
@@ -302,7 +302,7 @@ def _facts(label: str, run: "Run") -> Json:
 
 
 def _command(folder: Path | None) -> str | None:
-    """The command that made a run, from its folder or from the comparison's above it."""
+    """Return the command that made a run, from its folder or from that of the comparison above it."""
     for place in () if folder is None else (folder, folder.parent):
         path = place / "command.txt"
         if path.is_file():
@@ -311,7 +311,7 @@ def _command(folder: Path | None) -> str | None:
 
 
 def _data(runs: Sequence["Run"]) -> tuple[Json | None, bytes | None]:
-    """What the first run that stored it says about its data: data.json, and the picture data.svg."""
+    """Return the description (data.json) and picture (data.svg) of the data, from the first run that stored them."""
     for folder in (run.folder for run in runs if run.folder is not None):
         text = _small_file(folder / "data.json")
         try:
@@ -324,7 +324,7 @@ def _data(runs: Sequence["Run"]) -> tuple[Json | None, bytes | None]:
 
 
 def _small_file(path: Path) -> bytes | None:
-    """The bytes of a regular file of a sensible size, or None."""
+    """Return the bytes of a regular file of moderate size, or None."""
     try:
         return path.read_bytes() if path.is_file() and path.stat().st_size <= LARGEST else None
     except OSError:

@@ -29,7 +29,7 @@ STATIC = 460  # pixels: width of a plot that is drawn before any script runs; it
 
 
 def page(study: Study, *, reload: int = 0) -> str:
-    """The whole page; with `reload`, one that reloads itself after so many seconds, and is drawn by scripts only."""
+    """Return the whole page; with `reload`, one that reloads after so many seconds and is drawn by scripts only."""
     parts = sections(study, ON_PAGE)
     library, start = bundle(), asset("e2fl.report", "page.js")
     specs = {f"plot-{plot.key}": plot.spec for part in parts for plot in part.plots if isinstance(plot, Plot)}
@@ -61,13 +61,13 @@ def page(study: Study, *, reload: int = 0) -> str:
 
 
 def write(study: Study, out: Path, *, reload: int = 0) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     write_text(out, page(study, reload=reload))
 
 
 @cache
 def bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; made once for each version and kept in the user's cache."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, made once for each version and kept in the user's cache."""
     from e2fl.data.files.places import cache_directory
 
     kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
@@ -84,7 +84,7 @@ def bundle() -> str:
 
 
 def _contained(text: str) -> str:
-    """A script that cannot end the element it stands in."""
+    """Return a script that cannot close the element that contains it."""
     if "</script" in text.lower() or "<!--" in text:
         raise ReportError(
             "the plotting library cannot be embedded in a page; please report this with the version of vl-convert"
@@ -93,7 +93,7 @@ def _contained(text: str) -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """Only these scripts may run; nothing may be fetched."""
+    """Return the content security policy: only these scripts may run, and nothing may be fetched."""
     allowed = " ".join(f"'sha256-{digest(text)}'" for text in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
@@ -102,18 +102,18 @@ def _policy(*scripts: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """Return JSON that cannot close the element that contains it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _still(name: str, spec: dict[str, Any]) -> str:
-    """The plot as SVG, for readers without scripts; its own names of clips, since all plots share one page."""
+    """Return the plot as SVG, for readers without scripts; ids of clips are unique, since all plots share one page."""
     svg = str(vl_convert.vegalite_to_svg(spec | {"width": STATIC}))
     return svg.replace('id="clip', f'id="{name}-clip').replace("url(#clip", f"url(#{name}-clip")
 
 
 def _legend(study: Study) -> list[dict[str, str]]:
-    """The mark of each method."""
+    """Return the mark of each method."""
     return [
         {
             "label": method.label,
@@ -126,7 +126,7 @@ def _legend(study: Study) -> list[dict[str, str]]:
 
 
 def _needed(study: Study, parts: list[Section]) -> set[str]:
-    """Definitions that the page refers to."""
+    """Return the definitions that the page refers to."""
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
     needed = {"accuracy", "interval"} | {column.definition for table in tables for column in table.columns}
     needed |= {"view"} if any(method.view for method in study.methods) else set()
@@ -134,7 +134,7 @@ def _needed(study: Study, parts: list[Section]) -> set[str]:
 
 
 def _run_table(study: Study) -> Table:
-    """The runs behind the page."""
+    """Return a table of the runs behind the page."""
     columns = (
         METHOD,
         Column("seed", "seed", 0),

@@ -1,4 +1,4 @@
-"""How far a value can be trusted: Student's t over seeds, a bootstrap over clients where there is only one seed."""
+"""The uncertainty of a value: Student's t over seeds, or a bootstrap over clients if there is only one seed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval; no ends where no interval can be given."""
+    """A value with its 95 % interval, whose ends are None where no interval can be given."""
 
     mean: float
     low: float | None
@@ -31,43 +31,43 @@ class Interval:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval; None where there is none."""
+        """Half the width of the interval; None if there is none."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
     def may_be_chance(self) -> bool | None:
-        """Whether 0 lies inside the interval; None where there is no interval."""
+        """Whether 0 lies inside the interval; None if there is no interval."""
         return None if self.low is None or self.high is None else self.low <= 0 <= self.high
 
 
 def over_seeds(values: Sequence[float]) -> Interval:
-    """The mean of values from different seeds, with its Student's t interval."""
+    """Return the mean of values from different seeds, with its Student's t interval."""
     numbers = np.asarray(values, dtype=np.float64)
     low, high = mean_interval(numbers) if len(numbers) > 1 else (None, None)
     return Interval(float(numbers.mean()), low, high, len(numbers))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval | None:
-    """First minus second, seed by seed; None where they share no seed."""
+    """Return first minus second, seed by seed; None if they share no seed."""
     shared = sorted(first.keys() & second.keys())
     return over_seeds([first[seed] - second[seed] for seed in shared]) if shared else None
 
 
 def row_means(rows: Numbers) -> Numbers:
-    """The mean of each resample."""
+    """Return the mean of each resample."""
     means: Numbers = rows.mean(axis=1)
     return means
 
 
 def row_worst10(rows: Numbers) -> Numbers:
-    """The mean of the lowest tenth of each resample, as `metrics.worst10`."""
+    """Return the mean of the lowest tenth of each resample, as `metrics.worst10` does."""
     count = metrics.tenth(rows.shape[1])
     means: Numbers = np.partition(rows, count - 1, axis=1)[:, :count].mean(axis=1)
     return means
 
 
 def bootstrap(strata: Sequence[Numbers], statistic: Callable[[Numbers], Numbers] = row_means) -> Interval:
-    """The statistic, summed over strata, with its bootstrap interval: clients are redrawn within each stratum.
+    """Return the statistic, summed over strata, with its bootstrap interval: clients are resampled within each stratum.
 
     The percentiles are widened for few clients as much as Student's t is (the expanded percentile interval). There is
     no interval with fewer than `FEW` clients in a stratum, nor where a stratum's clients are all alike: clients that

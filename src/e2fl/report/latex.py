@@ -1,4 +1,4 @@
-"""Text for LaTeX."""
+"""Strings for LaTeX."""
 
 TEX = {
     "\\": r"\textbackslash{}",
@@ -13,10 +13,10 @@ TEX = {
 
 
 def tex(text: str) -> str:
-    """The text with every special character escaped, on one line."""
+    """Return the string with every special character escaped, on one line."""
     return "".join(TEX.get(letter, letter) for letter in one_line(text))
 
 
 def one_line(text: str) -> str:
-    """Without line breaks: a name must not end a comment or a row of LaTeX."""
+    """Return the string without line breaks: a name must not end a comment or a row of LaTeX."""
     return " ".join(text.split())

@@ -28,7 +28,7 @@ WAITING = f"""<!doctype html>
 
 
 class Live(Watcher):
-    """Keeps the page of a run, or of a comparison, up to date while it is in progress."""
+    """A writer that keeps the page of a run, or of a comparison, up to date while it is in progress."""
 
     def __init__(self, folder: Path, page: Path):
         bundle()  # a missing library is reported before the training, not after its first round
@@ -50,7 +50,7 @@ class Live(Watcher):
             self.written = time.monotonic()
 
     def stop(self) -> None:
-        """The run has ended early: write the page once more, without reloading."""
+        """Write the page once more, without reloading: the run has ended early."""
         self._write(reload=0)
 
     def _write(self, reload: int) -> None:

@@ -1,4 +1,4 @@
-"""The table of a comparison, for a terminal and for a paper: chosen columns and order, and ± said to be what it is."""
+"""The table of a comparison, for a terminal and for a paper, with chosen columns and order; ± is always explained."""
 
 import itertools
 import math
@@ -66,7 +66,7 @@ class PaperTable:
         return ". ".join(part for part in (mean, told) if part) + "."
 
     def text(self) -> str:
-        """The table for a terminal, and what its numbers are."""
+        """Return the table for a terminal, and what its numbers are."""
         head = ["", *(cell for title, n in self._spans() for cell in (title, *[""] * (n - 1)))]
         rows = [["method", *(_title(column) for column in self.columns)]]
         rows += [
@@ -75,7 +75,7 @@ class PaperTable:
         return f"{aligned(rows, head)}\n\n{self.note}"
 
     def latex(self) -> str:
-        """A `table*` for \\usepackage{booktabs,graphicx}; the best value of a column is bold."""
+        r"""Return a `table*` for \usepackage{booktabs,graphicx}; the best value of a column is bold."""
         rules, place = [], 2
         for _, n in self._spans():
             rules.append(rf"\cmidrule(lr){{{place}-{place + n - 1}}}")
@@ -113,13 +113,13 @@ class PaperTable:
         return csv_text(rows)
 
     def _spans(self) -> list[tuple[str, int]]:
-        """The titles over neighbouring columns, and over how many."""
+        """Return the titles over neighbouring columns, and the number of columns of each."""
         heads = (column.split("/")[0] for column in self.columns)
         titles = HEADS | {"bytes": f"{self.unit} / client / round"}
         return [(titles.get(head, head), len(list(columns))) for head, columns in itertools.groupby(heads)]
 
     def _value(self, method: Method, column: str) -> tuple[float, float]:
-        """The mean over seeds and what follows ±; NaN where a seed lacks the measure."""
+        """Return the mean over seeds and what follows ±; NaN if a seed lacks the measure."""
         values = [value / (self.size if column in BYTES else 1.0) for value in _by_seed(method, column)]
         if not values:
             return math.nan, math.nan
@@ -146,14 +146,14 @@ class PaperTable:
 
 
 def require_columns(columns: Sequence[str]) -> None:
-    """Reject measures that no run can have; those of single groups, such as groups/G1/accuracy, depend on the data."""
+    """Raise an error for measures that no run can have; measures of single groups depend on the data."""
     for column in columns:
         if column not in KNOWN and not column.startswith(("groups/", "loss/")):
             raise ConfigError(f"--columns: there is no measure '{column}'{did_you_mean(column, KNOWN)}")
 
 
 def require_order(order: Sequence[str], experiments: Sequence[Experiment]) -> None:
-    """Reject methods to order that a comparison of these experiments will not have."""
+    """Raise an error for methods to order that a comparison of these experiments will not have."""
     names = [_display(label) for label in labels_of(experiments)]
     known = {_plain(name) for name in names}
     # A view of a method, such as E2FL (GM), is known when the method has run.
@@ -165,7 +165,7 @@ def _by_seed(method: Method, column: str) -> list[float]:
 
 
 def _named(methods: Sequence[Method]) -> dict[str, Method]:
-    """The methods by the names that papers use; where two would share a name, they keep the report's labels."""
+    """Return the methods by the names that papers use; where two would share one, both keep the report's labels."""
     names = [_display(method.label) for method in methods]
     return {
         name if names.count(name) == 1 else method.label: method for name, method in zip(names, methods, strict=True)
@@ -173,7 +173,7 @@ def _named(methods: Sequence[Method]) -> dict[str, Method]:
 
 
 def _display(label: str) -> str:
-    """The name in a paper: "E2FL [algorithm.grouping.name=lowest_loss]" is "E2FL (lowest loss)"."""
+    """Return the name in a paper: "E2FL [algorithm.grouping.name=lowest_loss]" is "E2FL (lowest loss)"."""
     match = re.fullmatch(r"([^\[]+?)(?: \[(.*)\])?( \(.*\))?", label)
     if match is None:
         return label
@@ -186,12 +186,12 @@ def _display(label: str) -> str:
 
 
 def _ordered(rows: dict[str, Method], order: Sequence[str]) -> dict[str, Method]:
-    """The named methods first, in this order, then the others."""
+    """Return the named methods first, in this order, then the others."""
     return {name: rows[name] for name in dict.fromkeys([*_places(order, rows), *rows])}
 
 
 def _places(order: Sequence[str], names: Iterable[str]) -> list[str]:
-    """The names that are meant, whatever their case and punctuation; Local is short for Local training."""
+    """Return the names that are meant, in any case and punctuation; Local is short for Local training."""
     known = {_plain(short): name for name in names for short in (name, *(k for k, v in NAMES.items() if v == name))}
     for wanted in order:
         if _plain(wanted) not in known:

@@ -1,4 +1,4 @@
-"""A section of the page: a question, and what answers it."""
+"""A section of the page: a question and its answer."""
 
 from dataclasses import dataclass
 

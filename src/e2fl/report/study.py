@@ -1,4 +1,4 @@
-"""What a report is about: methods, each with its outcomes over seeds. Measurements only: no words, no pictures."""
+"""The contents of a report: methods, each with its outcomes over seeds. Measurements only, no words or pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -48,16 +48,16 @@ class Outcome:
     diverged: int = 0  # clients whose models give outputs that are not finite
 
     def value(self, key: str) -> float | None:
-        """A measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""
+        """Return a measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""
         return measured({**vars(self), "bytes": self.sent}, key)
 
     def lowest_groups(self) -> list[str]:
-        """The tenth of the groups with the lowest accuracy, at least one: those that group/worst10 averages."""
+        """Return the tenth of the groups with the lowest accuracy, at least one: group/worst10 averages these."""
         known = {name: value for name in self.groups if (value := self.value(f"groups/{name}/accuracy")) is not None}
         return sorted(known, key=lambda name: known[name])[: metrics.tenth(len(known))] if known else []
 
     def parts(self, key: str) -> dict[str, dict[str, float]] | None:
-        """A measure that is a mean, as the sum of the means of these strata of clients; None for other measures."""
+        """Return a mean as the sum of the means of these strata of clients; None for other measures."""
         if self.clients is None:
             return None
         if key == "user/mean":
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def measured(line: Mapping[str, Any], key: str) -> float | None:
-    """The number of this name, such as user/mean, in a line of history; None where it is missing or not finite."""
+    """Return the number of this name, such as user/mean, in a line of history; None if missing or not finite."""
     if key in ("user/std", "group/std"):
         variance = measured(line, f"{key.removesuffix('/std')}/variance")
         return None if variance is None or variance < 0 else math.sqrt(variance)
@@ -89,14 +89,14 @@ def measured(line: Mapping[str, Any], key: str) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if usable else None
 
 
 @dataclass(frozen=True)
 class Method:
-    """What is compared: an algorithm as configured, or another view of its models, over one or more seeds."""
+    """A compared method: an algorithm as configured, or another view of its models, over one or more seeds."""
 
     label: str
     outcomes: tuple[Outcome, ...]
@@ -104,18 +104,18 @@ class Method:
     view: bool = False  # not a run of its own: other models of the same run
 
     def by_seed(self, key: str) -> dict[int, float]:
-        """A measure for each seed; empty where a seed lacks it."""
+        """Return a measure for each seed; empty if a seed lacks it."""
         found = {outcome.seed: outcome.value(key) for outcome in self.outcomes}
         known = {seed: value for seed, value in found.items() if value is not None}
         return known if len(known) == len(found) else {}
 
     def mean(self, key: str) -> float | None:
-        """A measure, averaged over seeds."""
+        """Return a measure, averaged over seeds."""
         values = self.by_seed(key)
         return float(np.mean(list(values.values()))) if values else None
 
     def interval(self, key: str) -> Interval | None:
-        """A measure with its interval: over seeds, or over clients where there is one seed; cut to possible values."""
+        """Return a measure with its interval over seeds, or over clients for one seed; cut to possible values."""
         found = self._interval(key)
         if found is None or found.low is None or found.high is None or key.startswith("protected/"):
             return found
@@ -141,7 +141,7 @@ class Method:
 
 
 def difference(first: Method, second: Method, key: str) -> Interval | None:
-    """First minus second: paired over seeds, or over clients where they share one seed."""
+    """Return first minus second: paired over seeds, or over clients if they share one seed."""
     one, two = first.by_seed(key), second.by_seed(key)
     if not one or not two:
         return None
@@ -200,7 +200,7 @@ class Study:
 
     @property
     def worst(self) -> str:
-        """The measure of equity: of the worst group, or of the worst clients where there are no groups."""
+        """The measure of equity: of the worst group, or of the worst clients if there are no groups."""
         return "group/worst10" if self.group_names else "user/worst10"
 
     @property
@@ -220,7 +220,7 @@ class Study:
 
 
 def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy") -> Clients | None:
-    """The clients of a clients.csv; `column` is the view."""
+    """Return the clients of a clients.csv; `column` is the view."""
     if not rows or column not in rows[0]:
         return None
     names = [str(row["client"]) for row in rows]
@@ -245,7 +245,7 @@ def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy") -> C
 
 @dataclass(frozen=True)
 class Gains:
-    """Clients of one run beside the same clients training on their own, with the same seed."""
+    """The clients of one run, each compared with training on its own with the same seed."""
 
     seed: int
     names: NDArray[np.object_]
@@ -259,7 +259,7 @@ class Gains:
 
 
 def gains(method: Method, alone: Method) -> list[Gains]:
-    """Every client against training on its own, for each seed that both methods ran with."""
+    """Return every client compared with training on its own, for each seed that both methods ran with."""
     found = []
     others = {outcome.seed: outcome.clients for outcome in alone.outcomes}
     for outcome in method.outcomes:
@@ -288,7 +288,7 @@ class Front:
 
 
 def pareto(study: Study) -> list[Front]:
-    """Which methods no other method beats. What is not known is not compared."""
+    """Return which methods no other method beats. Unknown values are not compared."""
     found = []
     for method in study.methods:
         mean, worst, sent = (method.mean(key) for key in ("user/mean", study.worst, "bytes/total"))

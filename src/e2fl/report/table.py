@@ -19,7 +19,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that sta
 
 @dataclass(frozen=True)
 class Column:
-    """What stands in a column: its name in files, its title, and how its numbers are written."""
+    """A column: its name in files, its title, and the format of its numbers."""
 
     key: str
     title: str
@@ -32,7 +32,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its interval, or a text."""
+    """A number with its interval, or a string."""
 
     value: Value
     low: float | None = None
@@ -52,11 +52,11 @@ class Table:
     shown: int = 200  # rows on the page; files have all
 
     def is_text(self, place: int) -> bool:
-        """Whether a column holds words, which are aligned to the left."""
+        """Return whether a column holds strings, which are aligned to the left."""
         return place == 0 or any(isinstance(row[place].value, str) and row[place].value != DASH for row in self.rows)
 
     def frame(self) -> pd.DataFrame:
-        """The exact values; an interval has columns of its own."""
+        """Return the exact values; an interval has columns of its own."""
         found: dict[str, list[Any]] = {}
         for place, column in enumerate(self.columns):
             cells = [row[place] for row in self.rows]
@@ -70,7 +70,7 @@ class Table:
         return str(self.frame().to_csv(index=False, lineterminator="\n"))
 
     def latex(self) -> str:
-        """The table for \\usepackage{booktabs}; the best cells are bold."""
+        r"""Return the table for \usepackage{booktabs}; the best cells are bold."""
         rows = [[_tex_cell(c, cell) for c, cell in zip(self.columns, row, strict=True)] for row in self.rows]
         titles = [tex(column.title) for column in self.columns]
         heads = [tex(column.head) for column in self.columns]
@@ -85,12 +85,12 @@ class Table:
         return {"title": self.title, "rows": [{k: None if v == "" else v for k, v in row.items()} for row in rows]}
 
     def link(self) -> str:
-        """The CSV as an address; empty where the table is too long."""
+        """Return the CSV as a data URL; empty if the table is too long."""
         text = self.csv()
         return "" if len(text) > LINKED else f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}"
 
     def spans(self) -> list[tuple[str, int]]:
-        """Titles over several columns, and over how many."""
+        """Return titles over several columns, and the number of columns of each."""
         spans: list[tuple[str, int]] = []
         for column in self.columns:
             if spans and spans[-1][0] == column.head:
@@ -101,17 +101,17 @@ class Table:
 
 
 def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
-    """Cells without intervals."""
+    """Return cells without intervals."""
     return tuple(Cell(value) for value in values)
 
 
 def cell(found: Interval | None, *, best: bool = False) -> Cell:
-    """A cell with its interval."""
+    """Return a cell with its interval."""
     return Cell(None) if found is None else Cell(found.mean, found.low, found.high, best)
 
 
 def written(value: Value, column: Column) -> str:
-    """A value as people read it; a dash where there is none."""
+    """Return a value as people read it; a dash if there is none."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return DASH
     if isinstance(value, str):
@@ -125,7 +125,7 @@ def written(value: Value, column: Column) -> str:
 
 
 def span(cell: Cell, column: Column) -> str:
-    """The interval of a cell as people read it; empty where there is none, or where its ends look the same."""
+    """Return the interval of a cell as people read it; empty if there is none, or if its ends look the same."""
     if cell.value is None or any(end is None or not math.isfinite(end) for end in (cell.low, cell.high)):
         return ""
     coarser = replace(column, digits=max(0, column.digits - 1))
@@ -137,7 +137,7 @@ UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 
 
 def unit(sizes: Sequence[float | None]) -> tuple[str, float, int]:
-    """The unit for these numbers of bytes, the bytes in it, and the digits to write: the smallest is never 0.00."""
+    """Return the unit for these numbers of bytes, the bytes in it, and the decimals: the smallest is never 0.00."""
     known = [size for size in sizes if size]
     top = max(known, default=0.0)
     name, size = next((found for found in UNITS if top >= found[1]), UNITS[-1])
@@ -145,7 +145,7 @@ def unit(sizes: Sequence[float | None]) -> tuple[str, float, int]:
 
 
 def harmless(text: str) -> str:
-    """One line of text that no spreadsheet takes for a formula."""
+    """Return one line that no spreadsheet takes for a formula."""
     line = " ".join(text.splitlines())
     return f"'{line}" if text.startswith(FORMULA) else line
 

@@ -22,19 +22,19 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, 
 
 
 def shape_of(place: int) -> str:
-    """The mark of a method; where colours repeat, marks are shifted, so that no two methods look alike."""
+    """Return the mark of a method; where colours repeat, marks are shifted, so that no two methods look alike."""
     return list(MARKS)[(place + place // (2 * len(LIGHT))) % len(MARKS)]
 
 
 def _mixed(colour: str, other: str) -> str:
-    """A shade between two colours such as #0072b2, as the style sheet mixes them."""
+    """Return a shade between two colours such as #0072b2, as the style sheet mixes them."""
     parts = ((int(colour[k : k + 2], 16), int(other[k : k + 2], 16)) for k in (1, 3, 5))
     return "#" + "".join(f"{round(SHADE * one + (1 - SHADE) * two):02x}" for one, two in parts)
 
 
 @dataclass(frozen=True)
 class Theme:
-    """How plots look: on the page, where the style sheet decides, or in a file of their own."""
+    """The look of plots: on the page, where the style sheet decides, or in a file of their own."""
 
     colours: tuple[str, ...]
     ink: str
@@ -49,7 +49,7 @@ class Theme:
         return self.colours[place % len(self.colours)]
 
     def config(self) -> dict[str, Any]:
-        """What all plots share. The alternative text of a plot says what it shows; its marks are not read out."""
+        """Return the configuration of all plots. Screen readers read the alternative text, not the marks."""
         return {
             "background": self.background,
             "font": self.font,

@@ -36,7 +36,7 @@ class KeyFigure:
 
 
 def chosen(study: Study) -> Pair | None:
-    """The pair the verdict is about; None where there is nothing to compare."""
+    """Return the pair the verdict is about; None if there is nothing to compare."""
     working = [method for method in study.main if not method.alone]
     if len(study.main) < 2:
         return None
@@ -49,13 +49,13 @@ def chosen(study: Study) -> Pair | None:
 
 
 def subject_of(study: Study) -> Method:
-    """The method the page speaks about first."""
+    """Return the method the page describes first."""
     pair = chosen(study)
     return study.main[0] if pair is None else pair.subject
 
 
 def verdict(study: Study) -> str:
-    """The verdict, in plain words."""
+    """Return the verdict, in plain words."""
     pair = chosen(study)
     sentences = [f"Not finished: {study.unfinished}."] if study.unfinished else []
     sentences += _diverged(study)
@@ -75,7 +75,7 @@ def _diverged(study: Study) -> list[str]:
 
 
 def points(value: float) -> str:
-    """An amount of percentage points, without its sign."""
+    """Return an amount in percentage points, without its sign."""
     return f"{abs(value):.1f} percentage points"
 
 
@@ -101,7 +101,7 @@ def _compared(study: Study, pair: Pair) -> list[str]:
 
 
 def _cost(subject: str, worst: float, mean: float) -> str:
-    """The other half of the first sentence: what happens on average."""
+    """Return the other half of the first sentence: what happens on average."""
     if abs(mean) < SMALL:
         return ", with the same accuracy on average"
     if abs(worst) < SMALL:
@@ -113,7 +113,7 @@ def _cost(subject: str, worst: float, mean: float) -> str:
 
 
 def _chance(worst: Interval, mean: Interval) -> list[str]:
-    """Whether the two differences may be chance."""
+    """Return whether the two differences may be chance, in words."""
     if worst.count == 0:
         return ["They share no seed, so this may be chance. Repeat both with the same three or more seeds."]
     if worst.over == "clients" or worst.count == 1:
@@ -125,12 +125,12 @@ def _chance(worst: Interval, mean: Interval) -> list[str]:
 
 
 def judged(found: Interval) -> str:
-    """Whether a difference may be chance."""
+    """Return whether a difference may be chance, in words."""
     return "may be chance" if found.may_be_chance else "is more than chance"
 
 
 def span(found: Interval) -> str:
-    """An interval of a difference in words."""
+    """Return the interval of a difference, in words."""
     return f"95 % interval {_signed(found.low or 0.0)} to {_signed(found.high or 0.0)}"
 
 
@@ -150,7 +150,7 @@ def _alone(study: Study, pair: Pair) -> list[str]:
 
 
 def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
-    """Clients that do worse than training on their own, averaged over seeds; all clients; and the number of seeds."""
+    """Return clients that do worse than training alone, averaged over seeds; all clients; and the number of seeds."""
     found = gains(method, alone)
     if not found:
         return None
@@ -166,7 +166,7 @@ def _worse_words(subject: Method, worse: float, clients: int, seeds: int) -> str
 
 
 def _single(study: Study) -> list[str]:
-    """What can be said of one method by itself."""
+    """Return the sentences about a single method."""
     method = study.main[0]
     mean, worst = method.mean("user/mean"), method.mean(study.worst)
     if mean is None or worst is None:
@@ -190,7 +190,7 @@ def _every(groups: int) -> str:
 
 
 def _named(method: Method) -> str:
-    """Which group is the worst one, and in how many runs it is, in brackets; empty where the worst are several."""
+    """Return the worst group, and in how many runs it is the worst, in brackets; empty if several are."""
     lowest = [outcome.lowest_groups() for outcome in method.outcomes]
     if any(len(names) != 1 for names in lowest):
         return ""
@@ -201,7 +201,7 @@ def _named(method: Method) -> str:
 
 
 def _protected(study: Study, pair: Pair | None) -> list[str]:
-    """Equal opportunity, where the groups are a protected attribute: who is missed."""
+    """Return equal opportunity in words if groups are a protected attribute: which group is missed more often."""
     if study.protected_groups is None:
         return []
     first, second = study.protected_groups
@@ -225,7 +225,7 @@ def _protected(study: Study, pair: Pair | None) -> list[str]:
 
 
 def key_figures(study: Study) -> list[KeyFigure]:
-    """Three or four numbers in plain words: who is worst served, the gap, the best method, who is worse off."""
+    """Return three or four key figures: who is worst served, the gap, the best method, who is worse off."""
     subject, pair, alone = subject_of(study), chosen(study), study.alone
     found = [_worst_figure(study, subject), _gap_figure(study, subject)]
     found.append(None if pair is None else _best_figure(study, pair))
@@ -258,7 +258,7 @@ def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
 
 
 def _certain(study: Study, method: Method, lowest: list[str]) -> str:
-    """Whether the worst group is truly worse than the rest; the p-value counts every group it was picked from."""
+    """Return whether the worst group is truly worse than the rest; the p-value allows for the choice of group."""
     if len(lowest) != 1 or len(study.group_names) < 2:
         return ""
     pairs = []

@@ -1,1 +1,1 @@
-"""The paper's tables and figures beside ours: a ledger of runs, the pages made from it, and runs that fill it."""
+"""Comparison of the paper's tables and figures with ours: a ledger of runs, pages made from it, runs that fill it."""

@@ -1,4 +1,4 @@
-"""The arguments of `e2fl reproduce`. Nothing heavy is imported here: `e2fl --help` must not wait for torch."""
+"""The arguments of `e2fl reproduce`. It imports nothing slow, so that `e2fl --help` need not wait for torch."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The paper's claims, each with what the ledger says: holds, does not hold, or cannot be told.
+"""The paper's claims, each with a verdict from our runs: "holds", "does not hold" or "cannot be told".
 
 A claim holds, or does not, if at least two seeds were run with both methods and the 95 % interval of the difference,
-paired by seed, excludes 0. All other cases cannot be told; the figure is shown all the same.
+paired by seed, excludes 0. In all other cases it cannot be told; the figure is shown all the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Choice = Callable[[Sequence[Entry]], list[Entry]]
 
 @dataclass(frozen=True)
 class Claim:
-    """`method` differs from `baseline` in a figure, in the direction and by about as much as the paper says."""
+    """A difference between `method` and `baseline` in a figure, with the direction and rough size in the paper."""
 
     text: str
     method: str
@@ -37,7 +37,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the ledger says about a claim in one setting."""
+    """The evidence of the ledger for a claim in one setting."""
 
     claim: str
     paper: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 def findings(entries: Sequence[Entry]) -> list[Finding]:
-    """All claims, each in all settings that were run, or once if none was."""
+    """Return all claims, each in all settings that were run, or once if none was."""
     found = []
     for claim in claims():
         tested = [_test(claim, setting, choose(entries)) for setting, choose in claim.settings.items()]
@@ -57,7 +57,7 @@ def findings(entries: Sequence[Entry]) -> list[Finding]:
 
 
 def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | None:
-    """None if no seed was run with both methods."""
+    """Return the finding of a claim in a setting; None if no seed was run with both methods."""
     shared = _shared(entries, claim)
     if shared is None:
         return None
@@ -74,14 +74,14 @@ def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | Non
 
 
 def verdict(differences: Interval, claimed: float) -> str:
-    """Whether the differences have the sign that is claimed."""
+    """Return whether the differences have the sign that is claimed."""
     if differences.half is None or abs(differences.mean) <= differences.half:
         return OPEN
     return HOLDS if (differences.mean > 0) == (claimed > 0) else FAILS
 
 
 def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, float], dict[int, float]] | None:
-    """The figures of both methods by seed, at the last round that most seeds have run with both."""
+    """Return the figures of both methods by seed, at the last round that most seeds have run with both."""
     ours = {entry.seed: entry for entry in entries if entry.method == claim.method}
     theirs = {entry.seed: entry for entry in entries if entry.method == claim.baseline}
     seeds = sorted(ours.keys() & theirs.keys())
@@ -121,7 +121,7 @@ def _runs(experiment: str, changes: Mapping[str, Any]) -> Choice:
 
 
 def claims() -> list[Claim]:
-    """The claims of the paper's text that its tables bear out."""
+    """Return the claims of the paper's text that its tables support."""
     mnist = {f"{samples} images a client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
     femnist = {
         "partial data set": _runs("femnist", {}),
@@ -153,12 +153,12 @@ def claims() -> list[Claim]:
 
 
 def _mixed(own: Reader, others: Reader, method: str) -> Reader:
-    """One figure for a method, another for all others."""
+    """Return a reader of one figure for a method, and of another for all others."""
     return lambda entry, line: own(entry, line) if entry.method == method else others(entry, line)
 
 
 def _order(entries: Sequence[Entry]) -> Finding:
-    """Lowest loss finds more groups than binary search, and that more than one shot."""
+    """Test the claim that lowest loss finds more groups than binary search, and that more than one shot."""
     text, claimed = "Group inference: lowest loss > binary > one shot", "in this order (a figure)"
     for samples in SAMPLES:
         runs = select(entries, "inference", fewer_images(samples))

@@ -1,4 +1,4 @@
-"""From folders of runs into the ledger: what a table needs, and where it comes from, without models or paths."""
+"""From folders of runs into the ledger: what a table needs, and its origin, without models or paths."""
 
 import csv
 import hashlib
@@ -33,24 +33,24 @@ PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run comes from, as far as the run folder does not say."""
+    """The origin of a run, as far as the run folder does not contain it."""
 
     commit: str | None  # None: not known
     machine: Json
 
     @classmethod
     def here(cls) -> "Origin":
-        """This program on this machine."""
+        """Return the origin of runs of this program on this machine."""
         return cls(commit_of_source(), machine())
 
 
 def machine() -> Json:
-    """The kind of machine; nothing that identifies it."""
+    """Return the kind of machine; nothing that identifies it."""
     return {"instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count() or 1}
 
 
 def commit_of_source() -> str | None:
-    """The commit that this program was started from; None if it was installed from a wheel."""
+    """Return the commit that this program was started from; None if it was installed from a wheel."""
     here = Path(__file__).resolve()
     try:
         tracked = subprocess.run(
@@ -65,7 +65,7 @@ def commit_of_source() -> str | None:
 
 
 def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
-    """Put all runs below a folder into the ledger; return the folders that were written, unchanged ones left out.
+    """Put all runs below a folder into the ledger; return the folders that were written, without unchanged ones.
 
     A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
     """
@@ -84,13 +84,13 @@ def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
 
 
 def place(entry: Entry) -> Path:
-    """The entry's folder in the ledger: EXPERIMENT/SETTING/METHOD/seed-N."""
+    """Return the entry's folder in the ledger: EXPERIMENT/SETTING/METHOD/seed-N."""
     names = (entry.experiment, setting(entry.config), entry.method, f"seed-{entry.seed}")
     return Path(*(folder_name(name) for name in names))
 
 
 def setting(config: Mapping[str, Any]) -> str:
-    """What differs from the shipped experiment, such as data.samples_per_client=60."""
+    """Return what differs from the shipped experiment, such as data.samples_per_client=60."""
     recipe = recipe_of(config)
     if recipe is None:
         return f"own-{hashlib.sha256(settings_key(config).encode()).hexdigest()[:8]}"
@@ -100,7 +100,7 @@ def setting(config: Mapping[str, Any]) -> str:
 
 
 def command(config: Mapping[str, Any]) -> str:
-    """The command that repeats this run, whatever command it was first run with."""
+    """Return the command that repeats this run, even if another command started it."""
     recipe = recipe_of(config)
     if recipe is None:
         return "e2fl run config.toml"
@@ -119,7 +119,7 @@ class Recipe:
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
-    """How a run is made from the shipped experiment of its name; None if it cannot be made from one."""
+    """Return how a run is made from the shipped experiment of its name; None if it cannot be made from one."""
     name, algorithm = config.get("name"), config["algorithm"]
     sections = [value for value in config.values() if isinstance(value, Mapping)]
     if name not in shipped() or any(":" in str(section.get("name", "")) for section in sections):
@@ -139,7 +139,7 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
 
 
 def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
-    """The settings to change to get from one experiment to the other."""
+    """Return the settings to change to get from one experiment to the other."""
     before, after = (_flat(completed(experiment).to_dict()) for experiment in (shipped, own))
     told = _flat(trimmed(own).to_dict())
     # A section of another name, or a new one, starts empty: what is not its default has to be set again.
@@ -168,7 +168,7 @@ def _value(value: object) -> str:
 
 
 def _farther(entry: Entry, target: Path) -> bool:
-    """Whether the ledger knows less of this run."""
+    """Return whether this run has got at least as far as the one in the ledger."""
     if not (target / "config.toml").is_file():
         return True
     known = read_entry(target)
@@ -213,7 +213,7 @@ def _record(entry: Entry, origin: Origin) -> Json:
 
 
 def group_rows(entry: Entry) -> list[Json]:
-    """The figures of each group at the last evaluation: of declared groups, else of the clusters that were found."""
+    """Return the figures of each group at the last evaluation: of declared groups, otherwise of the clusters found."""
     if entry.groups:
         return list(entry.groups)
     last = entry.history[-1]
@@ -235,7 +235,7 @@ def group_rows(entry: Entry) -> list[Json]:
 
 
 def _found_rows(entry: Entry) -> list[Json]:
-    """The clusters, from clients.csv; empty if the run has not finished or has no clusters."""
+    """Return the clusters, from clients.csv; empty if the run has not finished or has no clusters."""
     path = None if entry.folder is None else entry.folder / "clients.csv"
     if path is None or not path.is_file():
         return []
@@ -258,7 +258,7 @@ def _found_rows(entry: Entry) -> list[Json]:
 
 
 def without_paths(value: Any) -> Any:
-    """The same, with the last part only of every absolute path."""
+    """Return the value with only the last part of every absolute path."""
     if isinstance(value, str):
         return PATH.sub(lambda match: re.split(r"[\\/]", match.group())[-1], value)
     if isinstance(value, Mapping):

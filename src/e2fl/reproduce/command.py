@@ -18,7 +18,7 @@ from e2fl.terminal import aligned
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Collect runs, reproduce a table or figure, write the pages: whatever was asked for, in this order."""
+    """Collect runs, reproduce a table or figure, and write the pages, as asked for and in this order."""
     if not (options.what or options.collect or options.write_docs):
         raise ConfigError("nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs")
     if options.collect:
@@ -36,7 +36,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> bool:
-    """Run what is missing and show the outcome; False if the budget ended first."""
+    """Run what is missing and show the outcome; return False if the budget ended first."""
     found = study(options.what)
     methods = None if options.methods is None else [name for name in options.methods.split(",") if name]
     needed = wanted(found, options.changes, _seeds(options.seeds), methods)
@@ -60,7 +60,7 @@ def _reproduce(options: argparse.Namespace) -> bool:
 
 
 def shown(name: str, entries: Sequence[Entry]) -> str:
-    """The paper against ours, as far as these runs go."""
+    """Return the comparison of the paper with ours, as far as these runs go."""
     if not entries:
         return "no run has an evaluated round yet"
     by_images = _grouped(entries, lambda entry: f"{images(entry)} images a client")
@@ -112,7 +112,7 @@ def _figures(name: str, entries: Sequence[Entry], out: Path) -> list[Path]:
 
 
 def _known(options: argparse.Namespace) -> list[Entry]:
-    """The runs of the ledger and those in --out."""
+    """Return the runs of the ledger and those in --out."""
     places = [place for place in (options.ledger, options.out) if place.is_dir()]
     return best_of(entry for place in places for entry in read_entries(place))
 

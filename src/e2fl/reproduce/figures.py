@@ -20,7 +20,7 @@ GM = "E2FL (GM)"
 
 
 def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | None:
-    """The test loss of each group over rounds, for FedAvg, E2FL and its global model; None if nothing was run."""
+    """Return the test loss of each group by round, for FedAvg, E2FL and its global model; None if nothing was run."""
     rows = loss_rows(entries, seed)
     if not rows:
         return None
@@ -46,7 +46,7 @@ def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | No
 
 
 def loss_rows(entries: Sequence[Entry], seed: int = 0) -> list[dict[str, Any]]:
-    """Method, round, group and loss, for the rounds that all methods have."""
+    """Return method, round, group and loss, for the rounds that all methods have."""
     runs = {entry.method: entry for entry in entries if entry.seed == seed}
     shown: list[tuple[str, Entry, str | None]] = []
     if "fedavg" in runs:
@@ -71,7 +71,7 @@ def loss_rows(entries: Sequence[Entry], seed: int = 0) -> list[dict[str, Any]]:
 
 
 def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
-    """The share of clients in the right group over rounds, by rule; None if nothing was run."""
+    """Return the share of clients in the right group over rounds, by rule; None if nothing was run."""
     rows = matched_rows(entries)
     if not rows:
         return None
@@ -93,7 +93,7 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
 
 
 def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Rule, first masks, round and percent matched, averaged over the seeds of a rule."""
+    """Return rule, first masks, round and percent matched, averaged over the seeds of a rule."""
     rows = []
     for rule in RULES:
         for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
@@ -110,12 +110,12 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def worth_drawing(points: Sequence[dict[str, Any]]) -> bool:
-    """Whether there is more than one way to send rankings."""
+    """Return whether there is more than one way to send rankings."""
     return len({point["ballot"] for point in points}) > 1
 
 
 def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
-    """The accuracy of the worst group against bits sent for each edge; None if there is nothing to compare."""
+    """Return the accuracy of the worst group against bits sent per edge; None if there is nothing to compare."""
     if not worth_drawing(points):
         return None
     alt = _altair()
@@ -130,7 +130,7 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
 
 
 def write(chart: Chart, folder: Path, name: str) -> list[Path]:
-    """NAME.svg and NAME.png in the folder."""
+    """Write NAME.svg and NAME.png into the folder, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     for path in paths:

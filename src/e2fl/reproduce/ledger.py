@@ -1,8 +1,8 @@
-"""The ledger: the figures of every run that a table of ours is made from, as small text files.
+"""The ledger: the figures of every run that our tables are made from, as small text files.
 
 A folder EXPERIMENT/SETTING/METHOD/seed-N holds config.toml, history.jsonl (one line for each evaluated round),
-groups.csv (the figures of each group at the last evaluation), record.json (where the run comes from) and, once the run
-has finished, summary.json. The folder of a run can be read in the same way.
+groups.csv (the figures of each group at the last evaluation), record.json (the origin of the run) and, once the run has
+finished, summary.json. The folder of a run can be read in the same way.
 """
 
 import csv
@@ -69,15 +69,15 @@ class Entry:
 
     @cached_property
     def settings(self) -> str:
-        """Everything that decides the result, apart from seed and rounds, as one comparable text."""
+        """Everything that decides the result, apart from seed and rounds, as one comparable string."""
         return settings_key(self.config)
 
     def at(self, number: int) -> Json | None:
-        """The line of history of this round."""
+        """Return the line of history of this round."""
         return next((line for line in self.history if line["round"] == number), None)
 
     def mib(self, way: str) -> float:
-        """MiB that a selected client sends ("up") or receives ("down") in a round of training."""
+        """Return the MiB that a selected client sends ("up") or receives ("down") in a round of training."""
         found = (self.summary or {}).get("bytes", {}).get(f"{way}_per_client_round")
         if found is None:
             last = self.history[-1]
@@ -86,7 +86,7 @@ class Entry:
 
 
 def settings_key(config: Mapping[str, Any]) -> str:
-    """See Entry.settings. A default counts the same written out or left out; the place of the data does not count."""
+    """Return `Entry.settings`. A default counts the same written out or left out; the data directory does not count."""
     try:
         values = trimmed(from_dict(config)).to_dict()
     except E2flError:  # of another version, or not an experiment: compare it as it stands
@@ -97,9 +97,9 @@ def settings_key(config: Mapping[str, Any]) -> str:
 
 
 def with_former_defaults(config: Json) -> Json:
-    """The configuration with the default that a setting had before there was a choice.
+    """Return the configuration with the default that a setting had before there was a choice.
 
-    A run stores every setting that it knows; one that is missing did not exist when the run was made.
+    A run stores every setting that it knows; a missing one did not exist when the run was made.
     """
     former = FORMER.get(config["data"]["name"], {})
     known = fields_of(DATASETS[config["data"]["name"]]) if former else {}
@@ -107,7 +107,7 @@ def with_former_defaults(config: Json) -> Json:
 
 
 def read_entry(folder: Path) -> Entry:
-    """The run in this folder: of the ledger, or as it was run."""
+    """Return the run in this folder: of the ledger, or as it was run."""
     try:
         config = tomllib.loads(_text(folder / "config.toml"))
         algorithm, data = config["algorithm"], config["data"]
@@ -123,13 +123,13 @@ def read_entry(folder: Path) -> Entry:
 
 
 def read_entries(root: Path) -> list[Entry]:
-    """All runs in this folder and below it that have at least one evaluated round, in a fixed order."""
+    """Return all runs in this folder and below it that have at least one evaluated round, in a fixed order."""
     found = [read_entry(folder) for folder in run_folders(root)]
     return sorted((entry for entry in found if entry.history), key=lambda e: (e.experiment, e.settings, e.seed))
 
 
 def run_folders(root: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """This folder if it is of a run, or those below it that are."""
+    """Yield this folder if it is of a run, or those below it that are."""
     if (root / "config.toml").is_file():
         yield root
     elif depth and root.is_dir():
@@ -139,7 +139,7 @@ def run_folders(root: Path, depth: int = DEPTH) -> Iterator[Path]:
 
 
 def best_of(entries: Iterable[Entry]) -> list[Entry]:
-    """One entry for each method, setting and seed: the one that got farthest."""
+    """Return one entry for each method, setting and seed: the one that got farthest."""
     farthest: dict[tuple[str, str, int], Entry] = {}
     for entry in entries:
         key = (entry.experiment, entry.settings, entry.seed)
@@ -149,13 +149,13 @@ def best_of(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def folder_name(text: str) -> str:
-    """The text as the name of a folder; a long text is cut and told apart by its digest."""
+    """Return the string as the name of a folder; a long one is cut and gets its digest, so that names differ."""
     name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _text(path: Path) -> str:
-    """The text of a file of reasonable size."""
+    """Return the text of a file of reasonable size."""
     with path.open("rb") as file:
         found = file.read(LARGEST + 1)
     if len(found) > LARGEST:
@@ -173,7 +173,7 @@ def _json(path: Path) -> Json | None:
 
 
 def _history(path: Path) -> list[Json]:
-    """The evaluated lines. A run that is going on may have written half of the last one."""
+    """Return the evaluated lines. A run in progress may have written half of the last one."""
     if not path.is_file():
         return []
     lines = _text(path).splitlines(keepends=True)

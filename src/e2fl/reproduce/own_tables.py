@@ -49,12 +49,12 @@ class Variation:
     changes: Mapping[str, Any]
 
     def only(self, *names: str) -> bool:
-        """Whether nothing else was changed."""
+        """Return whether no other setting was changed."""
         return set(self.changes) <= set(names)
 
 
 def variations(entries: Iterable[Entry], experiment: str) -> list[Variation]:
-    """The runs of a shipped experiment, each with its changes."""
+    """Return the runs of a shipped experiment, each with its changes."""
     found = []
     for entry in entries:
         recipe = recipe_of(entry.config) if entry.experiment == experiment else None
@@ -86,7 +86,7 @@ def described(entry: Entry) -> str:
 def rows_by(
     runs: Iterable[Variation], cells: Callable[[Variation], Cells | None], at: int | None = None
 ) -> dict[Cells, Team]:
-    """The runs that share the first cells of their row; None leaves a run out. at: the round; default: the last."""
+    """Return the runs by the first cells of their row; None leaves a run out. at: the round; default: the last."""
     found: dict[Cells, list[Entry]] = {}
     for run in runs:
         key = cells(run)
@@ -96,7 +96,7 @@ def rows_by(
 
 
 def table_of(titles: Sequence[str], rows: Mapping[Cells, Team], columns: Sequence[Column]) -> Table:
-    """A row for each team: its own cells, the number of seeds, and the figures with intervals."""
+    """Return a row for each team: its own cells, the number of seeds, and the figures with intervals."""
     made = []
     for cells, team in rows.items():
         means = [interval(team, column) for column in columns]
@@ -108,7 +108,7 @@ def table_of(titles: Sequence[str], rows: Mapping[Cells, Team], columns: Sequenc
 
 
 def demo(entries: Sequence[Entry]) -> Table:
-    """The four methods of the demo."""
+    """Return the table of the four methods of the demo."""
     rows = rows_by(variations(entries, "demo"), lambda run: (run.entry.method,) if not run.changes else None)
     ordered: dict[Cells, Team] = {(NAMES[method],): rows[(method,)] for method in DEMO if (method,) in rows}
     return table_of(("",), ordered, [*GROUPS, *GLOBAL])
@@ -128,7 +128,7 @@ CRITERIA: dict[str, Callable[[dict[str, dict[str, float]]], bool]] = {
 
 
 def criteria(entries: Sequence[Entry]) -> Table:
-    """What the demo promises of e2fl_steady, seed by seed; only seeds that all four methods have."""
+    """Return the table of what the demo promises of e2fl_steady, by seed; only seeds that all four methods have."""
     figures: dict[int, dict[str, dict[str, float]]] = {}
     for run in variations(entries, "demo"):
         if not run.changes and run.entry.method in DEMO:
@@ -147,13 +147,13 @@ def criteria(entries: Sequence[Entry]) -> Table:
 
 
 def ablation(entries: Sequence[Entry]) -> Table:
-    """Participation, incumbents and learning rate on the demo."""
+    """Return the table of participation, incumbents and learning rate on the demo."""
     rows = rows_by(variations(entries, "demo"), _point)
     return table_of(("participation", "incumbents", "rate"), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
 
 
 def validation(entries: Sequence[Entry]) -> Table:
-    """The same grid, measured on validation rows."""
+    """Return the table of the same grid, measured on validation rows."""
     runs = [
         Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
         for run in variations(entries, "demo")
@@ -173,7 +173,7 @@ def validation(entries: Sequence[Entry]) -> Table:
 
 
 def _point(run: Variation) -> Cells | None:
-    """The point of the grid of the ablation."""
+    """Return the point of the ablation's grid that a run belongs to."""
     if run.entry.method not in ("e2fl", "e2fl_steady"):
         return None
     if not run.only("participation.name", "algorithm.incumbents", "learner.learning_rate"):
@@ -185,7 +185,7 @@ def _point(run: Variation) -> Cells | None:
 
 
 def same_turns(entries: Sequence[Entry]) -> Table:
-    """Baselines with the turns that e2fl_steady has, beside it."""
+    """Return the table of e2fl_steady and of baselines whose clients take part as often."""
     return table_of(("",), _same_turns(entries), GROUPS)
 
 
@@ -207,7 +207,7 @@ def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Team]:
 
 
 def in_words(entries: Sequence[Entry]) -> list[str]:
-    """For each baseline with the same turns: where it is better than e2fl_steady and where it is worse."""
+    """Return, for each such baseline, where it is better than e2fl_steady and where it is worse."""
     rows = _same_turns(entries)
     steady = rows.pop((NAMES["e2fl_steady"],), None)
     if steady is None:
@@ -241,7 +241,7 @@ SINGLE = {
 
 
 def single_changes(entries: Sequence[Entry]) -> Table:
-    """One change at a time to e2fl_steady on the demo, for the global model."""
+    """Return the table of single changes to e2fl_steady on the demo, for the global model."""
 
     def cells(run: Variation) -> Cells | None:
         if run.entry.method != "e2fl_steady" or not run.only("participation.name", *SINGLE):
@@ -254,7 +254,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
 
 
 def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50, 100, 300)) -> Table:
-    """The paper's setting against the recommended one on the MNIST files, by round."""
+    """Return the table of the paper's setting and the recommended one on the MNIST files, by round."""
     runs = [Variation(entry, {}) for entry in select(entries, "table1", fewer_images(samples))]
     rows: dict[Cells, Team] = {}
     for method in ("fedavg", "ifca_oracle", "qffl", "e2fl", "e2fl_steady"):
@@ -265,7 +265,7 @@ def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50
 
 
 def natural(entries: Sequence[Entry], experiment: str) -> Table:
-    """A shipped experiment with natural groups, each method as shipped."""
+    """Return the table of a shipped experiment with natural groups, each method as shipped."""
 
     def cells(run: Variation) -> Cells | None:
         return None if run.changes else (NAMES.get(run.entry.method, run.entry.method),)
@@ -276,7 +276,7 @@ def natural(entries: Sequence[Entry], experiment: str) -> Table:
 
 
 def bits(way: str) -> Column:
-    """Bits for each edge of a message."""
+    """Return the column of bits per edge of a message."""
 
     def read(entry: Entry, line: Mapping[str, Any]) -> float | None:
         found = (entry.summary or {}).get("bits", {}).get(f"{way}_per_edge")
@@ -294,7 +294,7 @@ BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *
 
 
 def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Team]:
-    """Runs with one way to send rankings each: ballot, downlink, incumbents."""
+    """Return runs with one way to send rankings each: ballot, downlink, incumbents."""
     fixed = {} if samples is None else fewer_images(samples)
 
     def cells(run: Variation) -> Cells | None:
@@ -323,7 +323,7 @@ def _mean(team: Team, column: Column) -> float:
 
 
 def ballot_name(section: Mapping[str, Any]) -> str:
-    """Return a way to send rankings, as people read it."""
+    """Return the display name of a way to send rankings."""
     if section["name"] == "moves":
         return f"moves, {section.get('steps', 16)} steps{_finer(section, 4)}"
     if section["name"] != "buckets":
@@ -343,7 +343,7 @@ def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = Non
 
 
 def clustering_ballots(entries: Sequence[Entry]) -> Table:
-    """Clusters of 300 clients from coarser and coarser ballots of one layer."""
+    """Return the table of clusters of 300 clients from coarser and coarser ballots of one layer."""
 
     def cells(run: Variation) -> Cells | None:
         others = {key: value for key, value in run.changes.items() if not key.startswith("algorithm.ballot.")}
@@ -370,7 +370,7 @@ def clustering_ballots(entries: Sequence[Entry]) -> Table:
 
 
 def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Worst group against bits, a point for each way to send rankings, averaged over seeds."""
+    """Return the worst group against bits, a point for each way to send rankings, averaged over seeds."""
     worst = GROUPS[1]
     points = []
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
@@ -392,6 +392,6 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _short(ballot: str, downlink: str) -> str:
-    """A label for a plot: what is sent up, and down where that is coded."""
+    """Return a label for a plot: what is sent up, and down if that is coded."""
     up = f"{len(ballot.split())} uneven" if ballot.startswith("uneven") else ballot
     return up if downlink == "exact" else f"{up}, {downlink.split()[0]} down"

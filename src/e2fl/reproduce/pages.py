@@ -1,4 +1,4 @@
-"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the texts in templates/."""
+"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
 
 import os
 import re
@@ -36,7 +36,7 @@ NOT_COMPARED = ("table5",)  # one round only: no method is trained there
 
 
 def pages(entries: Sequence[Entry]) -> dict[str, str]:
-    """The text of each page, by its name."""
+    """Return the text of each page, by its name."""
     environment = _environment()
     runs = best_of(entries)
     values = {
@@ -92,7 +92,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _tidy(text: str) -> str:
-    """At most one empty line in a row, and a newline at the end: what loops leave behind goes."""
+    """Return the text with at most one empty line in a row, since loops leave more, and a newline at the end."""
     lines = "\n".join(line.rstrip() for line in text.splitlines())
     return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
 
@@ -117,7 +117,7 @@ def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
 
 
 def charts(runs: Sequence[Entry]) -> dict[str, Any]:
-    """Every figure that the ledger has data for, by the name of its files."""
+    """Return every figure that the ledger has data for, by the name of its files."""
     made = {}
     for samples in SAMPLES:
         changes = fewer_images(samples)
@@ -128,7 +128,7 @@ def charts(runs: Sequence[Entry]) -> dict[str, Any]:
 
 
 def figure_names(runs: Sequence[Entry]) -> list[str]:
-    """The names that charts() has, without drawing anything."""
+    """Return the names that charts() has, without drawing anything."""
     names = []
     for samples in SAMPLES:
         changes = fewer_images(samples)
@@ -142,7 +142,7 @@ def figure_names(runs: Sequence[Entry]) -> list[str]:
 
 
 def markdown(table: Table) -> str:
-    """The table in Markdown; numbers are aligned to the right, and a label is not repeated."""
+    """Return the table in Markdown; numbers are aligned to the right, and a label is not repeated."""
     lines = [_row(table.titles), _row(["---" if place < 2 else "--:" for place in range(len(table.titles))])]
     before = ""
     for label, *cells in table.rows:
@@ -153,7 +153,7 @@ def markdown(table: Table) -> str:
 
 
 def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
-    """For each table and figure: its title, the runs it takes, how many are finished, and those that have begun."""
+    """Return for each table and figure its title, how many runs it takes, how many are finished, and the ones begun."""
     found = []
     for study in STUDIES.values():
         needed = wanted(study)
@@ -168,7 +168,7 @@ def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
 
 
 def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
-    """A table for each data set and model, the best worst-served group first."""
+    """Return a table for each data set and model, sorted by the worst-served group, best first."""
     by_heading: dict[str, list[Entry]] = {}
     for entry in runs:
         # Validation runs choose settings; they are not results.
@@ -180,7 +180,7 @@ def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
 def _line(
     runs: Sequence[Entry], number: int, experiment: str, method: str, *, samples: int = 233, model: str = "lenet"
 ) -> dict[str, Any] | None:
-    """The line of a round of the run with seed 0, for the texts; None if it was not run."""
+    """Return the line of a round of the run with seed 0, for the templates; None if it was not run."""
     for entry in runs:
         same = (entry.experiment, entry.method, entry.seed) == (experiment, method, 0)
         if same and images(entry) == samples and entry.config["model"]["name"] == model:
@@ -189,18 +189,18 @@ def _line(
 
 
 def _at(runs: Sequence[Entry], number: int, **which: Any) -> str:
-    """The mean accuracy over clients, or that it was not reached."""
+    """Return the mean accuracy over clients, or that the round was not reached."""
     line = _line(runs, number, **which)
     return "(not run)" if line is None else f"{line['user']['mean']:.1f}"
 
 
 def _course(runs: Sequence[Entry], **which: Any) -> str:
-    """The mean accuracy over clients at some rounds, as far as the run has got."""
+    """Return the mean accuracy over clients at some rounds, as far as the run has got."""
     return ", ".join(f"{_at(runs, n, **which)} after {n}" for n in MILESTONES if _line(runs, n, **which))
 
 
 def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
-    """The clients in the smallest group that was found; 0 if it was not run."""
+    """Return the number of clients in the smallest group that was found; 0 if it was not run."""
     line = _line(runs, number, **which)
     return 0 if line is None else int(min(line["inference"]["found"].values()))
 
@@ -251,7 +251,7 @@ def _board(entries: Sequence[Entry]) -> Table:
 
 
 def _holding(table: Table) -> dict[str, Any]:
-    """What a template needs of a table."""
+    """Return what a template needs of a table."""
     if table.empty:
         return {"text": "Not run: the ledger has no run for this table.", "holes": ()}
     return {"text": markdown(table), "holes": table.holes}

@@ -1,4 +1,4 @@
-"""The tables of the paper, from the runs that are handed over."""
+"""The tables of the paper, from the given runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from e2fl.reproduce.tables import NONE, Column, Line, Table, build, level, sprea
 
 
 def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
-    """papers: show the paper's row where ours is missing."""
+    """Return Table 1. papers: show the paper's row where ours is missing."""
     rows = paper()["table1"]
     three, six = paper()["rounds"], paper()["rounds_qffl"]
     lines = [
@@ -37,7 +37,7 @@ def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
 
 
 def table2(entries: Sequence[Entry], *, compared: bool = True) -> Table:
-    """compared: with the paper's rows; only the paper's network is comparable."""
+    """Return Table 2. compared: with the paper's rows; only the paper's network is comparable."""
     rows, three = paper()["table2"], paper()["rounds"]
     lines = [
         Line("Local", "local", rows["local"]),
@@ -77,7 +77,7 @@ def table4(entries: Sequence[Entry], alpha: float) -> Table:
 
 
 def table5(entries: Sequence[Entry], *, papers: bool = True) -> Table:
-    """papers: show the paper's row where ours is missing."""
+    """Return Table 5. papers: show the paper's row where ours is missing."""
     columns = [
         Column("matched", ("matched",), level("inference", "matched")),
         Column("purity", ("purity",), level("inference", "purity")),
@@ -99,7 +99,7 @@ def table6(entries: Sequence[Entry]) -> Table:
 
 
 def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 100, 200, 300)) -> Table:
-    """The share of clients that found their group, by round; the paper has it in a figure without numbers."""
+    """Return the share of clients that found their group, by round; the paper has it in a figure without numbers."""
     rows, holes = [], []
     for method in (*RULES, *(f"{rule}_warm" for rule in RULES)):
         runs = [entry for entry in entries if entry.method == method]

@@ -1,4 +1,4 @@
-"""Run what a study lacks: say what it is and how long it takes, resume what was interrupted, stop at the budget."""
+"""Runs that a study lacks: they are listed, timed, started or resumed, and stopped at the budget."""
 
 import json
 import math
@@ -19,7 +19,7 @@ Tell = Callable[[str], None]
 
 
 class BudgetSpent(KeyboardInterrupt):
-    """Ends a run as Ctrl-C does: it leaves a checkpoint, and the same command resumes it."""
+    """The end of the time budget: like Ctrl-C, it leaves a checkpoint, and the same command resumes the run."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Missing:
 
 @dataclass(frozen=True)
 class Pace:
-    """What the first rounds of a method tell."""
+    """The speed of a method, measured on its first rounds."""
 
     seconds: float  # of a round
     last: int  # round; some methods need fewer than they are given
 
 
 def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[Entry] | None = None) -> list[Missing]:
-    """The runs that no entry has brought to their last round.
+    """Return the runs that no entry has brought to their last round.
 
     begun: the entries that count as the start of a run; default: all of them.
     """
@@ -59,7 +59,7 @@ def _complete(entry: Entry, rounds: int) -> bool:
 
 
 class _Clock(Watcher):
-    """Times rounds, records where the run comes from, and stops a run at a deadline or after its first rounds."""
+    """A watcher that times rounds, records the run's origin, and stops it at a deadline or after its first rounds."""
 
     def __init__(self, folder: Path, origin: Origin, deadline: float, stop_after: float = math.inf):
         self.folder, self.origin, self.deadline, self.stop_after = folder, origin, deadline, stop_after
@@ -86,7 +86,7 @@ class _Clock(Watcher):
 
 
 class Runner:
-    """Runs into folders that are laid out as the ledger is."""
+    """A runner into folders with the layout of the ledger."""
 
     def __init__(self, out: Path, origin: Origin, *, budget: float | None, tell: Tell, watcher: Watcher | None = None):
         self.out, self.origin, self.tell = out, origin, tell
@@ -106,7 +106,7 @@ class Runner:
         return True
 
     def measure(self, todo: Sequence[Missing]) -> dict[str, Pace]:
-        """The pace of each method, timed on the first rounds of its first missing run, which are kept."""
+        """Return the pace of each method, timed on the first rounds of its first missing run, which are kept."""
         paces: dict[str, Pace] = {}
         for item in todo:
             if item.wanted.label not in paces:
@@ -114,7 +114,7 @@ class Runner:
         return paces
 
     def _one(self, wanted: Wanted, stop_after: float) -> Pace:
-        """Run, or resume. BudgetSpent is raised only at the deadline."""
+        """Start or resume a run, and return its pace. Raise `BudgetSpent` only at the deadline."""
         if time.monotonic() >= self.deadline:
             raise BudgetSpent
         experiment = wanted.experiment
@@ -142,7 +142,7 @@ class Runner:
 
 
 def listing(todo: Sequence[Missing]) -> str:
-    """What will be run, a line for each method."""
+    """Return what will be run, a line for each method."""
     lines = []
     for method, items in _by_method(todo).items():
         seeds = ", ".join(str(item.wanted.seed) for item in items)
@@ -154,7 +154,7 @@ def listing(todo: Sequence[Missing]) -> str:
 
 
 def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
-    """How long it takes, from the pace of each method."""
+    """Return how long it takes, from the pace of each method."""
     lines, whole = [], 0.0
     for method, items in _by_method(todo).items():
         pace = paces[method]

@@ -1,4 +1,4 @@
-"""Which runs of a ledger belong together: those of one shipped experiment with the same changes to it."""
+"""Selection of runs of a ledger that belong together: one shipped experiment with the same changes to it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ NARROW = {"model.name": "lenet_small"} | (
 
 
 def select(entries: Iterable[Entry], experiment: str, changes: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The runs of an experiment with exactly these changes, whatever their method, seed and rounds."""
+    """Return the runs of an experiment with exactly these changes, whatever their method, seed and rounds."""
     wanted = json.dumps(dict(changes or {}), sort_keys=True)
     return [
         entry
@@ -29,28 +29,28 @@ def select(entries: Iterable[Entry], experiment: str, changes: Mapping[str, Any]
 
 
 def fewer_images(samples: int) -> dict[str, Any]:
-    """The change to FairMNISTRotate that gives each client so many images."""
+    """Return the change to FairMNISTRotate that gives each client this many images."""
     return {} if samples == PAPERS else {"data.samples_per_client": samples}
 
 
 def images(entry: Entry) -> int:
-    """Training images of a client of FairMNISTRotate."""
+    """Return the number of training images of a client of FairMNISTRotate."""
     return int(entry.config["data"].get("samples_per_client", PAPERS))
 
 
 def alpha(entry: Entry) -> float:
-    """How alike the clients of Adult are."""
+    """Return the Dirichlet concentration of Adult: how similar its clients are."""
     return float(entry.config["data"].get("alpha", 5000))
 
 
 def other_alpha(value: float) -> dict[str, Any]:
-    """The change to Adult that makes the clients so alike."""
+    """Return the change to Adult that sets this concentration."""
     return {} if value == 5000 else {"data.alpha": value}
 
 
 @cache
 def _changes(experiment: str, method: str, settings: str) -> str | None:
-    """The changes as text; None if the run is not of this shipped experiment."""
+    """Return the changes as a string; None if the run is not of this shipped experiment."""
     recipe = recipe_of({"name": experiment, **json.loads(settings)})
     if recipe is None or recipe.variant != method:
         return None

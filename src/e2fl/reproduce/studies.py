@@ -1,4 +1,4 @@
-"""What each table and figure is made from: the runs it needs, and the paper's own numbers."""
+"""The sources of each table and figure: the runs it needs, and the paper's own numbers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -174,7 +174,7 @@ STUDIES = {
 
 @cache
 def paper() -> Mapping[str, Any]:
-    """The paper's numbers, by table."""
+    """Return the paper's numbers, by table."""
     text = (files("e2fl.reproduce") / "paper.json").read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found
@@ -189,7 +189,7 @@ def study(name: str) -> Study:
 def wanted(
     study: Study, changes: Sequence[str] = (), seeds: Sequence[int] | None = None, methods: Sequence[str] | None = None
 ) -> list[Wanted]:
-    """All runs of a study, the first seed of every method before the second of any."""
+    """Return all runs of a study, the first seed of every method before the second of any."""
     known = {method for part in study.parts for method in part.methods}
     for method in methods or ():
         if method not in known:

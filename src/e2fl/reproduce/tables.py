@@ -18,7 +18,7 @@ Reader = Callable[[Entry, Json], float | None]
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, where the paper's row has it, how an entry's line of history tells it, its decimals."""
+    """A column: its title, its key in the paper's row, how to read it from a line of history, and its decimals."""
 
     title: str
     key: tuple[str, ...]
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under titles; `holes` names the methods that the ledger lacks, `empty`: it has none of them."""
+    """Rows of strings under titles; `holes` names the methods that the ledger lacks, `empty`: it has none of them."""
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -44,7 +44,7 @@ class Team:
     round: int
 
     def values(self, read: Reader) -> dict[int, float]:
-        """By seed; a seed without this figure is left out."""
+        """Return the figure by seed; a seed without it is left out."""
         found = {}
         for entry in self.entries:
             line = entry.at(self.round)
@@ -67,7 +67,7 @@ class Line:
 
 
 def level(name: str, figure: str, view: str | None = None) -> Reader:
-    """A figure of a line of history, such as group.mean, of the clients' own models or of another view.
+    """Return a reader of a figure such as group.mean, of the clients' own models or of another view.
 
     Clusters that were found are not groups: methods that find none could not be compared with those that do.
     """
@@ -83,7 +83,7 @@ def level(name: str, figure: str, view: str | None = None) -> Reader:
 
 
 def found_groups(figure: str) -> Reader:
-    """A figure over the clusters that were found; older runs tell it only at their end."""
+    """Return a reader of a figure over the clusters that were found; older runs have it only at their end."""
 
     def read(entry: Entry, line: Json) -> float | None:
         if line.get("groups_are") == FOUND:
@@ -95,7 +95,7 @@ def found_groups(figure: str) -> Reader:
 
 
 def teams(entries: Iterable[Entry]) -> list[Team]:
-    """The longest run, and before it the last round that most seeds share, if that is another one."""
+    """Return the longest run, and before it the last round that most seeds share, if that is another one."""
     runs = sorted(entries, key=lambda entry: entry.seed)
     if not runs:
         return []
@@ -110,7 +110,7 @@ def teams(entries: Iterable[Entry]) -> list[Team]:
 
 
 def spread_columns(names: Sequence[str], view: str | None = None) -> list[Column]:
-    """Mean, worst, best and variance over groups ("group"), clusters ("found") or clients ("user")."""
+    """Return mean, worst, best and variance over groups ("group"), clusters ("found") or clients ("user")."""
     titles = {"group": "groups", "found": "clusters", "user": "clients"}
     words = {
         "mean": "mean",
@@ -141,9 +141,9 @@ def build(
     *,
     papers: bool = True,
 ) -> Table:
-    """Each method's row of the paper, our rows, and the differences.
+    """Return each method's row of the paper, our rows, and the differences.
 
-    papers: whether the paper's row is shown where ours is missing; else the method is only named among the holes.
+    papers: whether the paper's row is shown where ours is missing; otherwise the method is only named among the holes.
     """
     titles = ("method", "", "seeds", "round", *(column.title for column in columns(None)))
     rows: list[tuple[str, ...]] = []

@@ -1,6 +1,6 @@
-"""Checkpoints: a state on disk, whole or not at all.
+"""Checkpoints: a state on disk, written atomically.
 
-A state is a frozen dataclass of arrays, numbers, texts and containers of these. Its arrays go into one safetensors
+A state is a frozen dataclass of arrays, numbers, strings and containers of these. Its arrays go into one safetensors
 file, its structure into JSON; the type of each part comes from the state's own class, never from the file.
 """
 
@@ -27,7 +27,7 @@ KEPT = 2  # checkpoints on disk: if the newest proves damaged, there is one more
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: the round, the state after it, and what else belongs to the run."""
+    """A saved round: its number, the state after it, and the other data of the run."""
 
     round_number: int
     state: Any
@@ -35,7 +35,7 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint beside the older ones, then drop all but the newest few."""
+    """Write a checkpoint next to the older ones, then delete all but the newest few."""
     with replacing(folder / f"round-{checkpoint.round_number:07d}") as partial:
         partial.mkdir()
         arrays: dict[str, torch.Tensor] = {}
@@ -53,7 +53,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def keep_newest(folder: Path, count: int) -> None:
-    """Drop all checkpoints but the newest ones."""
+    """Delete all checkpoints but the newest ones."""
     for old in _found(folder)[count:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -66,7 +66,7 @@ def latest(
     below: int | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that is complete and usable; `warn` is told of each that is not.
+    """Return the newest checkpoint that is complete and usable; `warn` is called for each that is not.
 
     require: raises `RunError` for a checkpoint that must not be used. below: only checkpoints of earlier rounds.
     """
@@ -85,7 +85,7 @@ def latest(
 
 
 def load(path: Path, kind: type[Any]) -> Checkpoint:
-    """One checkpoint whose state is of this class, or `RunError`."""
+    """Return one checkpoint whose state is of this class, or raise `RunError`."""
     try:
         body = json.loads((path / "checkpoint.json").read_text())
         if body.pop("sha256") != sha256(json.dumps(body).encode()):
@@ -100,12 +100,12 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
 
 
 def oldest(folder: Path) -> int:
-    """The round of the oldest checkpoint there is."""
+    """Return the round of the oldest checkpoint."""
     return _round_of(_found(folder)[-1])
 
 
 def any_in(folder: Path) -> bool:
-    """Whether there is a checkpoint, usable or not."""
+    """Return whether there is a checkpoint, usable or not."""
     return bool(_found(folder))
 
 
@@ -114,7 +114,7 @@ def _round_of(path: Path) -> int:
 
 
 def _found(folder: Path) -> list[Path]:
-    """Complete checkpoints, newest first."""
+    """Return complete checkpoints, newest first."""
     return sorted(folder.glob("round-???????"), reverse=True) if folder.is_dir() else []
 
 

@@ -14,9 +14,9 @@ from e2fl.runs.runner import Run, Watcher, run_experiment
 
 
 def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
-    """The algorithms or variants of these names, with changes made to all; a mistake in any is found before one runs.
+    """Return the algorithms or variants of these names, with changes made to all, and all checked before one runs.
 
-    A setting of an algorithm, or of its grouping, is changed in those that have it. It is a mistake if none has it.
+    A setting of an algorithm, or of its grouping, is changed in those that have it. It is an error if none has it.
     """
     if not names:
         raise ConfigError("a comparison needs at least one algorithm")
@@ -42,7 +42,7 @@ def compare(
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
 ) -> list[Run]:
-    """One run for each method and seed, in folders NAME-seedN of `out`; finished ones are not run again."""
+    """Run each method with each seed, in folders NAME-seedN of `out`; finished ones are not run again."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError("a comparison needs at least one seed, and must name every seed once")
     if out is not None and Folder(out).exists() and not resume:
@@ -64,7 +64,7 @@ def compare(
 
 
 def file_name(name: str) -> str:
-    """The name of a method as part of a file name: a variant named "../x" must not leave its folder."""
+    """Return the name of a method as part of a file name: a variant named "../x" must not leave its folder."""
     return re.sub(r"[:/\\]", ".", name)
 
 
@@ -77,7 +77,7 @@ def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str,
 
 
 def names_with(change: Change, found: Mapping[str, Experiment]) -> list[str]:
-    """The methods that have the setting of a change; it is a mistake if none has it."""
+    """Return the methods that have the setting of a change, or raise an error if none has it."""
     if change.section != "algorithm" or change.path in NAMING:
         return list(found)
     known = {name: method.algorithm_settings() for name, method in found.items()}

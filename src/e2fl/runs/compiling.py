@@ -1,4 +1,4 @@
-"""Tells when Numba really compiles something, as opposed to loading it from its cache."""
+"""Reporting of functions that Numba compiles rather than loads from its cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +20,6 @@ class _Listener(event.Listener):
 
 @contextmanager
 def compiling(tell: Callable[[str], None]) -> Iterator[None]:
-    """While this is open, `tell` is called with the name of each function before it is compiled."""
+    """Call `tell` with the name of each function before it is compiled, while this context is open."""
     with event.install_listener("numba:compile", _Listener(tell)):
         yield

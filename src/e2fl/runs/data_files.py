@@ -1,4 +1,4 @@
-"""data.json and data.svg: what the data of a run looks like, stored with the run so that a report needs no data.
+"""data.json and data.svg: a description of the data of a run, stored with it so that a report needs no data.
 
 data.json: {"clients", "examples": {"train", "test"}, "labels", "groups": [{"name", "clients", "train", "test",
 "labels"}], "looked_at"}. The counts are over the clients that were looked at: all of them, unless that takes too long.
@@ -36,7 +36,7 @@ def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None])
 
 
 def describe(data: FederatedData, seconds: float = SECONDS) -> Json:
-    """Sizes and label counts, in all and for each group."""
+    """Return sizes and label counts, in total and for each group."""
     deadline = time.monotonic() + seconds
     groups: dict[str, Json] = {}
     shared: dict[int | None, object] = {}  # clients, or those of one group, may share a test set: it counts once

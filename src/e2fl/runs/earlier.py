@@ -6,7 +6,7 @@ _KEYS = {"overall", "groups", "starts", "assigned", "prepared", "count", "keep",
 
 
 def updated(tree: Any) -> Any:
-    """The structure of a stored state, as the state's class is now; others are returned as they are."""
+    """Return the structure of a stored state in its current form; others are returned unchanged."""
     if not isinstance(tree, dict) or set(tree.get("fields", ())) != _KEYS:
         return tree
     old = tree["fields"]

@@ -1,4 +1,4 @@
-"""Export one model of a finished run as a plain torch module, with a model card in Markdown."""
+"""Export of one model of a finished run as a plain torch module, with a model card in Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ FORMATS = (".safetensors", ".pt2")
 
 
 def export_model(path: Path, group: str | None, out: Path) -> tuple[Path, Path]:
-    """Write the model of a group to `out`, and its card beside it; return both paths."""
+    """Write the model of a group to `out`, and its card next to it; return both paths."""
     if out.suffix not in FORMATS:
         raise ConfigError(f"--out must end in {' or '.join(FORMATS)}, not '{out.name}'")
     run = TrainedRun(path)
@@ -35,7 +35,7 @@ def export_model(path: Path, group: str | None, out: Path) -> tuple[Path, Path]:
 
 
 def _save_program(network: nn.Module, shape: tuple[int, ...], out: Path) -> None:
-    """The module as a program of torch.export, for any number of examples."""
+    """Write the module as a program of torch.export, for any number of examples."""
     examples = torch.export.Dim("examples", min=1)
     program = torch.export.export(network, (torch.zeros((2, *shape)),), dynamic_shapes=({0: examples},))
     with out.open("wb") as file:
@@ -43,7 +43,7 @@ def _save_program(network: nn.Module, shape: tuple[int, ...], out: Path) -> None
 
 
 def model_card(run: TrainedRun, name: str, group: str | None, network: nn.Module, out: Path) -> str:
-    """What a reader must know before using the model: origin, how to load it, and whom it serves how well."""
+    """Return what a user must know about the model: origin, how to load it, and how well it serves each group."""
     summary = run.summary
     kept = sum(int((weight != 0).sum()) for weight in network.state_dict().values())
     whose = f"the model of group {_cell(group)}" if name.startswith("group") and group else f"the model `{name}`"
@@ -81,7 +81,7 @@ def _loading(network: nn.Module, out: Path) -> str:
 
 
 def _fairness(summary: Mapping[str, Any], name: str) -> str:
-    """Measures of the run on test data, and what they say of this model."""
+    """Return measures of the run on test data, and what they mean for this model."""
     view = (summary.get("views") or {}).get(name, summary)
     rows: list[Sequence[Any]] = []
     for level, what in (("group", "groups"), ("user", "clients")):
@@ -116,6 +116,6 @@ def _number(value: float | None) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Text that Markdown shows as it is."""
+    """Return a string that Markdown shows unchanged."""
     text = " ".join(str(value).split())
     return "".join(f"\\{character}" if character in "\\|<>[]*_`#!" else character for character in text)

@@ -1,9 +1,10 @@
-"""The files of a run: config.toml, history.jsonl (a line for each evaluated round), times.jsonl (its seconds),
-clients.csv (every client at the last evaluation), summary.json, model.safetensors, data.json, data.svg and
-manifest.json.
+"""The files of a run.
+
+They are config.toml, history.jsonl (a line for each evaluated round), times.jsonl (its seconds), clients.csv (every
+client at the last evaluation), summary.json, model.safetensors, data.json, data.svg and manifest.json.
 
 Files and fields are a contract with other programs. manifest.json holds the digests of what a finished run wrote: a
-file that was damaged or edited since is refused when the run is read.
+file that was damaged or edited later is rejected when the run is read.
 """
 
 import csv
@@ -53,7 +54,7 @@ class Folder:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Keep other processes out of this folder; RunError if one is using it."""
+        """Keep other processes out of this folder; raise `RunError` if one is using it."""
         if fcntl is None:
             yield  # this system has no such locks
             return
@@ -78,7 +79,7 @@ class Folder:
         return (self.path / "summary.json").is_file()
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file, whole or not at all."""
+        """Replace a file atomically."""
         write_text(self.path / name, text)
 
     def write_json(self, name: str, value: Json) -> None:
@@ -98,7 +99,7 @@ class Folder:
         self.write("times.jsonl", "".join(_time(number, seconds) for number, seconds in times.items()))
 
     def append_times(self, number: int, seconds: float) -> None:
-        """How long the rounds up to this one took. Apart from the history, which is the same in every repetition."""
+        """Record how long the rounds up to this one took; not in the history, which is the same in every repetition."""
         with writing(self.path / "times.jsonl"), (self.path / "times.jsonl").open("a", encoding="utf-8") as file:
             file.write(_time(number, seconds))
 
@@ -111,7 +112,7 @@ class Folder:
         self.write("clients.csv", text.getvalue())
 
     def write_models(self, models: Mapping[str, Params | Mask]) -> None:
-        """All models of a run, named MODEL/LAYER; weights as float32, masks of the supernetwork as booleans."""
+        """Write all models of a run, named MODEL/LAYER; weights as float32, masks of the supernetwork as booleans."""
         if not models:
             return
         tensors = {
@@ -123,7 +124,7 @@ class Folder:
             save_file(tensors, partial)
 
     def write_summary(self, summary: Json) -> None:
-        """Finish the run: the digests of all results, then the summary, whose presence says that the run is done."""
+        """Write the digests of all results, then the summary, whose presence means that the run is finished."""
         text = json_text(summary)
         names = ("history.jsonl", "clients.csv", "model.safetensors")
         digests = {name: sha256_of(self.path / name) for name in names if (self.path / name).is_file()}
@@ -132,13 +133,13 @@ class Folder:
         self.write("summary.json", text)
 
     def unfinish(self) -> None:
-        """Continue a finished run: its summary and the digests go, its history and checkpoint stay."""
+        """Remove the summary and the digests of a finished run, so that it can continue."""
         for name in ("summary.json", MANIFEST):
             with writing(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove what an interrupted process wrote in part."""
+        """Remove partial files of an interrupted process."""
         for folder in (self.path, self.checkpoints, self.memories):
             for entry in folder.iterdir() if folder.is_dir() else ():
                 if entry.name.endswith(PARTIAL):
@@ -172,11 +173,11 @@ class Folder:
             raise RunError(f"{self.path} is not the folder of a run: {path.name} cannot be read ({error})") from error
 
     def read_history(self, size: int | None = None) -> list[Json]:
-        """The evaluated rounds; size: only what is in so many bytes of the file."""
+        """Return the evaluated rounds; size: only those in the first `size` bytes of the file."""
         return self._read_lines("history.jsonl", size)
 
     def read_times(self) -> dict[int, float]:
-        """Seconds that each evaluated round and those before it took; empty for runs of earlier versions."""
+        """Return the seconds that each evaluated round and those before it took; empty for older runs."""
         lines = self._read_lines("times.jsonl")
         return {line["round"]: line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)}
 
@@ -226,7 +227,7 @@ def json_text(value: Json) -> str:
 
 
 def _cell(column: str, text: str) -> Any:
-    """What was written to a column of clients.csv."""
+    """Return the value that was written to a column of clients.csv."""
     if column in ("n", "served_as"):
         return int(text) if text else None
     if column == "loss" or column.startswith("accuracy"):

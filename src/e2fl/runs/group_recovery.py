@@ -19,17 +19,17 @@ Groups = Mapping[ClientId, GroupId]
 
 
 def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
-    """The group that each client was served as, for clients that were served as one."""
+    """Return the group that each client was served as, for clients that were served as one."""
     return {client: score.group for client, score in scores.items() if score.group is not None}
 
 
 def of_evaluation(
     scores: Mapping[ClientId, Score], population: Population, traffic: Traffic, before: Groups
 ) -> dict[str, Any] | None:
-    """For the groups that clients were served as; None where there are no groups.
+    """Return the recovery of the groups that clients were served as; None if there are no groups.
 
-    before: the groups of the evaluation before. `passes_per_client` is of this evaluation; `passes` and `bytes` are of
-    all training so far.
+    before: the groups of the previous evaluation. `passes_per_client` is of this evaluation; `passes` and `bytes` are
+    of all training so far.
     """
     found = found_groups(scores)
     if not found:
@@ -46,7 +46,7 @@ def of_evaluation(
 
 
 def of_round(done: Round, found: Groups, before: Groups, population: Population, spent: Traffic) -> dict[str, Any]:
-    """For the groups that the server knows after a round of training.
+    """Return the recovery of the groups that the server knows after a round of training.
 
     found: the last known group of each client; before: the same before this round; spent: in this round.
     """
@@ -62,7 +62,7 @@ def of_round(done: Round, found: Groups, before: Groups, population: Population,
 
 
 def difference(now: Traffic, before: Traffic) -> Traffic:
-    """What finding groups took between two points of a run."""
+    """Return what finding groups cost between two points of a run."""
     return Traffic(
         grouping_bytes=now.grouping_bytes - before.grouping_bytes,
         grouping_passes=now.grouping_passes - before.grouping_passes,

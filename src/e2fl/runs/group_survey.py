@@ -1,7 +1,7 @@
 """How many groups are there? Rank clustering for several numbers of groups, and which number fits.
 
 Every client trains once from the start, as rank clustering prepares, and its ballot is clustered into 2, 3 and more
-groups. Three figures tell a good number: the same groups are found without a quarter of the clients (stability), few
+groups. Three figures show a good number: the same groups are found without a quarter of the clients (stability), few
 clients lie between two groups (blur), and clients are nearer to their own group than to the next (silhouette). Blur is
 compared with that of a reference cloud with the same covariance and no groups, cut into as many pieces.
 
@@ -80,7 +80,7 @@ class Survey:
         return min(good, key=lambda row: row.groups, default=None)
 
     def table(self) -> str:
-        """One line for each number of groups."""
+        """Return one line for each number of groups."""
         head = ["", "", "", "blur", "", "", ""]
         names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group", "cost"]
         if self.rows[0].agreement:
@@ -106,7 +106,7 @@ class Survey:
         return cells
 
     def advice(self) -> str:
-        """What to do, in words."""
+        """Return what to do, in words."""
         best = self.best
         if best is None:
             return (
@@ -125,7 +125,7 @@ class Survey:
         return text
 
     def grouping(self, groups: int) -> str:
-        """The settings of this clustering that differ from the defaults, as TOML."""
+        """Return the settings of this clustering that differ from the defaults, as TOML."""
         asked = replace(self.clustering, groups=groups)
         unsaid = {"groups", "restarts"} if asked.start == "tree" else {"groups"}  # a tree is one start
         settings = {"name": "rank_clustering", "groups": groups} | {
@@ -193,7 +193,7 @@ def survey(
 
 
 def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
-    """On average over these; None if the group of any client is not known."""
+    """Return the average agreement over these clusterings; None if the group of any client is unknown."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
         return None
@@ -204,7 +204,7 @@ def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) 
 
 
 def collect(experiment: Experiment, clustering: RankClustering, data: FederatedData) -> Mapping[ClientId, Ranking]:
-    """One ballot of every client, as before the first round of E2FL with rank clustering."""
+    """Return one ballot of every client, as before the first round of E2FL with rank clustering."""
     algorithm = E2FL(grouping=clustering)
     model = experiment.build_model(data)
     federation = SimulatedFederation(data, algorithm, experiment.build_learner(model), threads=experiment.threads)

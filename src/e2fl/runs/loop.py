@@ -1,4 +1,4 @@
-"""The loop of one run, and all that the runner asks an algorithm: the only module of this package that does."""
+"""The loop of one run, and all calls of an algorithm: no other module of this package makes them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -19,11 +19,11 @@ class Runtime(Federation, Protocol):
     traffic: Traffic
 
     def rewind(self, round_number: int) -> None:
-        """Clients continue as they were after this round."""
+        """Restore the clients to their state after this round."""
         ...
 
     def forget(self, before: int) -> None:
-        """The run will not be resumed from any round before this one."""
+        """Drop what is only needed to resume from a round before this one."""
         ...
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -31,7 +31,7 @@ class Runtime(Federation, Protocol):
         ...
 
     def warnings(self) -> list[str]:
-        """What went wrong besides training since the last call: a kind, a colon, the reason."""
+        """Return what went wrong outside training since the last call: a kind, a colon, the reason."""
         ...
 
 
@@ -60,11 +60,11 @@ class Loop:
         return self.server.last
 
     def last_of(self, asked: int) -> int:
-        """The number of the last round if this many are asked for."""
+        """Return the number of the last round if this many are asked for."""
         return self.algorithm.rounds(asked, self.federation.population)
 
     def is_regular(self, round_number: int) -> bool:
-        """Whether this round is evaluated also when it is not the last one."""
+        """Return whether this round is evaluated even if it is not the last one."""
         if round_number <= 0 or round_number % self.experiment.evaluate_every:
             return False
         return self.server.ask_of(round_number).evaluate
@@ -80,16 +80,16 @@ class Loop:
         return self.algorithm.describe(state).metadata
 
     def assignments(self, state: Any) -> Mapping[ClientId, GroupId] | None:
-        """The last known group of each client; None where groups are declared, or there are none."""
+        """Return the last known group of each client; None if groups are declared, or there are none."""
         return self.algorithm.describe(state).assignments
 
     def assignments_before(self, state: Any) -> Mapping[ClientId, GroupId]:
-        """The groups that clients are in when the round after this state begins."""
+        """Return the groups that clients are in when the round after this state begins."""
         described = self.algorithm.describe(state)
         return (described.assignments if described.carried is None else described.carried) or {}
 
     def membership(self, state: Any, served: Mapping[ClientId, GroupId]) -> GroupsAre | None:
-        """How the algorithm knows the group of a client. served: the groups that clients were served as."""
+        """Return how the algorithm knows the group of a client. served: the groups that clients were served as."""
         if self.assignments(state) is not None:
             return "found"
         return "declared" if served else None

@@ -1,4 +1,4 @@
-"""From counts to figures: what is computed when a round is evaluated and when a run ends."""
+"""From counts to figures: the computations after an evaluated round and at the end of a run."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Tallies = Mapping[ClientId, Mapping[GroupId, Tally]]
 
 
 def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
-    """Every metric of one evaluation."""
+    """Return every metric of one evaluation."""
     found = found_groups(scores)
     own, *others = (
         _view({client: score.views[name] for client, score in scores.items()}, data, found)
@@ -31,7 +31,7 @@ def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
 
 
 def measure_validation(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures | None:
-    """Every metric on validation examples; None where there are none."""
+    """Return every metric on validation examples; None if there are none."""
     found = {
         client: Score(score.validation, score.group) for client, score in scores.items() if score.validation is not None
     }
@@ -74,7 +74,7 @@ def _view(tallies: Tallies, data: FederatedData, found: Mapping[ClientId, GroupI
 def _by_group(
     tallies: Tallies, data: FederatedData, found: Mapping[ClientId, GroupId]
 ) -> tuple[GroupsAre | None, dict[str, list[Tally]]]:
-    """The tallies of each group: of those the data declares or, where it declares none, of those that were found."""
+    """Return the tallies of each group: of declared groups or, if the data declares none, of those that were found."""
     declared: dict[GroupId, list[Tally]] = {}
     for parts in tallies.values():
         for group, tally in parts.items():
@@ -92,7 +92,7 @@ def _by_group(
 
 
 def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | None:
-    """The differences between two declared groups, where there are two classes."""
+    """Return the differences between two declared groups, if there are two classes."""
     by_group: dict[GroupId, list[Tally]] = {}
     for parts in tallies.values():
         for group, tally in parts.items():
@@ -105,12 +105,12 @@ def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | N
 
 
 def _loss(values: Sequence[float]) -> dict[str, float]:
-    """The paper's Definitions 1 and 2: the standard deviation of the objective, over clients or over groups."""
+    """Return the paper's Definitions 1 and 2: the standard deviation of the objective, over clients or over groups."""
     return {"mean": float(np.mean(values)), "std": float(np.std(values))}
 
 
 def divergence_warnings(measured: Json) -> list[str]:
-    """What a reader must know before trusting the accuracies of a line of history or a summary."""
+    """Return what a reader must know before trusting the accuracies of a line of history or a summary."""
     views = {"": measured, **(measured.get("views") or {})}
     counts = {name: View({}, None, {}, diverged=part.get("diverged", 0)) for name, part in views.items()}
     return Measures(counts.pop(""), counts).warnings()
@@ -125,9 +125,9 @@ def evaluation(
     before: Mapping[ClientId, GroupId] | None = None,
     grouping: Sequence[Json] = (),
 ) -> Evaluation:
-    """What is recorded of an evaluated round.
+    """Return the record of an evaluated round.
 
-    faults: how many there were of each kind since the evaluation before; before: the groups of that evaluation;
+    faults: how many there were of each kind since the previous evaluation; before: the groups of that evaluation;
     grouping: how groups were found in each round since then.
     """
     assert round_.scores is not None
@@ -154,10 +154,10 @@ def measure_unseen(
     trained: Mapping[ClientId, Score],
     data: FederatedData,
 ) -> Json:
-    """Every metric for clients kept out of training, and the percentage of them that found the group they belong to.
+    """Return every metric for clients kept out of training, and the percentage of them that found their group.
 
-    A found group stands for the declared group of most of its members, among the clients that took part. `faults`,
-    where there are any: how many clients were left out, by kind.
+    A found group stands for the declared group of most of its members, among the clients that took part. `faults`, if
+    there are any: how many clients were left out, by kind.
     """
     scores = tried.scores
     tested = any(tally.n for score in scores.values() for tally in next(iter(score.views.values())).values())
@@ -181,7 +181,7 @@ def measure_unseen(
 
 
 def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[Json]:
-    """The rows of clients.csv: one for each client, or for each group inside it."""
+    """Return the rows of clients.csv: one for each client, or for each group inside it."""
     rows: list[Json] = []
     for client, score in sorted(scores.items()):
         own, *others = score.views
@@ -202,7 +202,7 @@ def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[J
 
 
 def byte_summary(traffic: Traffic) -> Json:
-    """Bytes as encoded; the totals are of training, and models served for use are counted apart."""
+    """Return bytes as encoded; the totals are of training, and models served for use are counted separately."""
     exchanges = max(1, traffic.exchanges)
     return {
         "up_per_client_round": traffic.up / exchanges,
@@ -214,9 +214,9 @@ def byte_summary(traffic: Traffic) -> Json:
 
 
 def bit_summary(traffic: Traffic, edges: int) -> Json:
-    """Bits per edge of the model, headers included: of a reply and of a request, on average over the run.
+    """Return bits per edge of the model, headers included: of a reply and of a request, on average over the run.
 
-    entropy_up_per_edge: the least that the coder of the replies could reach; None where replies are not coded.
+    entropy_up_per_edge: the least that the coder of the replies could reach; None if replies are not coded.
     """
     replies, requests = edges * max(1, traffic.trainings), edges * max(1, traffic.exchanges)
     return {
@@ -229,7 +229,7 @@ def bit_summary(traffic: Traffic, edges: int) -> Json:
 
 
 def participation_summary(asked: Mapping[ClientId, int], data: FederatedData) -> Json | None:
-    """How often the clients of each declared group were asked; None where groups are not declared by client."""
+    """Return how often the clients of each declared group were asked; None if clients do not declare groups."""
     found = {
         data.group_name(group): {"clients": clients, "asked": times, "asked_per_client": times / clients}
         for group, (clients, times) in burden(asked, data.population).items()
@@ -238,5 +238,5 @@ def participation_summary(asked: Mapping[ClientId, int], data: FederatedData) ->
 
 
 def budget_of(traffic: Traffic) -> Budget:
-    """How much training a run took."""
+    """Return how much training a run took."""
     return Budget(traffic.trainings, traffic.client_epochs, traffic.trained_examples)

@@ -1,4 +1,4 @@
-"""Predict with a finished run: choose one of its models, apply it to new examples, write the predictions."""
+"""Prediction with a finished run: choose one of its models, apply it to new examples, write the predictions."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ GLOBAL = "global"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of some examples."""
+    """The predictions of a model for some examples."""
 
     classes: NDArray[np.int64]  # [examples], the most probable class
     probabilities: NDArray[np.float32]  # [examples, classes]
@@ -43,7 +43,7 @@ class Prediction:
         return [self.names[number] for number in found] if self.names else found
 
     def to_csv(self) -> str:
-        """A row for each example, in their order; rows are numbered from 1."""
+        """Return a row for each example, in their order; rows are numbered from 1."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("row", "prediction", "probability"))
@@ -70,7 +70,7 @@ class TrainedRun:
         self.model: Model = self.experiment.build_model_for(self.shape, self.classes)
 
     def names(self) -> list[str]:
-        """The models in model.safetensors; none where every client keeps its own."""
+        """Return the models in model.safetensors; none if every client keeps its own."""
         path = self.folder.path / "model.safetensors"
         if not path.is_file():
             return []
@@ -81,7 +81,7 @@ class TrainedRun:
             raise RunError(f"{path} cannot be read ({error}); repeat the run") from error
 
     def choose(self, group: str | int | None, data: FederatedData | None = None) -> str:
-        """The name of the model for this group; None: the only model of the run."""
+        """Return the name of the model for this group; None: the only model of the run."""
         names = self.names()
         if not names:
             raise RunError(
@@ -102,7 +102,7 @@ class TrainedRun:
         raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {self._choices(data)}")
 
     def params(self, name: str) -> Params:
-        """The weights of one model; those of a subnetwork are zero where it has no edge."""
+        """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
         masks: dict[str, NDArray[np.bool_]] = {}
         params: Params = {}
         with safe_open(self.folder.path / "model.safetensors", "pt") as file:
@@ -120,13 +120,13 @@ class TrainedRun:
         return self.model.supernet(self.experiment.seed).subnetwork(masks) if masks else params
 
     def network(self, name: str) -> nn.Module:
-        """A plain torch module with the weights of one model, in evaluation mode."""
+        """Return a plain torch module with the weights of one model, in evaluation mode."""
         network = self.experiment.build_model_for(self.shape, self.classes).network
         network.load_state_dict(self.params(name), strict=False)  # buffers are constants, which it has
         return network.eval()
 
     def predict(self, examples: Examples, group: str | int | None, data: FederatedData | None = None) -> Prediction:
-        """Predict with the model of a group or, where rows have groups of their own, each with that of its group."""
+        """Predict with the model of a group or, if rows have groups of their own, each row with that of its group."""
         if group is None and examples.group is not None and len(self.names()) > 1:
             numbers = examples.group
             models = {int(number): self.choose(f"group{number}", data) for number in np.unique(numbers)}
@@ -155,7 +155,7 @@ class TrainedRun:
         return Prediction(found.argmax(axis=1).astype(np.int64), found, name, names)
 
     def _numbers(self, data: FederatedData | None) -> dict[str, int]:
-        """The groups that the data declares: their numbers by name."""
+        """Return the numbers of the groups that the data declares, by name."""
         count = int(self.summary["inputs"].get("groups", 0))
         if not count:
             return {}
@@ -174,7 +174,7 @@ class TrainedRun:
 
 
 def probabilities(model: Model, params: Params, examples: Examples) -> NDArray[np.float32]:
-    """The probability of every class [examples, classes]."""
+    """Return the probability of every class [examples, classes]."""
     parts = []
     with torch.no_grad():
         for start in range(0, len(examples), BLOCK):
@@ -184,7 +184,7 @@ def probabilities(model: Model, params: Params, examples: Examples) -> NDArray[n
 
 
 def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
-    """Examples without labels from an array of inputs, as the network sees them."""
+    """Return examples without labels from an array of inputs, as the network reads them."""
     array = np.asarray(x)
     if array.dtype.kind != "f":
         raise DataError(
@@ -225,7 +225,7 @@ def predict_file(path: Path, table: Path, *, group: str | None = None, find_grou
 
 
 def _require_same_encoding(examples: Any, recorded: Mapping[str, Any]) -> None:
-    """Reject rows that were encoded by a table that has changed since the run."""
+    """Raise an error for rows that were encoded by a table that has changed since the run."""
     for fact, value in getattr(examples, "made_by", {}).items():
         if recorded.get(fact, value) != value:
             raise DataError(

@@ -21,7 +21,7 @@ ESTIMATE_AFTER = 3  # rounds, after which the time of the whole run is estimated
 
 
 class Progress(Watcher):
-    """Shows round, mean accuracy, worst group and time left."""
+    """A display of the round, mean accuracy, worst group and time left."""
 
     def __init__(self, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
@@ -75,7 +75,7 @@ class Progress(Watcher):
             self.bar = None
 
     def _left(self, number: int) -> float:
-        """Seconds that the rounds after this one will take, at the pace so far."""
+        """Return the seconds that the rounds after this one will take, at the pace so far."""
         return (time.monotonic() - self.started) / max(1, number - self.first + 1) * (self.last - number)
 
     def _draws(self) -> bool:
@@ -99,10 +99,10 @@ class Progress(Watcher):
 
 
 class NotebookProgress(Progress):
-    """For Python and notebooks: a bar where one can be drawn, and warnings through `warnings`."""
+    """The progress display for Python and notebooks: a bar if possible, and warnings through `warnings`."""
 
     def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
-        """shown: whether to show progress; default: in notebooks and on terminals."""
+        """Choose whether to show progress; by default in notebooks and on terminals."""
         super().__init__(stream)
         self.shown = _can_draw(self.stream) if shown is None else shown
 
@@ -127,18 +127,18 @@ class NotebookProgress(Progress):
 
 
 def _can_draw(stream: TextIO) -> bool:
-    """Whether a bar can be drawn: on a terminal, or in a notebook."""
+    """Return whether a bar can be drawn: on a terminal, or in a notebook."""
     return stream.isatty() or "ipykernel" in sys.modules
 
 
 def timed_steps() -> Callable[[str], None]:
-    """For work that has steps but no rounds: lines that name each step and the seconds since the start."""
+    """Return a function that prints the name of a step and the seconds since the start, for work without rounds."""
     start = time.monotonic()
     return lambda text: print(f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:
-    """A time that a person reads: 40 s, 12 min, 3 h 20 min."""
+    """Return a time as people read it: 40 s, 12 min, 3 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -146,7 +146,7 @@ def duration(seconds: float) -> str:
 
 
 def figures(measured: Json) -> str:
-    """Mean and worst accuracy of a line of history, in words."""
+    """Return mean and worst accuracy of a line of history, in words."""
     text = f"clients {measured['user']['mean']:.1f} %"
     if measured["group"]:
         worst = min(measured["groups"], key=lambda name: measured["groups"][name]["accuracy"])

@@ -1,6 +1,6 @@
-"""What is recorded of a run, typed: an evaluated round (a line of history.jsonl) and the summary (summary.json).
+"""The records of a run, typed: an evaluated round (a line of history.jsonl) and the summary (summary.json).
 
-Every key of these two files is spelt here and nowhere else. Keys are part of the file format: new ones may be added,
+Every key of these two files is defined here and nowhere else. Keys are part of the file format: new ones may be added,
 none is renamed. JSON has no NaN: `finite` writes null in its place.
 """
 
@@ -21,7 +21,7 @@ GroupsAre = Literal["declared", "found"]
 
 @dataclass(frozen=True)
 class View:
-    """How clients fare with one of the models they try."""
+    """The results of clients with one of the models they evaluate."""
 
     user: Spread
     group: Spread | None  # over groups; None where there are none
@@ -32,7 +32,7 @@ class View:
     loss: Mapping[str, Mapping[str, float] | None] | None = None  # mean and std over clients and groups
 
     def to_json(self) -> Json:
-        """As in a line of history: losses are left to the summary, and declared groups need no mention."""
+        """Return the fields for a line of history; losses are in the summary only."""
         result: Json = {"user": dict(self.user), "group": self.group and dict(self.group)}
         result["groups"] = {name: dict(values) for name, values in self.groups.items()}
         if self.groups_are == "found":
@@ -59,7 +59,7 @@ class View:
 
 @dataclass(frozen=True)
 class Measures:
-    """Every metric of one evaluation: of the clients' own models, and of the other models they try."""
+    """Every metric of one evaluation: of the clients' own models, and of the other models they evaluate."""
 
     own: View
     views: Mapping[str, View] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Measures:
         return cls(View.from_json(values), {n: View.from_json(v) for n, v in (values.get("views") or {}).items()})
 
     def warnings(self) -> list[str]:
-        """What a reader must know before trusting the accuracies."""
+        """Return what a reader must know before trusting the accuracies."""
         views = {"": self.own, **{f" (view {name})": view for name, view in self.views.items()}}
         return [_diverged(view.diverged, name) for name, view in views.items() if view.diverged]
 
@@ -140,7 +140,7 @@ def _validation(values: Mapping[str, Any]) -> Measures | None:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much training a run took, for a comparison of methods."""
+    """The amount of training of a run, for a comparison of methods."""
 
     client_trainings: int = 0  # how often a client trained
     client_epochs: float = 0.0  # passes over a client's own training data, summed over all trainings
@@ -156,7 +156,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a finished run comes to: summary.json."""
+    """The summary of a finished run: summary.json."""
 
     algorithm: str
     label: str
@@ -248,7 +248,7 @@ class Summary:
 
 
 def _membership(values: Mapping[str, Any]) -> GroupsAre | None:
-    """As recorded; runs of before it was recorded are told by what finding groups cost."""
+    """Return how groups are known, as recorded; in older runs, the cost of finding groups decides."""
     if "membership" in values:
         recorded: GroupsAre | None = values["membership"]
         return recorded
@@ -260,7 +260,7 @@ def _membership(values: Mapping[str, Any]) -> GroupsAre | None:
 
 
 def finite(value: Any) -> Any:
-    """The same value with null in place of NaN and inf."""
+    """Return the value with null in place of NaN and inf."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

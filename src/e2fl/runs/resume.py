@@ -1,4 +1,4 @@
-"""What a run may be resumed from: the same configuration, a complete checkpoint, and files that fit it."""
+"""The conditions for resuming a run: the same configuration, a complete checkpoint, and files that fit it."""
 
 import json
 import os
@@ -25,19 +25,19 @@ _MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 def lineage(experiment: Experiment) -> str:
-    """Tells apart experiments whose rounds differ; the same for any number of rounds."""
+    """Return a digest that differs between experiments whose rounds differ, whatever their number of rounds."""
     return replace(experiment, rounds=1).fingerprint()
 
 
 def _earlier(experiment: Experiment, rounds: int) -> str:
-    """The fingerprint that earlier versions recorded."""
+    """Return the fingerprint that earlier versions recorded."""
     values = experiment.to_dict() | {"rounds": rounds}
     kept = {name: value for name, value in values.items() if name in _EARLIER}
     return sha256(json.dumps(kept, sort_keys=True).encode())
 
 
 def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
-    """Only the number of rounds, and settings that never change a result, may differ from the stored configuration."""
+    """Raise an error if anything but the number of rounds, or a setting without effect on results, differs."""
     before, now = completed(stored).to_dict(), experiment.to_dict()
     ignored = {*UNSAVED, "rounds", "variants"}
     differing = sorted(
@@ -52,7 +52,7 @@ def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> 
 
 
 def require_more_rounds(folder: Folder, loop: Loop, before: int) -> None:
-    """A finished run of `before` rounds can be continued if its last round was like any other."""
+    """Raise an error unless a finished run of `before` rounds can continue: its last round must be a regular one."""
     name, asked = loop.experiment.label, loop.experiment.rounds
     if asked < before:
         raise RunError(f"{folder.path} is finished with {before} rounds; fewer ({asked}) need a new run: pass --out")
@@ -66,7 +66,7 @@ def require_more_rounds(folder: Folder, loop: Loop, before: int) -> None:
 
 
 class Requirements:
-    """What a checkpoint must meet to be resumed from; `RunError` otherwise."""
+    """The requirements of a checkpoint to resume from; `RunError` if one is not met."""
 
     def __init__(self, folder: Folder, stored: Experiment, experiment: Experiment):
         self.folder, self.stored, self.experiment = folder, stored, experiment
@@ -115,9 +115,9 @@ def restore(
     data_file: object,
     warn: Callable[[str], None],
 ) -> Restored | None:
-    """The last good checkpoint of a run; None if it starts again from its first round.
+    """Return the last good checkpoint of a run; None if it starts again from its first round.
 
-    stored: the configuration in the folder; data_file: the digest of the file that a user's own data is in.
+    stored: the configuration in the folder; data_file: the digest of the file of a user's own data.
     """
     folder.clean()
     finished = folder.finished()
@@ -155,7 +155,7 @@ def restore(
 def _require_continuable(
     folder: Folder, loop: Loop, found: Checkpoint | None, stored: Experiment, experiment: Experiment
 ) -> None:
-    """A finished run is continued from its very end, or not at all: its results must not be lost."""
+    """Raise an error unless a finished run can continue from its very end: its results must not be lost."""
     path = folder.path
     if found is None or found.round_number != loop.last_of(stored.rounds):
         raise RunError(f"{path} cannot be continued: its last checkpoint is gone or damaged; start a new run")
@@ -173,12 +173,12 @@ def _require_continuable(
 
 
 def missing_memories(folder: Folder, found: Checkpoint) -> list[str]:
-    """Files of client models that a checkpoint needs and that are gone."""
+    """Return the files of client models that a checkpoint needs and that are missing."""
     return [name for name in found.extra.get("memories", ()) if not (folder.memories / name).is_file()]
 
 
 def memories_of(folder: Folder, number: int) -> list[str]:
-    """The files with the model that each client kept last, as of this round."""
+    """Return the files with the model that each client kept last, as of this round."""
     newest: dict[int, int] = {}
     for path in folder.memories.iterdir() if folder.memories.is_dir() else ():
         match = _MEMORY.fullmatch(path.name)
@@ -188,7 +188,7 @@ def memories_of(folder: Folder, number: int) -> list[str]:
 
 
 def digest_of_history(folder: Folder, *, without_last: bool = False) -> Mapping[str, Any]:
-    """Length and digest of the history so far, which is written to disk; or of all its lines but the last."""
+    """Return length and digest of the history so far, which is flushed to disk; or of all its lines but the last."""
     path = folder.path / "history.jsonl"
     with writing(path), path.open("rb+") as file:
         os.fsync(file.fileno())

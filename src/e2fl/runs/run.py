@@ -34,7 +34,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """A finished run, from its folder. Nothing that the folder names is imported, and damaged files are refused."""
+    """Return a finished run from its folder. Nothing that the folder names is imported; damaged files are rejected."""
     folder = Folder(Path(path))
     summary = folder.read_summary()
     folder.verify()

@@ -1,4 +1,4 @@
-"""Runs an experiment and stores what it leaves on disk; resumes a run that was interrupted, or needs more rounds."""
+"""The runner of an experiment: stores results on disk, and resumes a run that was interrupted or needs more rounds."""
 
 import time
 from collections import Counter
@@ -120,7 +120,7 @@ class _Runner:
         self.unevaluated: Totals | None = None  # what would be kept had the last round not been evaluated
 
     def run(self, stored: Experiment | None) -> Run:
-        """stored: the configuration of the run to resume; None for a new run."""
+        """Run to the end. stored: the configuration of the run to resume; None for a new run."""
         with self.folder.claimed() if self.folder is not None else nullcontext():
             return self._run(stored)
 
@@ -180,7 +180,7 @@ class _Runner:
             )
 
     def _record(self, done: Round, before: Round | None) -> Totals:
-        """Write down what came of a round. before: the round before it, if this process knows it."""
+        """Record the results of a round. before: the round before it, if this process knows it."""
         measured = None
         totals = self._add_up(done, before)
         warnings = self.federation.warnings()
@@ -211,7 +211,7 @@ class _Runner:
         return totals
 
     def _add_up(self, done: Round, before: Round | None) -> Totals:
-        """What is kept after this round, except its faults."""
+        """Return the totals after this round, except its faults."""
         traffic = replace(self.federation.traffic)
         asked = None if self.totals.asked is None else self.totals.asked + Counter(done.asked)
         found = self.loop.assignments(done.state)

@@ -37,7 +37,7 @@ def summarise(
     client_models: str,
     warn: Warn,
 ) -> Summary:
-    """The summary of a run. done: its last round; last_line: the line of history of that round."""
+    """Return the summary of a run. done: its last round; last_line: the line of history of that round."""
     assert done.scores is not None
     inference = last_line.get("inference")
     traffic = totals.traffic
@@ -80,7 +80,7 @@ def _inputs(data: FederatedData) -> dict[str, Any]:
 
 
 def _unseen(loop: Loop, data: FederatedData, done: Round, warn: Warn) -> Json | None:
-    """How clients fare that were kept out of training; None where there are none."""
+    """Return the results of clients that were kept out of training; None if there are none."""
     unseen = data.unseen()
     if not unseen:
         return None

@@ -8,7 +8,7 @@ from e2fl.terminal import aligned
 
 
 def all_tables(summaries: Sequence[Json], first: str | None = None) -> str:
-    """The comparison, the differences between two protected groups where there are any, and warnings.
+    """Return the comparison, the differences between two protected groups if there are any, and warnings.
 
     first: printed in place of the comparison.
     """
@@ -21,7 +21,7 @@ def all_tables(summaries: Sequence[Json], first: str | None = None) -> str:
 
 
 def comparison(summaries: Sequence[Json]) -> str:
-    """The paper's table: groups, clients and bytes. Runs that differ only in their seed share a row of means."""
+    """Return the paper's table: groups, clients and bytes. Runs that differ only in their seed share a row of means."""
     most = max(summary["bytes"][f"{way}_per_client_round"] for summary in summaries for way in ("up", "down"))
     unit, size = ("MiB", 2**20) if most >= 0.1 * 2**20 else ("KiB", 2**10)  # 0.00 MiB says nothing of a small model
     head = ("", "groups", "", "", "", "clients", "", "", "", f"{unit} / client / round", "")
@@ -36,7 +36,7 @@ def comparison(summaries: Sequence[Json]) -> str:
 
 
 def protected(summaries: Sequence[Json]) -> str:
-    """Accuracy and the differences between two groups, unprivileged minus privileged; empty where there are none."""
+    """Return accuracy and the differences between two groups, unprivileged minus privileged; empty if not defined."""
     names = ("algorithm", "accuracy", "EOD", "DI", "SPD")
     rows = []
     for label, runs in _by_label([summary for summary in summaries if "protected" in summary]).items():
@@ -58,7 +58,7 @@ def _title(label: str, view: str) -> str:
 
 
 def _difference_row(label: str, parts: Sequence[Json]) -> tuple[str, ...]:
-    """A row of means over seeds; a dash where a difference is undefined."""
+    """Return a row of means over seeds; a dash where a difference is undefined."""
     cells = [f"{sum(part['user']['mean'] for part in parts) / len(parts):.2f}"]
     for name in ("eod", "di", "spd"):
         values = [part["protected"][name] for part in parts]

@@ -1,4 +1,4 @@
-"""What a run has added up so far."""
+"""The totals of a run so far."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _FIELDS = {stored: name for name, stored in _STORED.items()}
 
 @dataclass(frozen=True)
 class Totals:
-    """What a runner knows after a round besides the state; an interrupted round leaves it as it was."""
+    """The totals of a runner after a round, besides the state; an interrupted round leaves them unchanged."""
 
     traffic: Traffic = field(default_factory=Traffic)
     found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # the groups of the last evaluation

@@ -22,7 +22,7 @@ LEFT_OUT = ("round", "notes", "faults")
 
 
 def flat(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """All numbers of a line of history by name; characters that a tracker may reject become underscores."""
+    """Return all numbers of a line of history by name; characters that a tracker may reject become underscores."""
     found: dict[str, float] = {}
     for key, value in measured.items():
         name = f"{prefix}{re.sub(r'[^A-Za-z0-9_.: -]', '_', str(key))}"
@@ -36,7 +36,7 @@ def flat(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 class TensorBoard(Watcher):
-    """Writes what `tensorboard --logdir DIR` shows, into DIR/tensorboard/."""
+    """A tracker for `tensorboard --logdir DIR`; it writes into DIR/tensorboard/."""
 
     def __init__(self, folder: Path):
         try:
@@ -65,7 +65,7 @@ class TensorBoard(Watcher):
 
 
 class MLflow(Watcher):
-    """Writes what `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db` shows; contacts no server."""
+    """A tracker for `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db`; it contacts no server."""
 
     def __init__(self, folder: Path):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it is read when mlflow is imported
@@ -115,7 +115,7 @@ class MLflow(Watcher):
 
 
 class WeightsAndBiases(Watcher):
-    """Writes what `wandb sync DIR/wandb/offline-run-*` uploads; offline unless WANDB_MODE says otherwise."""
+    """A tracker for `wandb sync DIR/wandb/offline-run-*`; offline unless WANDB_MODE says otherwise."""
 
     def __init__(self, folder: Path):
         os.environ.setdefault("WANDB_MODE", "offline")
@@ -160,7 +160,7 @@ TRACKERS: dict[str, Callable[[Path], Watcher]] = {
 
 
 def tracker(name: str, folder: Path) -> Watcher:
-    """The tracker of this name, which writes into the folder of a run or a comparison."""
+    """Return the tracker of this name, which writes into the folder of a run or a comparison."""
     if name not in TRACKERS:
         raise ConfigError(f"there is no tracker '{name}'{did_you_mean(name, TRACKERS)}")
     return TRACKERS[name](folder)

@@ -30,7 +30,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Assigned:
-    """What an unseen client gets: its group, where the algorithm has groups, and the model to use.
+    """The group and the model that an unseen client gets; no group if the algorithm has none.
 
     params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client, `by_group` has the
     weights for the rows of each group. score: the counts on the client's test examples, if it has any.
@@ -63,7 +63,7 @@ def _without_labels(examples: Examples) -> Examples:
 def assign(
     folder: str | Path, train: Examples, *, test: Examples | None = None, group: GroupId | None = None
 ) -> Assigned:
-    """The group and the model of a client that never took part, from the folder of a finished run.
+    """Return the group and the model of a client that never took part, from the folder of a finished run.
 
     train: its examples. Their labels may all be -1, unknown, unless the algorithm uses losses or trains. group: the
     group it declares, for algorithms that use declared groups. The folder is not changed, and the same data always
@@ -115,7 +115,7 @@ def assign(
 
 
 def _last_state(folder: Folder, experiment: Experiment, kind: type[Any], rounds: int) -> Any:
-    """The state that the finished run ended with."""
+    """Return the state that the finished run ended with."""
     same = Requirements(folder, experiment, experiment).same_experiment
     found = checkpoint.latest(folder.checkpoints, kind, require=same)
     if found is None or found.round_number != rounds:
@@ -124,7 +124,7 @@ def _last_state(folder: Folder, experiment: Experiment, kind: type[Any], rounds:
 
 
 def _require_same_table(name: str, examples: Examples, recorded: Mapping[str, Any]) -> None:
-    """Reject rows that were encoded by another table than the run's, or by the same file after a change."""
+    """Raise an error for rows that were encoded by another table than the run's, or by the same file after a change."""
     for fact, value in (examples.made_by if isinstance(examples, Encoded) else {}).items():
         if recorded.get(fact, value) != value:
             raise DataError(
@@ -134,7 +134,7 @@ def _require_same_table(name: str, examples: Examples, recorded: Mapping[str, An
 
 
 def _require_fit(name: str, examples: Examples, shape: tuple[int, ...], groups: int) -> None:
-    """Reject examples that are not like those of the run; `name` says which."""
+    """Raise an error for examples that are not like those of the run; `name` says which."""
     x, y = examples.x, examples.y
     if tuple(x.shape[1:]) != shape:
         raise DataError(f"{name} examples have the shape {tuple(x.shape[1:])}; the run has {shape}")

@@ -1,33 +1,33 @@
-"""Watchers: objects that are told how a run proceeds."""
+"""Watchers: objects that follow the progress of a run."""
 
 from e2fl.config.experiment import Experiment
 from e2fl.runs.records import Json
 
 
 class Watcher:
-    """Is told how a run proceeds, and does nothing with it; subclasses show or store it."""
+    """A watcher that does nothing; subclasses show or store the progress of a run."""
 
     def announce(self, number: int, total: int) -> None:
-        """Run `number` of `total` is next."""
+        """Handle the announcement of run `number` of `total`."""
 
     def prepare(self, what: str) -> None:
-        """A part of the program is about to be compiled for this machine."""
+        """Handle the compilation of a part of the program for this machine, which is about to start."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        """A run starts, or resumes, with round `first`."""
+        """Handle the start of a run, or its resumption, with round `first`."""
 
     def advance(self, number: int, measured: Json | None) -> None:
-        """A round is done; `measured` is its line of history, if it was evaluated."""
+        """Handle the end of a round; `measured` is its line of history, if it was evaluated."""
 
     def warn(self, message: str) -> None:
-        """Something is wrong, but the run continues."""
+        """Handle a warning: something is wrong, but the run continues."""
 
     def end(self) -> None:
-        """The run is over, finished or not."""
+        """Handle the end of the run, finished or not."""
 
 
 class Watchers(Watcher):
-    """Several watchers, told the same."""
+    """Several watchers, all called with the same events."""
 
     def __init__(self, *watchers: Watcher):
         self.watchers = watchers

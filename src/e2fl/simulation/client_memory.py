@@ -1,6 +1,6 @@
-"""What clients store between rounds: in files where the run has a folder, otherwise in this process.
+"""The memory of clients between rounds: in files if the run has a folder, otherwise in this process.
 
-A file is a safetensors file; numbers, truth values and texts are JSON in its metadata. Nothing is pickled.
+A file is a safetensors file; numbers, truth values and strings are JSON in its metadata. Nothing is pickled.
 
 Every version is kept until no checkpoint needs it, so that a run resumed from an earlier round finds its clients as
 they were then.
@@ -147,6 +147,6 @@ def _digest(tensors: Params, values: str) -> str:
 
 
 def _metadata(raw: bytes) -> dict[str, str]:
-    """The metadata in the header of a file."""
+    """Return the metadata in the header of a file."""
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     return dict(header.get("__metadata__", {}))

@@ -27,7 +27,7 @@ class Job:
 
 @dataclass
 class Scoreboard:
-    """Plans what must be evaluated, then holds the results."""
+    """A plan of what must be evaluated, which then holds the results."""
 
     models: dict[int, Params | Mask] = field(default_factory=dict)
     trials: dict[Key, Examples] = field(default_factory=dict)

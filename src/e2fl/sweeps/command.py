@@ -1,4 +1,4 @@
-"""What `e2fl sweep` does: run the grid, print the tables, write sweep.csv and sweep.html."""
+"""The command `e2fl sweep`: run the grid, print the tables, write sweep.csv and sweep.html."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def run_sweep(
     resume: bool,
     command: str,
 ) -> int:
-    """Run or resume a sweep and show what it found; 1 if no point could be chosen."""
+    """Run or resume a sweep and show the results; return 1 if no point could be chosen."""
     axes = axes_of(grid)
     say_share(experiment)
     result = sweep(
@@ -51,7 +51,7 @@ def run_sweep(
 
 
 def say_share(experiment: Experiment) -> None:
-    """Say that validation rows are set aside where the experiment sets no share."""
+    """Print that validation rows are set aside if the experiment sets no share."""
     if not experiment.data.get("validation_share"):
         say(
             f"the experiment sets no data.validation_share; {VALIDATION_SHARE} of each client's training rows are set "
@@ -60,7 +60,7 @@ def say_share(experiment: Experiment) -> None:
 
 
 def write_page(out: Path, name: str, make: Callable[[], str]) -> None:
-    """Write a page; what keeps it from being written is only reported, since the runs are on disk."""
+    """Write a page; an error is only reported, since the runs are on disk."""
     try:
         write_text(out / name, make())
     except E2flError as error:

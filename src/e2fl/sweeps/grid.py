@@ -41,7 +41,7 @@ class Point:
 
 
 def axes_of(texts: Sequence[str], option: str = "--grid") -> list[Axis]:
-    """Axes from texts such as "learner.learning_rate=0.05,0.1"; option: what errors call them."""
+    """Return axes from strings such as "learner.learning_rate=0.05,0.1"; option: what errors call them."""
     found = []
     for text in texts:
         name, equals, values = text.partition("=")
@@ -62,7 +62,7 @@ def axes_of(texts: Sequence[str], option: str = "--grid") -> list[Axis]:
 
 
 def points_of(axes: Sequence[Axis]) -> list[Point]:
-    """Every combination of values."""
+    """Return every combination of values."""
     count = 1
     for axis in axes:
         count *= len(axis.changes)
@@ -73,26 +73,26 @@ def points_of(axes: Sequence[Axis]) -> list[Point]:
 
 
 def with_validation_share(base: Experiment) -> Experiment:
-    """The experiment with validation rows: its own share, or the default."""
+    """Return the experiment with validation rows: its own share, or the default."""
     if base.data.get("validation_share"):
         return base
     return base.changed([Change(("data", "validation_share"), VALIDATION_SHARE)])
 
 
 def without_validation_share(base: Experiment) -> Experiment:
-    """The experiment trained on all training rows."""
+    """Return the experiment trained on all training rows."""
     if not base.data.get("validation_share"):
         return base
     return base.changed([Change(("data", "validation_share"), 0.0)])
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """Return a value as people read it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _split(text: str, option: str) -> list[str]:
-    """The values between commas; commas inside brackets, braces and quotes belong to a value."""
+    """Return the values between commas; commas inside brackets, braces and quotes belong to a value."""
     parts, current, depth, quote = [], "", 0, ""
     for character in text:
         if quote:

@@ -15,7 +15,7 @@ LIGHT, DARK = (239, 243, 255), (8, 69, 148)  # the scale of the heat map, worst 
 
 
 def render(name: str, **values: Any) -> str:
-    """A page from a template of this package, such as "sweeps/page.html.j2"."""
+    """Return a page from a template of this package, such as "sweeps/page.html.j2"."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
@@ -28,7 +28,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def page(result: Result) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     picks = [Pick(level, measure) for level in result.levels for measure in MEASURES]
     rows = [
         {
@@ -53,7 +53,7 @@ def page(result: Result) -> str:
 
 
 def heat_maps(result: Result) -> list[dict[str, Any]]:
-    """A map of the first two settings for every combination of the others."""
+    """Return a map of the first two settings for every combination of the others."""
     down, across, others = _arranged(result.axes)
     means = {
         point: math.nan if result.diverged(point) else float(np.mean(result.values(point, result.pick)))
@@ -81,7 +81,7 @@ def heat_maps(result: Result) -> list[dict[str, Any]]:
 
 
 def _arranged(axes: tuple[Axis, ...]) -> tuple[Axis | None, Axis, tuple[Axis, ...]]:
-    """The settings that go down and across a map, and those that each map fixes."""
+    """Return the settings that go down and across a map, and those that each map fixes."""
     return (None, axes[0], ()) if len(axes) == 1 else (axes[0], axes[1], axes[2:])
 
 

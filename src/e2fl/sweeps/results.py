@@ -1,4 +1,4 @@
-"""What a sweep found: measures of every point on validation data, the chosen point, and its final test."""
+"""The results of a sweep: measures of every point on validation data, the chosen point, and its final test."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Pick:
 
     @classmethod
     def of(cls, name: str, option: str = "--pick", others: Sequence[str] = ()) -> Self:
-        """The measure of this name; option and others: for errors, what it was given to, and what that also takes."""
+        """Return the measure of this name; option and others: for errors, the option and its other choices."""
         known = [*(f"{level}/{measure}" for level in LEVELS for measure in MEASURES), *others]
         if name not in known:
             raise ConfigError(f"{option} takes {', '.join(known)}; not '{name}'{did_you_mean(name, known)}")
@@ -39,7 +39,7 @@ class Pick:
 
     @classmethod
     def default(cls, found: Found) -> Self:
-        """The worst tenth of declared groups, or of clients: groups that were found differ from point to point."""
+        """Return the worst tenth of declared groups, or of clients: groups that were found differ between points."""
         views = _measured(found)
         declared = views and all(view.get("group") and view.get("groups_are") != "found" for view in views)
         return cls("group" if declared else "user", "worst10")
@@ -72,19 +72,19 @@ class Result:
 
     @property
     def levels(self) -> list[str]:
-        """The levels that every run measured: clients, and groups where there are any."""
+        """The levels that every run measured: clients, and groups if there are any."""
         views = _measured(self.found)
         return [level for level in LEVELS if all(view.get(level) for view in views)]
 
     def values(self, point: Point, pick: Pick) -> list[float]:
-        """A validation measure of a point for every seed; NaN where training diverged."""
+        """Return a validation measure of a point for every seed; NaN where training diverged."""
         return [value_of(view_of(summary), pick) for summary in self.found[point]]
 
     def diverged(self, point: Point) -> bool:
         return _diverged(self.found[point])
 
     def table(self) -> str:
-        """The grid for a terminal: validation measures, means over seeds; a star marks the chosen point."""
+        """Return the grid for a terminal: validation measures, means over seeds; a star marks the chosen point."""
         head = [
             "",
             *("" for _ in self.axes),
@@ -99,7 +99,7 @@ class Result:
         return aligned([names, *rows], head)
 
     def choice(self) -> str:
-        """Which point was chosen and why, in one sentence."""
+        """Return which point was chosen and why, in one sentence."""
         if self.chosen is None:
             return "every point diverged with some seed, so none was chosen; try lower learning rates"
         settings = ", ".join(f"{a.name} = {v}" for a, v in zip(self.axes, self.chosen.values, strict=True))
@@ -110,7 +110,7 @@ class Result:
         )
 
     def final_rows(self) -> list[tuple[str, ...]]:
-        """Test measures of the chosen point: a row for groups and one for clients."""
+        """Return test measures of the chosen point: a row for groups and one for clients."""
         return [
             (LEVELS[level], *(told([value_of(summary, Pick(level, m)) for summary in self.final]) for m in MEASURES))
             for level in LEVELS
@@ -121,7 +121,7 @@ class Result:
         return aligned([("test data", *MEASURES.values()), *self.final_rows()])
 
     def to_csv(self) -> str:
-        """One row for each point: its settings, and the mean and standard deviation of validation measures."""
+        """Return one row for each point: its settings, and the mean and standard deviation of validation measures."""
         rows = []
         for point in self.found:
             row: Json = {"point": point.number}
@@ -137,7 +137,7 @@ SHORT = ("mean", "worst10")
 
 
 def view_of(summary: Json) -> Json:
-    """The validation measures of a run, or of an evaluated round."""
+    """Return the validation measures of a run, or of an evaluated round."""
     view: Json | None = summary.get("validation")
     if view is None:
         raise RunError("a run has no validation rows; raise data.validation_share")
@@ -145,7 +145,7 @@ def view_of(summary: Json) -> Json:
 
 
 def choose(found: Found, pick: Pick) -> Point | None:
-    """The best point by the mean over seeds, the first among equals; a point that diverged is never chosen."""
+    """Return the best point by the mean over seeds, the first on ties; a point that diverged is never chosen."""
     scored = {
         point: float(np.mean([value_of(view_of(summary), pick) for summary in summaries]))
         for point, summaries in found.items()
@@ -164,7 +164,7 @@ def require_measure(found: Found, pick: Pick) -> None:
 
 
 def told(values: Sequence[float]) -> str:
-    """The mean over seeds and, where there are several, the standard deviation."""
+    """Return the mean over seeds and, if there are several, the standard deviation."""
     if not all(map(math.isfinite, values)):
         return "diverged"
     mean = f"{np.mean(values):.2f}"
@@ -172,7 +172,7 @@ def told(values: Sequence[float]) -> str:
 
 
 def _measured(found: Found) -> list[Json]:
-    """The validation measures of all runs that learned something."""
+    """Return the validation measures of all runs that learned something."""
     return [view_of(summary) for summaries in found.values() for summary in summaries if summary is not NOTHING]
 
 
@@ -186,7 +186,7 @@ def value_of(view: Mapping[str, Any], pick: Pick) -> float:
 
 
 def mean_and_std(name: str, values: Sequence[float]) -> dict[str, str]:
-    """The cells of a measure in a CSV file: over seeds, empty where there is nothing to tell."""
+    """Return the cells of a measure in a CSV file: over seeds, empty if there is no value."""
     mean, std = (np.mean(values) if values else math.nan), (np.std(values, ddof=1) if len(values) > 1 else math.nan)
     cells = {name: mean, f"{name}/std": std}
     return {key: f"{value:.6f}" if math.isfinite(value) else "" for key, value in cells.items()}

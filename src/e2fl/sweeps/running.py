@@ -1,4 +1,4 @@
-"""Runs all points of a grid, and the final test of the chosen point."""
+"""The runs of all points of a grid, and the final test of the chosen point."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def sweep(
     """Run every point with every seed, choose a point on validation data, and test it on test data.
 
     pick: the measure to choose by; default: the worst tenth of groups, or of clients without groups. jobs: runs at a
-    time. resume: continue the sweep in `out`; finished runs are read. tell: gets progress where there are several jobs.
+    time. resume: continue the sweep in `out`; finished runs are read. tell: called with progress of several jobs.
     command: stored in command.txt, for `e2fl resume`.
     """
     measure = None if pick is None else Pick.of(pick)

@@ -42,18 +42,18 @@ def require_seeds(seeds: Sequence[int]) -> None:
 
 
 def require_new(out: Path, resume: bool) -> None:
-    """A folder that holds something is only continued."""
+    """Raise an error if the folder already holds a run, unless it is to be resumed."""
     if Folder(out).exists() and not resume:
         raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
 
 
 def saved(experiment: Experiment) -> Json:
-    """The settings that can change a result."""
+    """Return the settings that can change a result."""
     return {name: value for name, value in experiment.to_dict().items() if name not in UNSAVED}
 
 
 def record(path: Path, what: str, content: Json, command: str) -> None:
-    """Store what is run in a folder, and the command, for `e2fl resume`; a folder holds one sweep or search only."""
+    """Store the content and the command in a folder, for `e2fl resume`; a folder holds one sweep or search only."""
     if command and not (path.parent / COMMAND).exists():
         write_text(path.parent / COMMAND, command + "\n")
     text = json_text(content)
@@ -72,7 +72,7 @@ def record(path: Path, what: str, content: Json, command: str) -> None:
 
 
 class InThisProcess:
-    """Runs tasks one after the other; runs with the same data share it."""
+    """A runner of tasks one after the other; runs with the same data share it."""
 
     def __init__(self, watcher: Watcher):
         self.watcher = watcher
@@ -91,7 +91,7 @@ class InThisProcess:
         run_experiment(task.experiment, out=task.folder, resume=True, data=data, watcher=self.watcher)
 
     def data(self, experiment: Experiment) -> FederatedData:
-        """The data of an experiment; only the last one is kept."""
+        """Return the data of an experiment; only the last one is kept."""
         key = f"{experiment.seed} {experiment.data}"
         if self._shared is None or self._shared[0] != key:
             self._shared = key, experiment.build_data()
@@ -99,7 +99,7 @@ class InThisProcess:
 
 
 def in_processes(jobs: int, tell: Callable[[str], None]) -> Callable[[Sequence[Task]], None]:
-    """Run several at a time, each in a process of its own with its share of the cores."""
+    """Return a function that runs several tasks at a time, each in its own process with its share of the cores."""
 
     def run(tasks: Sequence[Task]) -> None:
         before = set(active_children())
@@ -129,7 +129,7 @@ _stopped = threading.Event()
 
 
 def _prepare(path: list[str]) -> None:
-    """Prepare a process of the pool: modules are found as in the parent, and its end is like being stopped."""
+    """Prepare a process of the pool: modules are found as in the parent, and termination acts like an interrupt."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops this process
     signal.signal(signal.SIGTERM, _stop)

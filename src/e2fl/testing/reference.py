@@ -108,7 +108,7 @@ class ScoreStep:
         self._select()
 
     def advance(self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float) -> None:
-        """One step in place; `gradient` is that of the masked weights."""
+        """Take one step in place; `gradient` is that of the masked weights."""
         g = gradient * self.weights + np.float32(weight_decay) * self.scores
         self.velocity = g if self.velocity is None else np.float32(momentum) * self.velocity + g
         self.scores -= np.float32(learning_rate) * self.velocity
@@ -149,7 +149,7 @@ def plain_edge_popup(
     momentum: float,
     weight_decay: float,
 ) -> dict[str, Tensor]:
-    """Edge-popup as its public code does it: sort all scores at each forward pass, autograd, torch's own SGD."""
+    """Train scores as the public code of edge-popup does: sort them at each forward pass, autograd, torch's own SGD."""
     trained = {name: score.clone().requires_grad_() for name, score in scores.items()}
     optimizer = torch.optim.SGD(list(trained.values()), lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
     for x, y in batches:

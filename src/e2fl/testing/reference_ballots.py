@@ -127,7 +127,7 @@ def rounded_counts(counts: Int64) -> Int64:
 
 
 class _Bits:
-    """Bits of some bytes, one after the other; ValueError behind the last."""
+    """The bits of some bytes, one after the other; ValueError after the last."""
 
     def __init__(self, raw: UInt8):
         self.bits: Iterator[int] = iter(np.unpackbits(raw, bitorder="little").tolist())

@@ -16,7 +16,7 @@ FEATURES = 16
 
 @dataclass(frozen=True)
 class Toy(FederatedData):
-    """Clients are assigned to groups in turn: client 0 to group 0, client 1 to group 1, and so on."""
+    """Synthetic clients, assigned to groups in turn: client 0 to group 0, client 1 to group 1, and so on."""
 
     seed: int = 0
     clients: int = 8

@@ -1,4 +1,4 @@
-"""What `e2fl tune` does: search, print the tables, write tune.csv, tuned.toml and tune.html."""
+"""The command `e2fl tune`: search, print the tables, write tune.csv, tuned.toml and tune.html."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def run_tune(
     resume: bool,
     command: str,
 ) -> int:
-    """Run or resume a search and show what it found; 1 if no trial could be chosen.
+    """Run or resume a search and show the results; return 1 if no trial could be chosen.
 
     base: the experiment that the methods are variants of; tuned.toml is made of it.
     """

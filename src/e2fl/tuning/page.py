@@ -16,7 +16,7 @@ SIDE = 230  # pixels of a plot
 
 
 def page(result: Result) -> str:
-    """The page as HTML, without scripts or network."""
+    """Return the page as HTML, without scripts or network."""
     front = result.front
     rows = [
         {
@@ -45,7 +45,7 @@ def page(result: Result) -> str:
 
 
 def plots(result: Result) -> list[dict[str, Any]]:
-    """Every pair of objectives as a plot; the trials themselves where there is one objective only."""
+    """Return a plot of every pair of objectives; of the trials themselves if there is only one objective."""
     try:
         import altair as alt
         from markupsafe import Markup

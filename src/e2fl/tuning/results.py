@@ -1,4 +1,4 @@
-"""What a search found: the trials of each method, the Pareto front, the chosen settings and their final test."""
+"""The results of a search: the trials of each method, the Pareto front, the chosen settings and their final test."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,13 +87,13 @@ class Result:
         return ", ".join(f"{name} = {shown(value)}" for name, value in trial.settings.items()) or "as in the experiment"
 
     def cells(self, trial: Trial) -> list[str]:
-        """The objectives of a trial as people read them; dashes where it was not completed."""
+        """Return the objectives of a trial as people read them; dashes if it was not completed."""
         if trial.state != "complete":
             return ["–" for _ in self.objectives]
         return [objective.told(values) for objective, values in zip(self.objectives, trial.values, strict=True)]
 
     def chosen_table(self) -> str:
-        """The chosen settings of each method, and their objectives on validation data."""
+        """Return the chosen settings of each method, and their objectives on validation data."""
         rows = [["algorithm", *map(str, self.objectives), "trial", "settings"]]
         for method in self.tuned:
             if method.chosen is None:
@@ -104,7 +104,7 @@ class Result:
         return aligned(rows)
 
     def final_rows(self) -> list[list[str]]:
-        """Test measures of the chosen settings: groups, then clients."""
+        """Return test measures of the chosen settings: groups, then clients."""
         by_name: dict[str, list[Run]] = {}
         names = [method.name for method in self.tuned if method.chosen is not None]
         for place, run in enumerate(self.final):
@@ -119,7 +119,7 @@ class Result:
         return aligned([["test data", *(MEASURES[m] for _ in LEVELS for m in TESTED)], *self.final_rows()], head)
 
     def to_csv(self) -> str:
-        """One row for each trial: its settings, and the mean and standard deviation of its objectives."""
+        """Return one row for each trial: its settings, and the mean and standard deviation of its objectives."""
         names = list(dict.fromkeys(dimension.name for method in self.tuned for dimension in method.space))
         rows = []
         for method in self.tuned:
@@ -134,7 +134,7 @@ class Result:
         return csv_text(rows)
 
     def to_toml(self, base: Experiment) -> str:
-        """The experiment with the chosen settings as variants, for `e2fl compare`."""
+        """Return the experiment with the chosen settings as variants, for `e2fl compare`."""
         whole = without_validation_share(base).to_dict()
         variants = {}
         for method in self.tuned:

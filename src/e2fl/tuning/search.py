@@ -61,7 +61,7 @@ def tune(
 
     methods: by name, experiments with different algorithms on the same data. objectives: names with commas; default:
     the mean and the worst tenth of groups, and bytes. pick: the objective that the chosen trial is best in. resume:
-    continue the search in `out`; finished trials are read. tell: gets a line for each trial.
+    continue the search in `out`; finished trials are read. tell: called with a line for each trial.
     """
     require_optuna()
     require_seeds(seeds)
@@ -108,7 +108,7 @@ def require_optuna() -> None:
 
 
 def _spaces(methods: Mapping[str, Experiment], space: Sequence[Dimension]) -> dict[str, list[Dimension]]:
-    """The dimensions of each method: settings of an algorithm are searched in those that have it."""
+    """Return the dimensions of each method: settings of an algorithm are searched in those that have it."""
     complete = {name: completed(method) for name, method in methods.items()}
     having = {dimension.name: names_with(change(dimension.name, None), methods) for dimension in space}
     return {
@@ -120,7 +120,7 @@ def _spaces(methods: Mapping[str, Experiment], space: Sequence[Dimension]) -> di
 def _checked(
     methods: Mapping[str, Experiment], spaces: Mapping[str, Sequence[Dimension]], runner: InThisProcess
 ) -> bool:
-    """Whether all data declares groups; a mistake in any setting is found before anything runs."""
+    """Return whether all data declares groups; raise an error for a wrong setting before anything runs."""
     groups = True
     for name, method in methods.items():
         first = method.changed(change(dimension.name, dimension.example) for dimension in spaces[name])
@@ -133,11 +133,11 @@ def _checked(
 
 
 class Pruned(Exception):  # noqa: N818 - not an error
-    """A trial ends early."""
+    """The early end of a trial."""
 
 
 class Pruner(Watcher):
-    """Ends a run at an evaluated round if the medians of earlier trials dominate it."""
+    """A watcher that ends a run at an evaluated round if the medians of earlier trials dominate it."""
 
     def __init__(self, active: bool):
         self.active = active
@@ -169,7 +169,7 @@ class Search:
     names: Sequence[str]
 
     def run(self, name: str, method: Experiment, space: Sequence[Dimension]) -> list[Trial]:
-        """The trials of one method: as many as the budget, or all where the space has fewer points."""
+        """Run the trials of one method: as many as the budget, or all if the space has fewer points."""
         import optuna
 
         kinds = optuna.study.StudyDirection
@@ -258,6 +258,6 @@ def _distribution(dimension: Dimension) -> "optuna.distributions.BaseDistributio
 
 
 def _final(tuned: Sequence[Tuned], seeds: Sequence[int], out: Path, watcher: Watcher | None) -> list[Run]:
-    """The chosen settings, trained on all training rows: a comparison that `e2fl report` can read."""
+    """Train the chosen settings on all training rows: a comparison that `e2fl report` can read."""
     chosen = {method.name: without_validation_share(method.best) for method in tuned if method.best is not None}
     return compare(chosen, seeds, out=out, resume=True, watcher=watcher) if chosen else []

@@ -37,7 +37,7 @@ class Range:
         return self.value(self.low)
 
     def value(self, drawn: float) -> Any:
-        """The value that a trial gets for a number that was drawn."""
+        """Return the value that a trial gets for a drawn number."""
         if self.whole:
             return int(drawn)
         return min(max(float(f"{drawn:.{DIGITS}g}"), self.low), self.high)
@@ -63,7 +63,7 @@ class Choice:
         return self.values[0]
 
     def value(self, drawn: float) -> Any:
-        """The value at a place that was drawn."""
+        """Return the value at a drawn place."""
         return self.values[int(drawn)]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def change(name: str, value: Any) -> Change:
 
 
 def space_of(texts: Sequence[str]) -> list[Dimension]:
-    """Dimensions from texts such as "learner.learning_rate=0.01..1:log" or "algorithm.incumbents=0,1,2"."""
+    """Return dimensions from strings such as "learner.learning_rate=0.01..1:log" or "algorithm.incumbents=0,1,2"."""
     found: list[Dimension] = []
     for text in texts:
         name, _, values = (part.strip() for part in text.partition("="))
@@ -107,14 +107,14 @@ def _range(name: str, low: str, high: str, log: str | None) -> Range:
 
 
 def fitted(dimension: Dimension, complete: Experiment) -> Dimension:
-    """The dimension for an experiment with all defaults: a range of a real number is not one of whole numbers."""
+    """Return the dimension for an experiment with all defaults: a range of a float setting is not one of integers."""
     if isinstance(dimension, Choice):
         return dimension
     return replace(dimension, whole=dimension.whole and not isinstance(_setting(dimension, complete), float))
 
 
 def own_settings(space: Sequence[Dimension], complete: Experiment) -> dict[str, float]:
-    """What would have to be drawn for the experiment's own settings, where they lie in the space."""
+    """Return what would have to be drawn for the experiment's own settings, if they lie in the space."""
     found: dict[str, float] = {}
     for dimension in space:
         value = _setting(dimension, complete)

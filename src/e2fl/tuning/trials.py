@@ -1,4 +1,4 @@
-"""Trials: what they are measured by, when one is pruned, which are on the Pareto front, and their file."""
+"""Trials: their objectives, when one is pruned, which are on the Pareto front, and their file."""
 
 import json
 import math
@@ -25,7 +25,7 @@ Curve = dict[int, tuple[float, ...]]  # by evaluated round, the objectives on va
 
 @dataclass(frozen=True)
 class Objective:
-    """What a search improves: a measure of accuracy on validation data, or the bytes that training sends."""
+    """An objective of a search: a measure of accuracy on validation data, or the bytes that training sends."""
 
     name: str
 
@@ -44,14 +44,14 @@ class Objective:
         return self.pick is None or self.pick.lower_is_better
 
     def measured(self, line: Json) -> float:
-        """Its value in an evaluated round; NaN where training diverged."""
+        """Return its value in an evaluated round; NaN if training diverged."""
         if self.pick is None:
             return float(line["bytes"]["up_total"] + line["bytes"]["down_total"])
         view = view_of(line)
         return math.nan if view.get("diverged") else value_of(view, self.pick)
 
     def told(self, values: Sequence[float]) -> str:
-        """The mean over seeds as people read it."""
+        """Return the mean over seeds as people read it."""
         if self.pick is not None:
             return told(values)
         spread = f" ± {np.std(values, ddof=1) / 2**20:.2g}" if len(values) > 1 else ""
@@ -63,7 +63,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Trial:
-    """One combination of settings, and what came of it."""
+    """One combination of settings, and its results."""
 
     number: int
     settings: Mapping[str, Any]
@@ -103,18 +103,18 @@ def curve_of(history: Iterable[Json], objectives: Sequence[Objective]) -> Curve:
 
 
 def oriented(values: Sequence[float], objectives: Sequence[Objective]) -> np.ndarray:
-    """The values with higher being better; what diverged is worst in all."""
+    """Return the values such that higher is better; diverged trials are worst in all."""
     signed = np.array([-v if o.lower_is_better else v for v, o in zip(values, objectives, strict=True)])
     return signed if np.isfinite(signed).all() else np.full(len(signed), -np.inf)
 
 
 def dominates(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether one is nowhere worse than the other, and better somewhere."""
+    """Return whether one is nowhere worse than the other, and better somewhere."""
     return bool((one >= other).all() and (one > other).any())
 
 
 def hopeless(line: Sequence[float], number: int, earlier: Sequence[Curve], objectives: Sequence[Objective]) -> bool:
-    """Whether the medians of earlier trials at this round dominate a trial.
+    """Return whether the medians of earlier trials at this round dominate a trial.
 
     For one objective this is the usual median rule. For several, a trial that is better than the median in any of them
     may still reach the Pareto front and continues.
@@ -127,18 +127,18 @@ def hopeless(line: Sequence[float], number: int, earlier: Sequence[Curve], objec
 
 
 def point_of(trial: Trial, objectives: Sequence[Objective]) -> np.ndarray:
-    """The mean over seeds of each objective, with higher being better."""
+    """Return the mean over seeds of each objective, such that higher is better."""
     return oriented([float(np.mean(values)) for values in trial.values], objectives)
 
 
 def front(trials: Mapping[Any, Trial], objectives: Sequence[Objective]) -> list[Any]:
-    """The keys of the complete trials that no other one dominates."""
+    """Return the keys of the complete trials that no other one dominates."""
     points = {key: point_of(trial, objectives) for key, trial in trials.items() if trial.state == "complete"}
     return [key for key, own in points.items() if not any(dominates(other, own) for other in points.values())]
 
 
 def objectives_of(text: str | None, groups: bool) -> list[Objective]:
-    """The objectives asked for; by default the mean and the worst tenth, of groups where there are some, and bytes."""
+    """Return the objectives asked for; default: mean and worst tenth, of groups if there are any, and bytes."""
     level = "group" if groups else "user"
     names = [f"{level}/mean", f"{level}/worst10", BYTES] if text is None else text.split(",")
     found = [Objective.of(name.strip()) for name in names]
@@ -150,7 +150,7 @@ def objectives_of(text: str | None, groups: bool) -> list[Objective]:
 
 
 def pick_of(name: str | None, objectives: Sequence[Objective]) -> int:
-    """The place of the objective that the chosen trial is best in; default: the first worst tenth, or the first."""
+    """Return the place of the objective that decides the choice; default: the first worst tenth, or the first."""
     names = [objective.name for objective in objectives]
     if name is None:
         return next((place for place, known in enumerate(names) if known.endswith("/worst10")), 0)

@@ -43,7 +43,7 @@ class Source:
         return next(file for file in self.files if file.name == name)
 
     def locate(self, name: str, directory: str | None = None) -> Path | None:
-        """The path of a file: in the data directory or its folder there, as published or compressed with gzip."""
+        """Return the path of a file, plain or gzipped, in the data directory or this data set's folder there."""
         home = data_directory(directory)
         for folder in (home / self.name, home):
             for path in (folder / name, folder / f"{name}.gz"):
@@ -52,19 +52,19 @@ class Source:
         return None
 
     def archive(self, file: File, home: Path) -> Path | None:
-        """The path of an archive that is not unpacked yet."""
+        """Return the path of an archive that has not been unpacked."""
         places = (home / self.name / file.name, home / file.name)
         return next((path for path in places if path.is_file()), None)
 
     def read(self, name: str, directory: str | None = None) -> bytes:
-        """The contents of a file, with verified checksum."""
+        """Return the contents of a file, after checking its checksum."""
         path = self.locate(name, directory)
         if path is None:
             raise DataError(self.where_to_put(name, directory))
         return contents(self.file(name), path)
 
     def where_to_put(self, name: str, directory: str | None = None) -> str:
-        """What to do about a missing file."""
+        """Return what to do about a missing file."""
         place = data_directory(directory) / self.name / name
         file = self.file(name)
         return (
@@ -75,7 +75,7 @@ class Source:
 
 
 def contents(file: File, path: Path) -> bytes:
-    """The contents of a file, which must be exactly the published one."""
+    """Return the contents of a file, or raise an error unless it is exactly the published one."""
     if path.name == f"{file.name}.gz":
         raw = gunzip(path, file.size)
     else:
@@ -88,7 +88,7 @@ def contents(file: File, path: Path) -> bytes:
 
 
 def _published(mirrors: tuple[str, ...], *files: tuple[str, str, int]) -> tuple[File, ...]:
-    """Files by name, SHA-256 and size, all from these mirrors."""
+    """Return files by name, SHA-256 and size, all from these mirrors."""
     return tuple(File(name, digest, size, mirrors) for name, digest, size in files)
 
 

@@ -1,4 +1,4 @@
-"""Convert FEMNIST from any supported source into one compact .npz, without holding it in memory.
+"""Conversion of FEMNIST from any supported source into one compact .npz, without holding it in memory.
 
 The arrays are stored uncompressed, so that images can stay on disk until they are used.
 """

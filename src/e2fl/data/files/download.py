@@ -29,7 +29,7 @@ class MirrorError(Exception):
 def download(
     file: File, target: Path, progress: Progress = lambda done, total: None, *, timeout: float = TIMEOUT
 ) -> str:
-    """Fetch a file to `target` and return its SHA-256. Raises `DataError` if no mirror delivers it."""
+    """Download a file to `target` and return its SHA-256; raise `DataError` if no mirror delivers it."""
     reasons = []
     for url in file.urls:
         try:
@@ -70,7 +70,7 @@ def _fetch(url: str, file: File, target: Path, progress: Progress, timeout: floa
 
 
 class _Meter:
-    """Reports progress, and stops a mirror that sends too much; pooch calls it as it would a bar of tqdm."""
+    """A progress meter that stops a mirror that sends too much; pooch calls it like a tqdm bar."""
 
     def __init__(self, limit: int, progress: Progress):
         self.limit, self.progress = limit, progress
@@ -78,7 +78,7 @@ class _Meter:
         self.total = 0  # set by pooch; 0: unknown
 
     def update(self, count: int) -> None:
-        """Count bytes; pooch counts every block as a whole one, and at the end once more the total."""
+        """Count bytes; pooch counts every block as a full one, and at the end adds the total once more."""
         self.done += count
         if self.done >= self.limit + BLOCK:
             raise MirrorError(f"it sends more than {self.limit} bytes")
@@ -88,11 +88,11 @@ class _Meter:
         self.done = 0
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing; pooch calls it."""
 
 
 def _check(response: Any, limit: int) -> None:
-    """Reject a redirect to another scheme, and a file that is announced as too large."""
+    """Reject a redirect to another scheme, and a file whose announced size is too large."""
     if "Location" in response.headers and 300 <= response.status_code < 400:
         _require_https(urljoin(response.url, response.headers["Location"]), urlsplit(response.url).scheme)
     length = response.headers.get("Content-Length", "")

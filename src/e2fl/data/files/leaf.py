@@ -15,7 +15,7 @@ DEPTH_LIMIT = 1000  # brackets open at the end of a block; LEAF has 4, and names
 
 
 def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name and data of each client in a file."""
+    """Yield the name and data of each client in a file."""
     try:
         import ijson
     except ImportError as error:
@@ -38,9 +38,10 @@ def read_clients(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class _Bounded:
-    """A file of which only so much may be read for one client: a value without end must not fill the memory.
+    """A file of which only a limited number of bytes may be read for one client, so that it cannot fill the memory.
 
-    Deeply nested values cost the parser time and memory with the square of the depth, so they are refused as well.
+    Deeply nested values cost the parser time and memory that grow with the square of the depth, so they are rejected
+    too.
     """
 
     def __init__(self, file: IO[bytes], path: Path):

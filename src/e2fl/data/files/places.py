@@ -1,4 +1,4 @@
-"""Where data sets are on this machine."""
+"""The places of data sets on this machine."""
 
 import os
 import stat
@@ -8,20 +8,20 @@ from e2fl.errors import DataError
 
 
 def data_directory(directory: str | None = None) -> Path:
-    """The folder that the configuration or E2FL_DATA names; default: the user's cache."""
+    """Return the folder that the configuration or E2FL_DATA names; default: the user's cache."""
     named = directory or os.environ.get("E2FL_DATA")
     return Path(named).expanduser() if named else cache_directory()
 
 
 def cache_directory() -> Path:
-    """The folder of this user where downloads are kept."""
+    """Return this user's folder for downloads."""
     import pooch
 
     return Path(pooch.os_cache("e2fl"))
 
 
 def existing(path: str) -> Path:
-    """A path given by the user, which must exist."""
+    """Return a path given by the user, or raise an error if it does not exist."""
     found = Path(path).expanduser()
     if not found.exists():
         looked = "" if found.is_absolute() else f" in {Path.cwd()}"
@@ -30,7 +30,7 @@ def existing(path: str) -> Path:
 
 
 def regular_file(path: Path) -> Path:
-    """A path that must be a regular file: reading a pipe or a device may never end."""
+    """Return the path, or raise an error unless it is a regular file: reading a pipe or a device may never end."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

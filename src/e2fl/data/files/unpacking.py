@@ -1,7 +1,7 @@
 """Untrusted files: every size is checked before memory is allocated, and nothing in them is executed.
 
-A file that is damaged, unpacks to more than it should, or asks to be written elsewhere ends in a `DataError`. Arrays of
-objects are refused, because they are pickles.
+A file that is damaged, unpacks to more than it should, or asks to be written elsewhere raises a `DataError`. Arrays of
+objects are rejected, because they are pickles.
 """
 
 import bz2
@@ -35,13 +35,13 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype
 
 
 def gunzip(path: Path, limit: int) -> bytes:
-    """The contents of a .gz file, refused as soon as they exceed `limit` bytes."""
+    """Return the contents of a .gz file; raise an error as soon as they exceed `limit` bytes."""
     with path.open("rb") as file:
         return _gunzip(file, str(path), limit)
 
 
 def gunzip_bytes(raw: bytes, what: str, limit: int) -> bytes:
-    """The contents of these bytes, refused as soon as they exceed `limit` bytes."""
+    """Return the decompressed contents of these bytes; raise an error as soon as they exceed `limit` bytes."""
     return _gunzip(io.BytesIO(raw), what, limit)
 
 
@@ -57,7 +57,7 @@ def _gunzip(packed: IO[bytes], what: str, limit: int) -> bytes:
 
 
 def read_idx(raw: bytes, what: str) -> NDArray[Any]:
-    """The array in an idx file, of bytes or integers."""
+    """Return the array in an idx file, of bytes or integers."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or not 1 <= raw[3] <= 4:
         raise DataError(f"{what} is not an idx file of bytes or integers")
     kind, dimensions = _IDX_TYPES[raw[2]], raw[3]
@@ -71,7 +71,7 @@ def read_idx(raw: bytes, what: str) -> NDArray[Any]:
 
 
 def load_npz(path: Path, wanted: Iterable[str], *, optional: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
-    """Arrays of an .npz by name; large arrays without compression are memory-mapped."""
+    """Return arrays of an .npz by name; large uncompressed arrays are memory-mapped."""
     needed, extra = list(wanted), list(optional)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -117,7 +117,7 @@ def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDA
 
 
 def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type of an array in .npy format."""
+    """Return the shape, order and type of an array in .npy format."""
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         shape, fortran, kind = read[np.lib.format.read_magic(file)](file, max_header_size=HEADER_LIMIT)
@@ -134,7 +134,7 @@ def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
-    """The offset of a stored member in its archive."""
+    """Return the offset of a stored member in its archive."""
     with path.open("rb") as file:
         file.seek(entry.header_offset)
         local = file.read(30)
@@ -145,13 +145,13 @@ def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
 
 
 class BadArchiveError(DataError):
-    """An archive that is damaged or lacks a file, so that unpacking it again is useless."""
+    """An archive that is damaged or lacks a file, so that unpacking it again cannot help."""
 
 
 def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
     """Extract the named files, and nothing else, from a .tar archive; a file appears only once it is complete.
 
-    members: the name of a file, in whatever folder of the archive, and its target. Only regular files are extracted.
+    members: the name of each file, in any folder of the archive, and its target. Only regular files are extracted.
     """
     left = dict(members)
     try:
@@ -179,7 +179,7 @@ def extract(archive: Path, members: Mapping[str, Path], *, limit: int) -> None:
 
 
 def _unpacked(packed: IO[bytes]) -> IO[bytes]:
-    """The decompressed contents of a .gz or .bz2 file, or the file itself."""
+    """Return a stream of the decompressed contents of a .gz or .bz2 file, or the file itself."""
     magic = packed.read(3)
     packed.seek(0)
     if magic[:2] == b"\x1f\x8b":
@@ -190,7 +190,7 @@ def _unpacked(packed: IO[bytes]) -> IO[bytes]:
 class _Forward:
     """A file that is read forward only, up to a number of bytes; skipped bytes do not count.
 
-    A .tar header may have any length and is read at once: without a limit it could fill the memory.
+    A .tar header may have any length and is read in one piece: without a limit it could fill the memory.
     """
 
     def __init__(self, file: IO[bytes]):

@@ -49,6 +49,12 @@ GROUPS = {"state": None, "sex": "SEX", "race": "RAC1P"}
 
 @dataclass(frozen=True)
 class ACSIncome(PartitionedData):
+    """ACS income: people in the American Community Survey, US states as groups; the label is an income above $50,000.
+
+    `states` selects states, and each is split into `clients_per_state` clients. `group` makes state, sex or race the
+    group; sex and race lie inside clients.
+    """
+
     seed: int = 0  # of the clients and their test rows
     dir: str | None = None  # the data directory to search; default: E2FL_DATA, or the user's cache
     path: str | None = None  # a CSV, or a folder with folktables' files; default: search `dir`
@@ -124,7 +130,7 @@ class ACSIncome(PartitionedData):
         }
 
     def _clients(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The client of each row; -1 for rows that are not used."""
+        """Return the client of each row; -1 for rows that are not used."""
         client = np.full(len(state), -1, dtype=np.int64)
         for number in np.unique(state).tolist():
             rows = stream(self.seed, "acs clients", number).permutation(np.flatnonzero(state == number))
@@ -159,14 +165,14 @@ class People:
     y: NDArray[np.int64]  # 1: more than 50,000 dollars
 
     def take(self, rows: NDArray[np.int64]) -> "People":
-        """Only these rows, and the states they are of."""
+        """Return only these rows, and their states."""
         kept, state = np.unique(self.state[rows], return_inverse=True)
         columns = {name: values[rows] for name, values in self.columns.items()}
         return People(tuple(self.states[number] for number in kept), state.astype(np.int64), columns, self.y[rows])
 
 
 def read(path: Path) -> People:
-    """The rows of a CSV, or of all files of folktables in a folder."""
+    """Return the rows of a CSV, or of all folktables files in a folder."""
     files = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} has no files psam_p*.csv of folktables")
@@ -181,7 +187,7 @@ def read(path: Path) -> People:
 
 
 def _read_file(path: Path) -> NDArray[np.int64]:
-    """[people, 12]: the number of the state, the columns, and the label."""
+    """Return [people, 12]: the number of the state, the columns, and the label."""
     regular_file(path)
     try:
         with _open(path) as file:
@@ -214,7 +220,7 @@ def _read_file(path: Path) -> NDArray[np.int64]:
 def _person(
     row: Sequence[str], places: Sequence[int], states: dict[str, int] | None, path: Path, line: int
 ) -> list[int]:
-    """The numbers in one row; -1 for empty cells."""
+    """Return the numbers in one row; -1 for empty cells."""
     try:
         cells = [row[place].strip() for place in places]
         if states is not None:
@@ -234,7 +240,7 @@ def _open(path: Path) -> IO[str]:
 
 
 def _bounded(file: IO[str], path: Path) -> Iterator[str]:
-    """The lines of a file that must not unpack to more than it may."""
+    """Yield the lines of a file; raise an error if it unpacks to more than the limit."""
     left = FILE_LIMIT
     while line := file.readline(2**20):
         left -= len(line)
@@ -244,7 +250,7 @@ def _bounded(file: IO[str], path: Path) -> Iterator[str]:
 
 
 def _category(name: str, codes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The category of each code, 0 to size - 1; missing codes are in the last one."""
+    """Return the category of each code, 0 to size - 1; missing codes are in the last one."""
     if name == "OCCP":
         found = np.searchsorted(OCCUPATIONS, codes, side="right") - 1
     elif name == "POBP":

@@ -6,7 +6,7 @@ exactly 101: seven one-hot columns (96 categories) and five numbers. Sex is the 
 
 The means and deviations of the numbers come from the training rows only. The **categories come from all rows, test rows
 included**: one native country occurs in a single row, and the network must have 101 inputs for every split. The input
-of a category that occurs only in test rows is 0 in training, so all that training knows of it is that it exists.
+of a category that occurs only in test rows is 0 in training, so training uses only the existence of that category.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,12 @@ FEMALE, MALE = 0, 1
 
 @dataclass(frozen=True)
 class Adult(FederatedData):
+    """Adult: census rows of women and men, both inside every client; the label is an income above 50,000 dollars.
+
+    Rows are split into `clients` clients by `partition`: Dirichlet with concentration `alpha`, iid, or clients of one
+    sex only.
+    """
+
     seed: int = 0
     dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
     clients: int = 5
@@ -137,7 +143,7 @@ class CensusTable:
 
 
 def read_table(directory: str | None = None) -> CensusTable:
-    """Both files of Adult, without rows that have missing values."""
+    """Return both files of Adult, without rows that have missing values."""
     rows: list[list[str]] = []
     skipped = 0
     for name in ("adult.data", "adult.test"):
@@ -162,7 +168,7 @@ def read_table(directory: str | None = None) -> CensusTable:
 
 
 def one_hot(values: NDArray[np.str_]) -> NDArray[np.float32]:
-    """A column of 0 and 1 for each category, in alphabetical order."""
+    """Return a column of 0 and 1 for each category, in alphabetical order."""
     known, places = np.unique(values, return_inverse=True)
     columns: NDArray[np.float32] = np.eye(len(known), dtype=np.float32)[places]
     return columns
@@ -176,7 +182,7 @@ def standardised(values: NDArray[np.float64], train: Rows) -> NDArray[np.float32
 
 
 def stratified(values: NDArray[np.int64], rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows]:
-    """Rows split at random into the rest and a share, the same share of each value."""
+    """Split rows at random into the rest and a share, the same share of each value."""
     rest, taken = [], []
     for value in np.unique(values):
         order = stream(seed, purpose, int(value)).permutation(rows[values[rows] == value])

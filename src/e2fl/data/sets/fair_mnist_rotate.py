@@ -26,6 +26,12 @@ SIDE = 28
 
 @dataclass(frozen=True)
 class FairMNISTRotate(FederatedData):
+    """FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
+
+    `source` is MNIST or the bundled subset, which needs no download. `clients` or `group_sizes` sets the sizes of the
+    groups, `angle_step` or `angles` the rotations, and `samples_per_client` the training images of a client.
+    """
+
     seed: int = 0
     source: str = "mnist"  # or bundled: 5,000 images, no download needed
     dir: str | None = None  # where the MNIST files are; default: E2FL_DATA
@@ -133,7 +139,7 @@ class FairMNISTRotate(FederatedData):
         return slice(count)
 
     def _order(self, group: GroupId) -> NDArray[np.int64]:
-        """The order in which the training images are split among the clients of a group."""
+        """Return the order in which the training images are split among the clients of a group."""
         if group not in self._orders:
             self._orders[group] = stream(self.seed, "deal", group).permutation(len(self.digits.train_y))
         return self._orders[group]
@@ -152,14 +158,14 @@ class FairMNISTRotate(FederatedData):
 
 
 def group_sizes(clients: int) -> tuple[int, ...]:
-    """The paper's group sizes in the same proportions for another number of clients, each at least 1."""
+    """Return the paper's group sizes, in the same proportions, for another number of clients; each at least 1."""
     if clients < len(SIZES):
         raise ConfigError(f"data.clients must be at least {len(SIZES)}, one for each group, not {clients}")
     return apportion(SIZES, clients)
 
 
 def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
-    """Images [n, 28, 28] rotated counter-clockwise about their centre, bilinear, black outside; [n, 1, 28, 28]."""
+    """Return images [n, 28, 28] rotated counter-clockwise, bilinear, black outside, as [n, 1, 28, 28]."""
     if degrees % 360 == 0:
         return images[:, None]
     result = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
@@ -171,7 +177,7 @@ def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
 
 
 def _rotation(degrees: float) -> scipy.sparse.csr_array:
-    """The linear map [pixels, pixels] that rotates an image."""
+    """Return the linear map [pixels, pixels] that rotates an image."""
     angle = math.radians(degrees)
     centre = (SIDE - 1) / 2
     row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)

@@ -52,6 +52,12 @@ H5_RATIO = 50  # bytes of images for each byte of an HDF5 file; real files, comp
 
 @dataclass(frozen=True)
 class Femnist(PartitionedData):
+    """FEMNIST: handwritten digits and letters; every writer is a client.
+
+    `path` names the source, or `dir` the data directory to search for it. `writers` keeps only those with most images;
+    `scaling` says whether inputs are standardised or lie in [0, 1].
+    """
+
     seed: int = 0  # of the split, if the source has none
     path: str | None = None  # an .npz, or a folder with LEAF's or TensorFlow Federated's files; default: search `dir`
     dir: str | None = None  # the data directory to search; default: E2FL_DATA, or the user's cache
@@ -123,7 +129,7 @@ class Images:
     names: list[str]
 
     def white_background(self) -> bool:
-        """Whether the edges of the images are bright."""
+        """Return whether the edges of the images are bright."""
         some = self.x[:: max(1, len(self.x) // 500)]
         return bool(np.mean([some[:, 0].mean(), some[:, -1].mean(), some[:, :, 0].mean(), some[:, :, -1].mean()]) > 127)
 
@@ -139,7 +145,7 @@ class Part:
 
 
 def find(home: Path) -> Path:
-    """The .npz or folder in a data directory, or an error that says what to do."""
+    """Return the .npz or folder in a data directory, or raise an error that says what to do."""
     found = look(home)
     if found is not None:
         return found
@@ -154,7 +160,7 @@ def find(home: Path) -> Path:
 
 
 def look(home: Path) -> Path | None:
-    """The .npz or folder in a data directory; the partial set only if there is nothing else."""
+    """Return the .npz or folder in a data directory, if any; the partial set only if there is nothing else."""
     folders = (home / "femnist", home)
     for folder in folders:
         if (folder / NPZ).is_file():
@@ -165,7 +171,7 @@ def look(home: Path) -> Path | None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a source; an error if one is missing."""
+    """Return the files of a source, or raise an error if one is missing."""
     if path.is_file():
         return [path]
     h5 = [path / name for name in H5 if (path / name).is_file()]
@@ -178,7 +184,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Images:
-    """All images of a source; those of an .npz made by `convert` stay on disk."""
+    """Return all images of a source; those of an .npz made by `convert` stay on disk."""
     if path.is_file() and path.suffix == ".npz":
         return read_npz(path)
     parts = list(read_parts(path))
@@ -196,7 +202,7 @@ def read(path: Path) -> Images:
 
 
 def read_npz(path: Path) -> Images:
-    """Images from an .npz with x, y, writer, split and writer_ids."""
+    """Return the images in an .npz with x, y, writer, split and writer_ids."""
     arrays = load_npz(path, ("x", "y", "writer", "split", "writer_ids"))
     x, y, writer, split, ids = (arrays[name] for name in ("x", "y", "writer", "split", "writer_ids"))
     if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U" or ids.ndim != 1:
@@ -212,7 +218,7 @@ def read_npz(path: Path) -> Images:
 
 
 def read_parts(path: Path) -> Iterator[Part]:
-    """Writer by writer, from a folder of LEAF's or TensorFlow Federated's files, or from one such file."""
+    """Yield the images of each writer, from a folder of LEAF's or TensorFlow Federated's files, or from one file."""
     for file in files_of(path):
         if file.suffix == ".npz":
             yield from _npz_parts(read_npz(file))
@@ -223,7 +229,7 @@ def read_parts(path: Path) -> Iterator[Part]:
 
 
 def json_files(folder: Path) -> Iterator[Path]:
-    """LEAF's files: those of the folders train and test if LEAF has split them, else all."""
+    """Yield LEAF's files: those of the folders train and test if LEAF has split them, otherwise all."""
     inside = (folder / "data", folder)
     split = [path for home in inside for part in ("train", "test") for path in sorted((home / part).glob("*.json"))]
     if split:
@@ -273,7 +279,7 @@ def _h5_parts(path: Path, split: int) -> Iterator[Part]:
 
 
 def _plain(h5py: Any, group: Any, name: str, path: Path) -> Any:
-    """The object of this name in the file itself; links to other files are refused."""
+    """Return the object of this name in the file itself; reject links to other files."""
     if name not in group:
         raise DataError(f"{path} has no '{name}' in {group.name}")
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -291,7 +297,7 @@ def _group(h5py: Any, found: Any, path: Path) -> Any:
 
 
 def _count(h5py: Any, pixels: Any, labels: Any, where: str) -> int:
-    """The number of images, from shapes and types, before anything is read."""
+    """Return the number of images, from shapes and types, before anything is read."""
     for found in (pixels, labels):
         if not isinstance(found, h5py.Dataset) or found.shape is None or found.dtype.kind not in "fiub":
             raise DataError(f"{where}: '{found.name}' does not hold numbers")
@@ -310,7 +316,7 @@ def _npz_parts(images: Images) -> Iterator[Part]:
 
 
 def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """Grey values 0 to 1 as bytes."""
+    """Return grey values from 0 to 1 as bytes."""
     if not x.ndim:
         raise DataError(f"{where}: x must be a list of images, not a single value")
     if not len(x):

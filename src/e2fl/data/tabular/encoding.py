@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How each input column becomes inputs."""
+    """The mapping from input columns to inputs."""
 
     columns: Mapping[str, Scale | Choice]
 
@@ -58,14 +58,14 @@ class Encoding:
         return hashlib.sha256(json.dumps(learnt).encode()).hexdigest()
 
     def columns_of(self, sheet: Sheet) -> dict[str, Column]:
-        """The columns of other rows, read as they were in training."""
+        """Return the columns of other rows, read as they were in training."""
         return {
             name: sheet.numbers(name) if isinstance(known, Scale) else sheet.texts(name)
             for name, known in self.columns.items()
         }
 
     def apply(self, columns: Mapping[str, Column]) -> tuple[NDArray[np.float32], dict[str, NDArray[np.int64]]]:
-        """Rows as inputs; and by column, the rows whose category does not occur in the training rows."""
+        """Return rows as inputs; and by column, the rows whose category does not occur in training."""
         x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
         place = 0
         unknown: dict[str, NDArray[np.int64]] = {}
@@ -93,7 +93,7 @@ def learn(
     *,
     listed: Collection[str] = (),
 ) -> Encoding:
-    """Means, deviations and categories of the training rows.
+    """Return the encoding learnt from the training rows: means, deviations and categories.
 
     rows: the place of each row in the sheet. listed: columns that the user declares to be categories.
     """

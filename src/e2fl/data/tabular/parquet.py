@@ -22,13 +22,13 @@ CHILD = Path(__file__).with_name("parquet_child.py")
 
 
 def parquet_names(path: Path) -> list[str]:
-    """The names of the columns of a file."""
+    """Return the column names of a file."""
     names: list[str] = _child(path, {})["names"]
     return names
 
 
 def read_parquet(path: Path, wanted: Collection[str]) -> Any:
-    """These columns of a file, as an Arrow table."""
+    """Return these columns of a file, as an Arrow table."""
     import pyarrow as arrow
 
     with tempfile.TemporaryDirectory(prefix="e2fl-") as folder:
@@ -44,7 +44,7 @@ def read_parquet(path: Path, wanted: Collection[str]) -> Any:
 
 
 def reject_more_than_the_limit(path: Path, size: int) -> None:
-    """Refuse a table that would take more memory than tables may."""
+    """Raise an error for a table that would take more memory than tables may."""
     if size > INPUT_LIMIT:
         raise DataError(
             f"{path} would take {size / 2**30:.1f} GiB of memory; {INPUT_LIMIT // 2**30} GiB is the limit of a table. "
@@ -53,7 +53,7 @@ def reject_more_than_the_limit(path: Path, size: int) -> None:
 
 
 def _child(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the reading process, or a `DataError`."""
+    """Return the answer of the reading process, or raise a `DataError`."""
     if find_spec("pyarrow") is None:
         raise DataError("Parquet files need the package pyarrow: pip install 'e2fl[tables]'")
     regular_file(path)

@@ -11,7 +11,7 @@ ADDRESS_SPACE = 24 * 2**30  # bytes; the limit of a table, its copy on the way, 
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The names of the columns; or some columns, written to `out`."""
+    """Return the column names; or write the wanted columns to `out`, and return what went wrong."""
     path = request["path"]
     schema = parquet.ParquetFile(path).schema_arrow
     if "wanted" not in request:
@@ -42,7 +42,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def usable(kind: Any) -> bool:
-    """Whether a column of this type can be an input, a label or a name."""
+    """Return whether a column of this type can be an input, a label or a name."""
     types = arrow.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or is_text(kind))
 

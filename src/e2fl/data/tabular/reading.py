@@ -1,7 +1,7 @@
 """The columns of a CSV or Parquet file, a DataFrame or rows in Python, read when they are used.
 
-CSV is read with the module `csv` and not with pandas: every refusal names the line as an editor counts it, and rows
-that are too long or too short are refused rather than cut or filled.
+CSV is read with the module `csv` and not with pandas: every error names the line as an editor counts it, and rows that
+are too long or too short are rejected rather than cut or filled.
 """
 
 import csv
@@ -59,18 +59,18 @@ class Sheet(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     @abstractmethod
     def texts(self, name: str) -> Texts:
-        """A column as it is written, even if it holds numbers."""
+        """Return a column as it is written, even if it holds numbers."""
 
     def typed_numbers(self, name: str) -> NDArray[np.float64] | None:
-        """The column if the table stores it as numbers."""
+        """Return the column if the table stores it as numbers, otherwise None."""
         return None
 
     def feature(self, name: str) -> Column:
-        """An input column: numbers if all present cells are numbers, else texts.
+        """Return an input column: numbers if all present cells are numbers, otherwise strings.
 
         Where most cells are numbers or dates, a cell that is not a plain number is rejected as a mistake.
         """
@@ -93,7 +93,7 @@ class Sheet(ABC):
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column that must hold numbers; True is 1 and False is 0."""
+        """Return a column that must hold numbers; True is 1 and False is 0."""
         typed = self.typed_numbers(name)
         if typed is not None:
             return self._finite(typed, name)
@@ -106,7 +106,7 @@ class Sheet(ABC):
         return self._finite(np.array(found, dtype=np.float64), name)
 
     def names(self, name: str) -> Texts:
-        """A column of names, such as clients: as it is written, but 1.0 is 1."""
+        """Return a column of names, such as clients: as it is written, but 1.0 is 1."""
         return _each(self.texts(name), lambda text: _WHOLE.sub(r"\1", text))
 
     def _finite(self, numbers: NDArray[np.float64], name: str) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ class Sheet(ABC):
 
 
 class Cells(Sheet):
-    """A table of texts; a row is called by the line it starts on, as an editor counts them."""
+    """A table of strings; a row is named by the line it starts on, as an editor counts them."""
 
     def __init__(self, where: str, columns: Mapping[str, Sequence[str]], lines: NDArray[np.int64], line: str = "line"):
         self.where = where
@@ -204,7 +204,7 @@ class FrameSheet(Sheet):
 
 
 def column_names(source: Table) -> list[str]:
-    """The names of the columns of a file or a DataFrame."""
+    """Return the column names of a file or a DataFrame."""
     if not isinstance(source, Path):
         names, where = [str(name) for name in source.columns], FrameSheet.where
     else:
@@ -219,7 +219,7 @@ def column_names(source: Table) -> list[str]:
 
 
 def read(source: Table, wanted: Collection[str]) -> Sheet:
-    """These columns of a file or a DataFrame."""
+    """Return these columns of a file or a DataFrame."""
     sheet: Sheet
     if not isinstance(source, Path):
         sheet = FrameSheet(source.rename(columns=str)[list(wanted)])
@@ -234,7 +234,7 @@ def read(source: Table, wanted: Collection[str]) -> Sheet:
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], wanted: Collection[str]) -> Sheet:
-    """These columns of a list of dictionaries, one for each row; counted from 0, as lists are."""
+    """Return these columns of a list of dictionaries, one for each row; rows are counted from 0."""
     columns = {name: [as_text(row.get(name)) for row in rows] for name in wanted}
     return Cells("the rows", columns, np.arange(len(rows)), "row")
 
@@ -273,7 +273,7 @@ def _read_csv(path: Path, wanted: Collection[str]) -> Sheet:
 
 
 def _records(path: Path, *, whole: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file with the lines they start on; only the first unless `whole`."""
+    """Yield the rows of a CSV file with the lines they start on; only the first unless `whole`."""
     line = 1
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -292,7 +292,7 @@ def _records(path: Path, *, whole: bool = False) -> Iterator[tuple[int, list[str
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
-    """The lines of a file, each of bounded length: a file without line breaks must not fill the memory."""
+    """Yield the lines of a file, each of bounded length: a file without line breaks must not fill the memory."""
     while line := file.readline(LINE_LIMIT + 1):
         if len(line) > LINE_LIMIT:
             raise DataError(f"{path} has a line of more than {LINE_LIMIT} characters; is it a CSV file?")
@@ -304,7 +304,7 @@ def _separator(path: Path) -> str:
 
 
 def _reject_another_separator(path: Path, header: str) -> None:
-    """A header of one name usually has its columns separated by another character."""
+    """Raise an error for a header that is one name because its columns are separated by another character."""
     ours = _separator(path)
     for other, name in _SEPARATORS.items():
         if other != ours and other in header:
@@ -315,7 +315,7 @@ def _reject_another_separator(path: Path, header: str) -> None:
 
 
 def _not_in_utf8(path: Path) -> int:
-    """The first line that is not valid UTF-8."""
+    """Return the first line that is not valid UTF-8."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_LIMIT), b""), 1):
             try:
@@ -334,14 +334,14 @@ def _objects(values: Iterable[str]) -> Texts:
 
 
 def _each(values: Iterable[str], change: Callable[[str], str]) -> Texts:
-    """Every text changed; equal ones share one object."""
+    """Apply `change` to every string; equal ones share one object."""
     listed = list(values)
     known = {text: change(text) for text in set(listed)}
     return _objects(known[text] for text in listed)
 
 
 def _each_value(values: Iterable[Any]) -> Iterator[str]:
-    """Every value as a text; equal texts share one object."""
+    """Yield every value as a string; equal strings share one object."""
     known: dict[str, str] = {}
     for value in values:
         text = as_text(value)
@@ -349,6 +349,6 @@ def _each_value(values: Iterable[Any]) -> Iterator[str]:
 
 
 def is_missing(column: Column) -> NDArray[np.bool_]:
-    """Where a value is missing."""
+    """Return where a value is missing."""
     found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
     return found

@@ -17,7 +17,7 @@ from e2fl.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what."""
+    """The role of each column."""
 
     used: dict[str, str]  # label, client, group and split, where there are such columns
     features: list[str]
@@ -40,7 +40,7 @@ def choose_columns(
     words: tuple[str, ...],
     partition: dict[str, Any] | None,
 ) -> Roles:
-    """The role of each column, after checking that the columns exist and their roles are compatible."""
+    """Return the role of each column, after checking that the columns exist and their roles are compatible."""
     names = column_names(source)
     known = dict.fromkeys(names)
     by = None if partition is None else _partition_by(partition, where, known, {"label": label, "group": group})
@@ -62,7 +62,7 @@ def choose_columns(
 
 
 def _reject_double_use(used: Mapping[str, str], features: Sequence[str]) -> None:
-    """A label must not be an input too; client and group may be one column, and be inputs."""
+    """Raise an error if the label or split has another role too; client and group may be one column, and inputs."""
     counts = Counter(features)
     for role in ("label", "split"):
         for other, name in used.items():
@@ -80,7 +80,7 @@ def _reject_double_use(used: Mapping[str, str], features: Sequence[str]) -> None
 def complete_rows(
     written: Mapping[str, Column], features: Mapping[str, Column], missing: str, sheet: Sheet
 ) -> NDArray[np.int64]:
-    """The rows to keep. A missing client, label, group or split is never filled in."""
+    """Return the rows to keep. A missing client, label, group or split is never filled in."""
     gaps = [
         (name, is_missing(column), columns is features)
         for columns in (written, features)
@@ -104,7 +104,7 @@ def complete_rows(
 def _partition_by(
     partition: dict[str, Any], where: str, known: Mapping[str, object], roles: Mapping[str, str | None]
 ) -> str | None:
-    """The column that a partition names, if any; `label` and `group` stand for the columns with these roles."""
+    """Return the column that a partition names, if any; `label` and `group` mean the columns with these roles."""
     by = partition.get("partition_by")
     if not isinstance(by, str):
         return None
@@ -117,7 +117,7 @@ def _partition_by(
 def partition_columns(
     roles: Roles, written: Mapping[str, Texts], rows: NDArray[np.int64], sheet: Sheet
 ) -> dict[str, NDArray[Any]]:
-    """What a partitioner may partition by: the columns label and group by these names and their own, and one more."""
+    """Return what a partitioner may partition by: label and group, also by their own names, and one more column."""
     label, group = roles.used["label"], roles.used.get("group")
     found: dict[str, NDArray[Any]] = {name: written[name][rows] for name in (roles.by, group) if name is not None}
     found[label] = read_labels(written[label][rows], label, rows, sheet)[0]
@@ -125,7 +125,7 @@ def partition_columns(
 
 
 def assigned_clients(partition: dict[str, Any], seed: int, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The client of each row according to a partitioner; "" if it has none."""
+    """Return the client of each row according to a partitioner; "" if it has none."""
     values = {name: value for name, value in partition.items() if name != "name"}
     kind = look_up(str(partition.get("name")), PARTITIONERS, "partition")
     if "seed" in fields_of(kind):
@@ -143,7 +143,7 @@ def assigned_clients(partition: dict[str, Any], seed: int, columns: Mapping[str,
 def read_labels(
     texts: Texts, name: str, rows: NDArray[np.int64], sheet: Sheet
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Classes as 0, 1, ... and their names: numbers in ascending order, or texts in alphabetical order."""
+    """Return classes as 0, 1, ... and their names: numbers in ascending order, or strings in alphabetical order."""
     classes = sorted(set(texts.tolist()))
     numbers = {text: _exact_number(text) for text in classes}
     if None not in numbers.values():
@@ -161,7 +161,7 @@ def read_labels(
 def positive_last(
     labels: NDArray[np.int64], classes: tuple[str, ...], positive: str | int | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Labels and classes with the favourable one as class 1."""
+    """Return labels and classes with the favourable one as class 1."""
     if positive is None:
         return labels, classes
     if len(classes) != 2 or as_text(positive) not in classes:
@@ -174,7 +174,7 @@ def first_few(classes: tuple[str, ...]) -> str:
 
 
 def _exact_number(text: str) -> int | float | None:
-    """The number in a text, exact if it is whole; None if it is not a number."""
+    """Return the number in a string, exact if it is an integer; None if it is not a number."""
     try:
         return int(text)
     except ValueError:

@@ -25,7 +25,7 @@ RowName = Callable[[int], str]  # how messages call a row
 
 
 def row_number(row: int) -> str:
-    """The name of a row in an array."""
+    """Return the name of a row in an array."""
     return f"row {row}"
 
 
@@ -58,7 +58,7 @@ def check_rows(
     metadata: Mapping[str, object] | None = None,
     row_name: RowName = row_number,
 ) -> CheckedRows:
-    """Arrays as checked rows, or a `DataError` that names the row.
+    """Return arrays as checked rows, or raise a `DataError` that names the row.
 
     classes: y holds indices into them, and x is standardised already.
     """
@@ -102,7 +102,7 @@ def _inputs(x: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.uint8]
 
 
 def _scale(x: NDArray[np.uint8] | NDArray[np.float32], where: str) -> float:
-    """1/255 for bytes, so that they lie in [0, 1]; else 1, with a warning if the inputs are far from unit scale."""
+    """Return 1/255 for bytes, so that they lie in [0, 1]; otherwise 1, with a warning if inputs are badly scaled."""
     if x.dtype == np.uint8:
         return 1 / 255 if any(block.max(initial=0) > 1 for block in np.array_split(x, 1 + x.size // BLOCK)) else 1.0
     some = x[:: max(1, len(x) // SAMPLE)].astype(np.float64)
@@ -118,7 +118,7 @@ def _scale(x: NDArray[np.uint8] | NDArray[np.float32], where: str) -> float:
 
 
 def _warn_of_similar_names(what: str, names: Iterable[str], where: str) -> None:
-    """Names that differ only in case or spaces are usually one name, misspelt."""
+    """Warn of names that differ only in case or spaces: they are usually one name, misspelt."""
     first: dict[str, str] = {}
     for name in names:
         plain = " ".join(name.casefold().split())
@@ -132,7 +132,7 @@ def _warn_of_similar_names(what: str, names: Iterable[str], where: str) -> None:
 
 
 def _texts(values: NDArray[Any], what: str, where: str) -> NDArray[Any]:
-    """Bytes decoded from UTF-8; other values as they are."""
+    """Return bytes decoded from UTF-8; other values as they are."""
     if values.dtype.kind != "S":
         return values
     try:
@@ -142,7 +142,7 @@ def _texts(values: NDArray[Any], what: str, where: str) -> NDArray[Any]:
 
 
 def _present(values: NDArray[Any], what: str, where: str, row_name: RowName) -> NDArray[Any]:
-    """Labels, clients or groups; rejects rows without one."""
+    """Return labels, clients or groups; raise an error that names a row without one."""
     values = _texts(values, what, where)
     bad: list[int] = []
     if values.dtype.kind == "f":
@@ -157,7 +157,7 @@ def _present(values: NDArray[Any], what: str, where: str, row_name: RowName) -> 
 
 
 def _classes(y: NDArray[Any], where: str, row_name: RowName) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Labels as 0, 1, ... in their natural order, and their names."""
+    """Return labels as 0, 1, ... in their natural order, and their names."""
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.floor(y)))
         if len(bad):
@@ -172,7 +172,7 @@ def _classes(y: NDArray[Any], where: str, row_name: RowName) -> tuple[NDArray[np
 def _groups(
     group: NDArray[Any] | None, unprivileged: str | int | None, where: str
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Groups as 0, 1, ...; the unprivileged one first, the others in their natural order."""
+    """Return groups as 0, 1, ...; the unprivileged one first, the others in their natural order."""
     if group is None:
         if unprivileged is not None:
             raise ConfigError(f"'{unprivileged}' cannot be unprivileged: there are no groups")
@@ -190,7 +190,7 @@ def _groups(
 
 
 def as_splits(split: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.int64]:
-    """Train or test, in any common spelling, as TRAIN and TEST."""
+    """Return the split of each row as TRAIN or TEST; common spellings of both are accepted."""
     if split.dtype.kind in "iu" and set(np.unique(split)) <= {TRAIN, TEST, UNDECIDED}:
         return split.astype(np.int64)
     texts = np.char.lower(split.astype(str))
@@ -201,7 +201,7 @@ def as_splits(split: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.
 
 
 def as_inputs(values: Any, where: str) -> NDArray[Any]:
-    """Inputs given in Python, as one array of numbers."""
+    """Return inputs given in Python as one array of numbers."""
     try:
         x = _as_array(values)
     except ValueError:  # rows of different lengths
@@ -218,12 +218,12 @@ def as_inputs(values: Any, where: str) -> NDArray[Any]:
 
 
 def _as_array(values: Any) -> NDArray[Any]:
-    """Also of a tensor that requires gradients, or is on another device."""
+    """Return an array, also of a tensor that requires gradients or is on another device."""
     return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
 
 
 def _row_by_row(values: Iterable[Any], where: str) -> NDArray[np.float64]:
-    """Inputs that are not one array of numbers, with NaN for missing values; rejects the first bad row by name."""
+    """Return inputs given row by row, with NaN for missing values; raise an error that names the first bad row."""
     rows: list[NDArray[np.float64]] = []
     for row, value in enumerate(values):
         if isinstance(value, np.ndarray) and value.dtype == np.object_:
@@ -238,7 +238,7 @@ def _row_by_row(values: Iterable[Any], where: str) -> NDArray[np.float64]:
 
 
 def as_column(values: Any, what: str, where: str) -> NDArray[Any]:
-    """Labels or groups given in Python, one for each row and none missing."""
+    """Return labels or groups given in Python, one for each row and none missing."""
     listed = list(values) if isinstance(values, list | tuple) else _texts(_as_array(values), what, where)
     if isinstance(listed, np.ndarray) and listed.dtype != np.object_:
         if listed.dtype.kind == "f" and np.isnan(listed).any():

@@ -1,6 +1,6 @@
 """Users' own tables: a CSV or Parquet file or a DataFrame with a column that names the client of each row.
 
-Columns of numbers are standardised with the training rows; columns of texts become one input for each category of the
+Columns of numbers are standardised with the training rows; columns of strings become one input for each category of the
 training rows. A category that occurs in no training row gets no input.
 """
 
@@ -72,10 +72,10 @@ class TableData(Arrays):
     missing: str = field(kw_only=True)
 
     def encode(self, new: str | Path | Frame | Sequence[Mapping[str, Any]]) -> Encoded:
-        """New rows as the inputs and labels that this table would have made of them.
+        """Return new rows as the inputs and labels that this table would have made of them.
 
         new: a file, a DataFrame, or a list of dictionaries. Rows with missing values are rejected, so that the result
-        has a row for each row given. Categories that do not occur in training are warned of. Without a label column
+        has a row for each row given. Categories that do not occur in training raise a warning. Without a label column
         all labels are -1: enough to predict with, not to train. A group column is used if groups lie inside clients.
         """
         with within_memory():
@@ -121,7 +121,7 @@ class TableData(Arrays):
 
 
 def _reject_incomplete(columns: Mapping[str, Column], sheet: Sheet) -> None:
-    """Reject rows with missing values: dropping them would shift the others."""
+    """Raise an error for rows with missing values: dropping them would shift the others."""
     missing = sorted(
         (row, name) for name, column in columns.items() for row in np.flatnonzero(is_missing(column)).tolist()
     )
@@ -168,7 +168,7 @@ def from_table(
     """A table with a row for each example: a pandas DataFrame, or a CSV or Parquet file at `path`.
 
     Either `client` names the client of each row, or `partition` splits the rows; rows that it assigns to no client are
-    counted and not used. Columns of numbers are standardised, columns of texts become one input for each category.
+    counted and not used. Columns of numbers are standardised, columns of strings become one input for each category.
     """
     require_valid_settings(test_share, min_samples, groups)
     if missing not in ("refuse", "drop", "fill"):
@@ -240,7 +240,7 @@ def from_table(
 
 
 def _row_names(sheet: Sheet, rows: NDArray[np.int64]) -> RowName:
-    """The name of a row of the result; the sheet itself, with all its cells, is not kept."""
+    """Return a function that names a row of the result; the sheet with all its cells is not kept."""
     name = sheet.row_name
     return lambda row: name(int(rows[row]))
 

@@ -30,12 +30,12 @@ class Geometry(NamedTuple):
 
 
 def tile_for(width: int) -> int:
-    """The tile for rows of this width; the last tile of a row may overlap the previous one."""
+    """Return the tile for rows of this width; the last tile of a row may overlap the previous one."""
     return 4 if width >= 4 else 1
 
 
 def _steps(points: int) -> Any:
-    """Code that lists the steps of a kernel's window at which any of some neighbouring points is not zero.
+    """Return code that lists the steps of a kernel's window at which any of some neighbouring points is not zero.
 
     After a ReLU half of the values are zero, and whole channels are where an image is uniform: this skips a third of
     the steps.  Each step is listed as an offset into the inputs and as an offset into the weights.
@@ -68,7 +68,7 @@ _steps_of_4, _steps_of_1 = _steps(4), _steps(1)
 
 
 def _tile(points: int, vectors: int) -> Any:
-    """Code for a block of outputs: out[p, v] = sum over the listed steps n of a[p, n] * w[n, v]."""
+    """Return code for a block of outputs: out[p, v] = sum over the listed steps n of a[p, n] * w[n, v]."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         build = emit.builder
@@ -140,7 +140,7 @@ def row_of_outputs(arrays: Any, at_a: int, at_out: int, size: Geometry, least: n
 
 
 def _outer(points: int, vectors: int) -> Any:
-    """Code for a block of weights: out[p, v] += sum over rows r and columns k of a[r, k, p] * dz[r, k, v]."""
+    """Return code for a block of weights: out[p, v] += sum over rows r and columns k of a[r, k, p] * dz[r, k, v]."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, dz, out = arrays
@@ -196,7 +196,7 @@ def forward(
 
 @compiled
 def backward_weights(a: Float32, dz: Float32, dw: Float32, batch: int, size: Geometry) -> None:
-    """The gradient of the weights, given the gradient of the outputs.
+    """Compute the gradient of the weights, given the gradient of the outputs.
 
     dz: [batch, height, width, outputs] with a zero border of a kernel's size less one.
     dw: [kernel_height, kernel_width * depth, outputs].
@@ -273,7 +273,7 @@ def copy_slope(
     to_strides: tuple[int, int, int, int, int],
     relu: bool,
 ) -> None:
-    """`copy_image` for a gradient dx; after a ReLU, zero where its output x is zero."""
+    """Copy a gradient dx as `copy_image` does; after a ReLU, zero where its output x is zero."""
     height, width, depth = inner
     by_example, by_channel, by_row, by_column, first = from_strides
     to_example, to_channel, to_row, to_column, to_first = to_strides
@@ -296,13 +296,13 @@ def copy_slope(
 
 @compiled
 def scatter(values: Float32, places: Int32, out: Float32) -> None:
-    """out[places[e]] = values[e]."""
+    """Set out[places[e]] to values[e]."""
     for e in range(values.size):
         out[places[e]] = values[e]
 
 
 @compiled
 def gather(values: Float32, places: Int32, out: Float32) -> None:
-    """out[e] = values[places[e]]."""
+    """Set out[e] to values[places[e]]."""
     for e in range(out.size):
         out[e] = values[places[e]]

@@ -36,7 +36,7 @@ class Block:
 
 
 def blocks_of(network: nn.Module) -> list[Block] | None:
-    """The blocks of a network, or None if this engine does not accept it."""
+    """Return the blocks of a network, or None if this engine does not accept it."""
     if not isinstance(network, nn.Sequential):
         return None
     found: list[Block] = []
@@ -154,7 +154,7 @@ class Plan:
             stage.backward(n, following, rates)
 
     def outputs(self, x: Float32) -> Float32:
-        """Logits [examples, classes] of at most one batch."""
+        """Return the logits [examples, classes] of at most one batch."""
         return self._forward(x).outputs_of(len(x))
 
     def go_back(self, slope: Float32) -> None:
@@ -185,7 +185,7 @@ class Plan:
         self._inputs[: len(x)] = x.reshape(len(x), *self._inputs.shape[1:])
 
     def _view_of_inputs(self) -> Float32:
-        """A view of the batch inside the first stage's buffer."""
+        """Return a view of the batch inside the first stage's buffer."""
         first = self._chain[0]
         if isinstance(first, Linear):
             return first.x.reshape(self.batch, first.stride)[:, : first.inputs]
@@ -235,7 +235,7 @@ class CompiledEngine(AutogradEngine):
         momentum: float,
         weight_decay: float,
     ) -> dict[str, Floats]:
-        """Edge-popup: train the scores in place and return them; the weights do not change."""
+        """Train the scores in place (edge-popup) and return them; the weights do not change."""
         signs = {block.name: self._signs_of(block, supernet) for block in self._blocks}
         if None in signs.values():
             return super().fit_scores(supernet, scores, batches, momentum=momentum, weight_decay=weight_decay)
@@ -266,7 +266,7 @@ class CompiledEngine(AutogradEngine):
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Dense SGD from these weights, which stay as they are; `proximal` holds the result near `toward`."""
+        """Train dense weights by SGD from `params`, which are not changed; `proximal` holds them near `toward`."""
         trained = _own(params)
         plan: Plan | None = None
         for batch in batches:
@@ -279,7 +279,7 @@ class CompiledEngine(AutogradEngine):
         return trained
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
-        """Logits; those of an example do not depend on how many examples are passed."""
+        """Return the logits; those of an example do not depend on how many examples are passed."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights({name: weight.contiguous() for name, weight in params.items()})
         images = x.numpy()
@@ -287,7 +287,7 @@ class CompiledEngine(AutogradEngine):
         return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """The gradient of a function of the outputs, summed over the examples; slope: its derivative."""
+        """Return the gradient of a function of the outputs, summed over the examples; slope: its derivative."""
         plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
         plan.put_weights(_own(params))
         images = x.numpy()
@@ -302,7 +302,7 @@ class CompiledEngine(AutogradEngine):
         return self._plan_for("training", batch.x.shape[1:], len(batch.y))
 
     def _plan_for(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
-        """This thread's plan for such batches, reused because allocating its buffers is slow."""
+        """Return this thread's plan for such batches, reused because allocating its buffers is slow."""
         plans: dict[str, Plan] = self._own.__dict__.setdefault("plans", {})
         plan = plans.get(purpose)
         if plan is None or plan.input != tuple(shape) or plan.batch < batch:
@@ -310,7 +310,7 @@ class CompiledEngine(AutogradEngine):
         return plan
 
     def _signs_of(self, block: Block, supernet: Supernet) -> Signs | None:
-        """The signs of a layer whose weights all have one magnitude, else None; cached for each supernetwork."""
+        """Return the signs of a layer whose weights all have one magnitude, otherwise None; cached by supernetwork."""
         weight = supernet.weights[block.name]
         known = self._signs.get(block.name)
         if known is None or known[0] is not weight:
@@ -329,17 +329,17 @@ def _signs(weight: Tensor) -> Signs | None:
 
 
 def _own(params: Params) -> Params:
-    """A contiguous copy that may be changed in place."""
+    """Return a contiguous copy that may be changed in place."""
     return {name: weight.clone(memory_format=torch.contiguous_format) for name, weight in params.items()}
 
 
 def _flat(weight: Tensor) -> Float32:
-    """A one-dimensional view."""
+    """Return a one-dimensional view."""
     flat: Float32 = weight.numpy().reshape(-1)
     return flat
 
 
 def engine_for(model: Model, device: str = "cpu") -> AutogradEngine:
-    """The fastest engine that accepts this network on this device."""
+    """Return the fastest engine that accepts this network on this device."""
     blocks = blocks_of(model.network)
     return CompiledEngine(model, blocks) if blocks and device == "cpu" else AutogradEngine(model, device)

@@ -34,7 +34,7 @@ SCRATCH = max(_DOT_BLOCK * _FORWARD, _BLOCK * _STRIP) * LANES  # floats that the
 
 
 def _dot(rows: int, examples: int) -> Any:
-    """Code for the products of some rows of weights with some examples, added to the outputs."""
+    """Return code for the products of some rows of weights with some examples, added to the outputs."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         x, y, weights = arrays
@@ -89,7 +89,7 @@ def _dot_block(arrays: Any, rows: int, batch: int, size: int, places: tuple[int,
 
 @compiled
 def forward(x: Float32, weights: Float32, y: Float32, batch: int, sizes: tuple[int, int, int]) -> None:
-    """y[b, o] = sum of x[b, i] * weights[o, i], all flat.
+    """Compute y[b, o] = sum of x[b, i] * weights[o, i], all flat.
 
     sizes: length of a row of x and of weights, a multiple of sixteen; outputs; length of a row of y.
     """
@@ -104,7 +104,7 @@ def forward(x: Float32, weights: Float32, y: Float32, batch: int, sizes: tuple[i
 
 
 def _expand_row(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-    """Code that writes the masked weights of part of a row as floats."""
+    """Emit code that writes the masked weights of part of a row as floats."""
     kept, sign, out = arrays
     first, to, count = integers
     plus, minus = emit.spread(floats[0]), emit.spread(emit.builder.fneg(floats[0]))
@@ -129,7 +129,7 @@ def forward_masked(
     batch: int,
     sizes: tuple[int, int, int],
 ) -> None:
-    """`forward` with weights of one magnitude: for each edge a bit of `kept`, and a bit of `sign` (true is minus).
+    """Compute `forward` for weights of one magnitude: each edge has a bit of `kept` and one of `sign` (true is minus).
 
     scratch: SCRATCH floats.
     """
@@ -147,7 +147,7 @@ def forward_masked(
 
 
 def _gather(examples: int, vectors: int) -> Any:
-    """Code that adds delta[b, r] * weights[r, column] of some rows to the gradient of the inputs of some examples."""
+    """Return code that adds delta[b, r] * weights[r, column] of some rows to the input gradients of some examples."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         dx, delta, weights = arrays
@@ -174,7 +174,7 @@ _gather_tile_1, _gather_line_1 = _gather(_TILE, 1), _gather(1, 1)
 
 @compiled
 def _gather_inputs(arrays: Any, batch: int, vectors: int, lengths: tuple[int, int, int], places: Any) -> None:
-    """Add what a block of rows contributes to the gradient of a strip of inputs, for every example.
+    """Add the contribution of a block of rows to the gradient of a strip of inputs, for every example.
 
     lengths: of a row of dx, of delta and of the weights.  places: column in dx, first row, start in the weights, rows.
     """
@@ -233,7 +233,7 @@ def _gradients_and_back(emit: Emit, arrays: list[Any], integers: list[Any], effe
 
 
 def _score_rows(rows: int, vectors: int, *, back: bool) -> Any:
-    """Code for a step on the scores of some rows; it counts the scores below a window and lists the edges inside it."""
+    """Return code for a step on the scores of some rows; it counts the scores below a window and lists those inside."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
         build = emit.builder
@@ -280,7 +280,7 @@ def _score_rows(rows: int, vectors: int, *, back: bool) -> Any:
 
 
 def _list(emit: Emit, edge: Any, inside: Any, window: Any, found: Any, room: Any) -> None:
-    """Emit: append the edges inside the window to its list, or mark the list as full if it has no room left."""
+    """Emit code that appends the edges inside the window to its list, or marks the list as full."""
     build = emit.builder
     so_far = emit.get(found)
     with build.if_else(build.icmp_signed("<=", so_far, room)) as (fits, full):
@@ -311,7 +311,7 @@ def backward_scores(
     sizes: tuple[int, int, int, int, bool],
     rates: tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32],
 ) -> tuple[int, int]:
-    """One step on the scores, and the gradient of the inputs at the weights before it.
+    """Take one step on the scores, and compute the gradient of the inputs at the weights before it.
 
     sizes: batch, inputs (a multiple of sixteen), outputs, length of a row of delta, and whether to compute dx.
     rates: magnitude of the weights; learning rate, momentum, weight decay; low and high end of the window.
@@ -373,7 +373,7 @@ def backward_scores(
 
 
 def _weight_rows(rows: int, vectors: int, *, back: bool) -> Any:
-    """Code for a step on the weights of some rows."""
+    """Return code for a step on the weights of some rows."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         build = emit.builder
@@ -419,7 +419,7 @@ def backward_weights(
     sizes: tuple[int, int, int, int, bool],
     rates: tuple[np.float32, np.float32, np.float32, np.float32],
 ) -> None:
-    """One step on the weights, and the gradient of the inputs at the weights before it.
+    """Take one step on the weights, and compute the gradient of the inputs at the weights before it.
 
     sizes: batch, inputs (a multiple of sixteen), outputs, length of a row of delta, and whether to compute dx.
     rates: learning rate, momentum, weight decay, and the strength of the proximal term toward the anchor; without an

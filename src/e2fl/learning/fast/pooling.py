@@ -18,7 +18,7 @@ _NEAR = 6144  # floats: with as many of the gradient, they fill the L1 cache of 
 
 
 def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
-    """Code for one window of a max-pool: its largest output, and where the kernel's window of that output begins.
+    """Emit code for one window of a max-pool: its largest output, and where the kernel's window of that output begins.
 
     The place is -1 if the largest output is not above `least`: then no gradient passes.
     """
@@ -46,7 +46,7 @@ _largest = vector_code(_choose_largest)
 
 
 def _turn_block(*, integers_too: bool) -> Any:
-    """Code that transposes channels last to channels first, for up to sixteen pixels of up to sixteen channels."""
+    """Return code that transposes channels last to channels first, for up to sixteen pixels of as many channels."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         source, target = arrays
@@ -134,7 +134,7 @@ def forward(
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Code that lists the outputs of a row that have a gradient: their places and their gradients."""
+    """Emit code that lists the outputs of a row that have a gradient: their places and their gradients."""
     build = emit.builder
     where, gradient, places, deltas = arrays
     at_where, at_gradient, span, before = integers
@@ -153,7 +153,7 @@ _picked = vector_code(_pick)
 
 
 def _run(vectors: int, *, back: bool) -> Any:
-    """Code for one row of the kernel, over a list of outputs: dw += d * a and, if `back`, da += d * w."""
+    """Return code for one row of the kernel, over a list of outputs: dw += d * a and, if `back`, da += d * w."""
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, da, w, dw, places, deltas = arrays
@@ -182,7 +182,7 @@ _first_run_many, _first_run_1 = _run(_MANY, back=False), _run(1, back=False)
 
 @compiled
 def rows_at_once(size: Geometry) -> int:
-    """Rows of pool windows to process together, so that their inputs stay in the L1 cache."""
+    """Return how many rows of pool windows to process together, so that their inputs stay in the L1 cache."""
     lines = _NEAR // (size.width * size.depth)
     return max(1, (lines - size.kernel_height + 1) // size.pool_height)
 
@@ -204,7 +204,7 @@ def backward(
     strides: tuple[int, int, int, int, int],
     back: bool,
 ) -> None:
-    """The gradients of the weights and, if `back`, of the inputs, given the gradient of the pool's output.
+    """Compute the gradients of the weights and, if `back`, of the inputs, given the gradient of the pool's output.
 
     w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
     strides: of `gradient`, as in the forward pass.

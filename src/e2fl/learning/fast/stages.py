@@ -356,7 +356,7 @@ class Linear:
         return float(linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch))
 
     def outputs_of(self, examples: int) -> Float32:
-        """A view of the outputs [examples, outputs]."""
+        """Return a view of the outputs [examples, outputs]."""
         return self.y[: examples * self.pitch].reshape(examples, self.pitch)[:, : self.outputs]
 
     def put_slope(self, slope: Float32) -> None:

@@ -37,17 +37,17 @@ _POINTER = ir.PointerType()
 
 
 def padded(size: int) -> int:
-    """The next multiple of a vector's length."""
+    """Return the next multiple of a vector's length."""
     return -(-size // LANES) * LANES
 
 
 def row_length(size: int) -> int:
-    """The padded length of a row: whole vectors, and not a large power of two, whose rows would share cache sets."""
+    """Return the padded length of a row: whole vectors, not a large power of two, whose rows would share cache sets."""
     return padded(size) if padded(size) % 256 else padded(size) + LANES
 
 
 def aligned(size: int, fill: float = 0.0) -> Float32:
-    """An array aligned to a cache line, with room for one vector after its end."""
+    """Return an array aligned to a cache line, with room for one vector after its end."""
     raw = np.empty(4 * (size + LANES) + 64, np.uint8)
     start = -raw.ctypes.data % 64
     array = raw[start : start + 4 * (size + LANES)].view(np.float32)
@@ -56,7 +56,7 @@ def aligned(size: int, fill: float = 0.0) -> Float32:
 
 
 class Emit:
-    """Emits instructions into the function being compiled."""
+    """An emitter of instructions into the function being compiled."""
 
     zero = ir.Constant(_VECTOR, [ir.Constant(_FLOAT, 0.0)] * LANES)
     lanes = ir.Constant(_INTEGERS, list(range(LANES)))
@@ -65,7 +65,7 @@ class Emit:
         self.context, self.builder = context, builder
 
     def index(self, *terms: Any) -> Any:
-        """The sum of the terms; a tuple is a product."""
+        """Return the sum of the terms; a tuple is a product."""
         total = None
         for term in terms:
             if isinstance(term, tuple):
@@ -82,7 +82,7 @@ class Emit:
             yield i
 
     def variable(self, value: Any) -> Any:
-        """A variable that keeps its value across iterations: a register, once optimised."""
+        """Return a variable that keeps its value across iterations: a register, once optimised."""
         place = cgutils.alloca_once(self.builder, value.type)
         self.builder.store(value, place)
         return place
@@ -94,11 +94,11 @@ class Emit:
         self.builder.store(value, place)
 
     def scalar(self, array: Any, at: Any) -> Any:
-        """One element."""
+        """Return one element."""
         return self.builder.load(self.builder.gep(array, [at]))
 
     def load(self, array: Any, at: Any, kind: Any = _VECTOR) -> Any:
-        """Sixteen elements, on any boundary."""
+        """Return sixteen elements, on any boundary."""
         place = self.builder.bitcast(self.builder.gep(array, [at]), kind.as_pointer())
         value = self.builder.load(place)
         value.align = 4
@@ -112,45 +112,45 @@ class Emit:
         self.builder.store(value, place).align = 4
 
     def load_bits(self, array: Any, at: Any) -> Any:
-        """Sixteen truth values out of one uint16."""
+        """Return sixteen truth values from one uint16."""
         return self.builder.bitcast(self.scalar(array, at), _BITS)
 
     def store_bits(self, bits: Any, array: Any, at: Any) -> None:
         self.builder.store(self.word(bits), self.builder.gep(array, [at]))
 
     def word(self, bits: Any) -> Any:
-        """Sixteen truth values as one uint16."""
+        """Return sixteen truth values as one uint16."""
         return self.builder.bitcast(bits, _INT16)
 
     def count(self, bits: Any) -> Any:
-        """The number of true lanes."""
+        """Return the number of true lanes."""
         return self.builder.zext(self._call("llvm.ctpop.i16", _INT16, [self.word(bits)]), _INT64)
 
     def spread(self, x: Any) -> Any:
-        """The same number in every lane."""
+        """Return a vector with the same number in every lane."""
         kind = _VECTOR if x.type == _FLOAT else _INTEGERS
         nothing = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(nothing, x, ir.Constant(_INT32, 0))
         return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * LANES))
 
     def integers(self, value: int) -> Any:
-        """The same int32 in every lane."""
+        """Return a vector with the same int32 in every lane."""
         return ir.Constant(_INTEGERS, [value] * LANES)
 
     def narrow(self, index: Any) -> Any:
-        """An index as int32."""
+        """Return an index as int32."""
         return self.builder.trunc(index, _INT32)
 
     def wide(self, x: Any) -> Any:
-        """An int32 as index."""
+        """Return an int32 as index."""
         return self.builder.sext(x, _INT64)
 
     def fused(self, a: Any, b: Any, c: Any) -> Any:
-        """a * b + c, rounded once."""
+        """Return a * b + c, rounded once."""
         return self._call("llvm.fma.v16f32", _VECTOR, [a, b, c])
 
     def total(self, vector: Any) -> Any:
-        """The sum of the lanes."""
+        """Return the sum of the lanes."""
         return self._call(
             "llvm.vector.reduce.fadd.v16f32", _FLOAT, [ir.Constant(_FLOAT, -0.0), vector], fastmath=("reassoc",)
         )
@@ -172,7 +172,7 @@ class Emit:
         self._call(f"llvm.masked.store.{name}.p0", ir.VoidType(), [vector, place, boundary, bits])
 
     def transposed(self, rows: list[Any]) -> list[Any]:
-        """Sixteen vectors whose lanes are the columns of sixteen others."""
+        """Return sixteen vectors whose lanes are the columns of sixteen others."""
         half = LANES // 2
         low = [lane for i in range(half) for lane in (i, LANES + i)]
         high = [lane for i in range(half, LANES) for lane in (i, LANES + i)]

@@ -9,6 +9,6 @@ MODULES = (outcome, groups, protected, clients, gains, curves, tradeoff, bits, r
 
 
 def sections(study: Study, theme: Theme) -> list[Section]:
-    """All sections that this study has something to show in."""
+    """Return all sections that have something to show for this study."""
     found = (module.section(study, theme) for module in MODULES)
     return [section for section in found if section is not None]

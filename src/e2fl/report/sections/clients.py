@@ -31,14 +31,14 @@ def section(study: Study, theme: Theme) -> Section | None:
 
 
 def pooled(method: Method) -> Numbers:
-    """The finite accuracies of all clients of all seeds."""
+    """Return the finite accuracies of all clients of all seeds."""
     known = [outcome.clients.accuracy for outcome in method.outcomes if outcome.clients is not None]
     values = np.concatenate(known) if known else np.empty(0)
     return values[np.isfinite(values)]
 
 
 def worst_table(study: Study) -> Table:
-    """The clients with the lowest accuracy, by name."""
+    """Return a table of the clients with the lowest accuracy, by name."""
     subject = subject_of(study)
     several = len(study.seeds) > 1
     found = []
@@ -68,7 +68,7 @@ def worst_table(study: Study) -> Table:
 
 
 def _histograms(study: Study, theme: Theme, samples: dict[str, Numbers]) -> Plot:
-    """A histogram for each method, one below the other, named."""
+    """Return a histogram for each method, one below the other, with its name."""
     low = math.floor(min(values.min() for values in samples.values()))
     high = max(low + 1, math.ceil(max(values.max() for values in samples.values())))
     bases = {label: len(samples) - 1 - place for place, label in enumerate(samples)}
@@ -125,7 +125,7 @@ def _quantiles(samples: dict[str, Numbers]) -> Table:
 
 
 def loss_table(study: Study) -> tuple[Table, ...]:
-    """The spread of the objective over clients and over groups: Definitions 1 and 2 of the E2FL paper."""
+    """Return the spread of the objective over clients and over groups: Definitions 1 and 2 of the E2FL paper."""
     keys = [(f"loss/{level}/{kind}", kind, head) for level, head in LEVELS for kind in ("mean", "std")]
     known = [method for method in study.methods if any(method.by_seed(key) for key, _, _ in keys)]
     if not known:

@@ -42,7 +42,7 @@ def section(study: Study, theme: Theme) -> Section | None:
 
 
 def curve(method: Method, keys: Sequence[str]) -> list[Moment]:
-    """The rounds that all seeds have."""
+    """Return the rounds that all seeds have."""
     by_round: dict[int, list[Json]] = {}
     for outcome in method.outcomes:
         for line in outcome.history:

@@ -1,4 +1,4 @@
-"""What data do the clients hold? Shown from what the run stored; no data set is built here."""
+"""What data do the clients hold? The answer comes from what the run stored; no data set is built here."""
 
 import base64
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ def section(study: Study, theme: Theme) -> Section | None:
 
 
 def gain_table(found: Sequence[tuple[Method, list[Gains]]]) -> Table:
-    """How many clients gain by taking part and how many lose, and how much."""
+    """Return a table of how many clients gain and lose by taking part, and how much."""
     rows = []
     for method, by_seed in found:
         counts = [float(np.mean([(np.sign(g.difference) == sign).sum() for g in by_seed])) for sign in (1, 0, -1)]
@@ -51,7 +51,7 @@ def gain_table(found: Sequence[tuple[Method, list[Gains]]]) -> Table:
 
 
 def _points(study: Study, theme: Theme, found: Sequence[tuple[Method, list[Gains]]]) -> Plot:
-    """Every client as a point: training alone against taking part."""
+    """Return a plot with a point for each client: training alone against taking part."""
     runs = [(method, gain) for method, by_seed in found if not method.view for gain in by_seed]
     step = math.ceil(sum(len(gain.names) for _, gain in runs) / POINTS_SHOWN)
     values = [row for method, gain in runs for row in _rows(method, gain, step)]

@@ -23,7 +23,7 @@ def section(study: Study, theme: Theme) -> Section | None:
 
 
 def group_dots(study: Study) -> DotPlot:
-    """Every group, sorted by the accuracy of the method that the verdict is about; the lowest comes first."""
+    """Return a plot of every group, sorted by accuracy, lowest first, for the method that the verdict is about."""
     subject = subject_of(study)
     sizes = {name: study.methods[0].mean(f"groups/{name}/clients") for name in study.group_names}
     rows = []
@@ -71,7 +71,7 @@ def _words(study: Study, rows: tuple[DotRow, ...]) -> str:
 
 
 def group_table(study: Study) -> Table:
-    """Every group: how many clients it has, and its accuracy and loss with each method."""
+    """Return a table of every group: its number of clients, and its accuracy and loss with each method."""
     columns = [Column("group", "found group" if study.groups_found else "group"), Column("clients", "clients", 0)]
     columns += [
         Column(f"{method.label}/{kind}", method.label, 3 if kind == "loss" else 2, kind, kind)
@@ -93,7 +93,7 @@ def group_table(study: Study) -> Table:
 
 
 def participation_table(study: Study) -> Table | None:
-    """How often the clients of each group were asked to train: a burden on small groups must be visible."""
+    """Return how often the clients of each group were asked to train: a burden on small groups must be visible."""
     known = [method for method in study.main if any(outcome.participation for outcome in method.outcomes)]
     if not known:
         return None

@@ -47,7 +47,7 @@ BUDGET = (
 
 
 def section(study: Study, theme: Theme) -> Section:
-    """The tables of the paper, with differences and budgets."""
+    """Return the tables of the paper, with differences and budgets."""
     pair = chosen(study)
     tables = [main_table(study), None if pair is None else difference_table(study, pair.subject), budget_table(study)]
     intro = "Measured after the last round, never the best one; the same seed gives every method the same data."
@@ -56,7 +56,7 @@ def section(study: Study, theme: Theme) -> Section:
 
 
 def main_table(study: Study) -> Table:
-    """Groups, clients and bytes; the best cell of each column is marked."""
+    """Return a table of groups, clients and bytes; the best cell of each column is marked."""
     used = [measure for measure in MEASURES if any(m.by_seed(measure.key) for m in study.methods)]
     best = {measure.key: _best(study.methods, measure) for measure in used}
     rows = [
@@ -85,7 +85,7 @@ def _column(study: Study, measure: Measure) -> Column:
 
 
 def _best(methods: Sequence[Method], measure: Measure) -> set[str]:
-    """Whose cell is marked: all that print the same as the best. Sending nothing is no merit of training alone."""
+    """Return the methods to mark: all that print the same as the best. Training alone is not marked for bytes."""
     able = [m for m in methods if not (m.alone and measure.definition == "bytes")]
     means = {m.label: mean * measure.better for m in able if (mean := m.mean(measure.key)) is not None}
     top = round(max(means.values()), 2) if len(means) > 1 else None
@@ -93,7 +93,7 @@ def _best(methods: Sequence[Method], measure: Measure) -> set[str]:
 
 
 def difference_table(study: Study, subject: Method) -> Table | None:
-    """The subject of the verdict minus each of the other methods."""
+    """Return the subject of the verdict minus each of the other methods."""
     others = [method for method in study.methods if method is not subject]
     keys = [("user/mean", "mean of clients"), (study.worst, study.worst_words), ("user/std", "std. dev. of clients")]
     keys += [("group/std", "std. dev. of groups")] if study.group_names else []
@@ -127,7 +127,7 @@ def _judged(found: Interval | None) -> str:
 
 
 def budget_table(study: Study) -> Table | None:
-    """What each method was given: trainings, epochs, examples and bytes."""
+    """Return what each method was given: trainings, epochs, examples and bytes."""
     known = [method for method in study.main if any(method.by_seed(key) for key, _, _ in BUDGET[:3])]
     if not known:
         return None
@@ -139,7 +139,7 @@ def budget_table(study: Study) -> Table | None:
 
 
 def budget_words(study: Study) -> str:
-    """Whether the budgets differ, in words."""
+    """Return whether the budgets differ, in words."""
     epochs = {m.label: value for m in study.main if (value := m.mean("budget/client_epochs")) is not None}
     missing = [method.label for method in study.main if method.label not in epochs]
     told = f"The budget of {', '.join(missing)} was not recorded." if missing and epochs else ""

@@ -1,4 +1,4 @@
-"""Where the groups are a protected attribute: do both groups get the same chances?"""
+"""Do both groups get the same chances, if the groups are a protected attribute?"""
 
 from e2fl.report.dotplot import Dot, DotPlot, DotRow, ticks
 from e2fl.report.intervals import Interval
@@ -62,7 +62,7 @@ def _dots(study: Study, first: str, second: str) -> DotPlot | None:
 
 
 def _points(study: Study, place: int, key: str) -> Interval | None:
-    """A difference of rates, in percentage points."""
+    """Return a difference of rates, in percentage points."""
     found = study.methods[place].interval(f"protected/{key}")
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Where clients did not declare their groups: how well were they found?"""
+"""How well were groups found that clients did not declare?"""
 
 import altair as alt
 import numpy as np
@@ -33,7 +33,7 @@ def section(study: Study, theme: Theme) -> Section | None:
 
 
 def _plot(study: Study, theme: Theme) -> Plot | None:
-    """The share of clients in the right group, by round."""
+    """Return a plot of the share of clients in the right group, by round."""
     values: list[Row] = []
     for method in study.main:
         if not any(outcome.recovery for outcome in method.outcomes):

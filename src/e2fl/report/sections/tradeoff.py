@@ -57,7 +57,7 @@ def _plot(study: Study, theme: Theme, fronts: Sequence[Front], along: str) -> Pl
 
 
 def tradeoff_table(study: Study, fronts: Sequence[Front]) -> Table:
-    """Accuracy, equity and bytes at once."""
+    """Return a table of accuracy, equity and bytes."""
     name, size, digits = unit([front.sent for front in fronts if not front.method.alone])
     columns = (
         METHOD,
