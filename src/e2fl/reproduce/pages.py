@@ -1,7 +1,6 @@
 """docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the texts in templates/."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,12 +88,6 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "machines": sorted({_machine(entry) for entry in runs if entry.record.get("machine")}),
     }
     return {name: environment.get_template(f"{name}.j2").render(values) for name in ("results.md", "leaderboard.md")}
-
-
-def _tidy(text: str) -> str:
-    """At most one empty line in a row, and a newline at the end: what loops leave behind goes."""
-    lines = "\n".join(line.rstrip() for line in text.splitlines())
-    return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
 
 
 def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
