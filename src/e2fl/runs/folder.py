@@ -74,6 +74,13 @@ class Folder:
             return self.path.exists()
         return any(not entry.name.endswith(PARTIAL) for entry in self.path.iterdir())
 
+    def require_new(self, resume: bool) -> None:
+        """Raise `RunError` if the folder holds something and is not to be continued."""
+        if self.exists() and not resume:
+            raise RunError(
+                f"{self.path} already exists; pass --resume to continue it, or choose another folder with --out"
+            )
+
     def finished(self) -> bool:
         return (self.path / "summary.json").is_file()
 

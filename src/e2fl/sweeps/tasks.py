@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.data import FederatedData
-from e2fl.errors import ConfigError, NothingLearnedError, RunError
+from e2fl.errors import NothingLearnedError, RunError
 from e2fl.files import write_text
 from e2fl.runs.folder import Folder, json_text
 from e2fl.runs.records import Json
@@ -34,17 +34,6 @@ class Task:
     title: str
     experiment: Experiment
     folder: Path
-
-
-def require_seeds(seeds: Sequence[int]) -> None:
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError("at least one seed is needed, and every seed must be named once")
-
-
-def require_new(out: Path, resume: bool) -> None:
-    """A folder that holds something is only continued."""
-    if Folder(out).exists() and not resume:
-        raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
 
 
 def saved(experiment: Experiment) -> Json:
