@@ -12,14 +12,11 @@ from e2fl.report import report
 from e2fl.report.from_runs import study_of
 from e2fl.report.paper import BYTES, COLUMNS, PaperTable, PlusMinus
 from e2fl.report.verdict import verdict
-from e2fl.runs.folder import Folder
+from e2fl.runs.folder import COMMAND, PAGE, Folder
 from e2fl.runs.progress import Progress
 from e2fl.runs.runner import Run
 from e2fl.runs.tables import all_tables
 from e2fl.runs.watcher import Watcher, Watchers
-
-PAGE = "report.html"
-COMMAND = "command.txt"
 
 
 class CommandRecord(Watcher):

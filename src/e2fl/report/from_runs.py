@@ -303,8 +303,10 @@ def _facts(label: str, run: "Run") -> Json:
 
 def _command(folder: Path | None) -> str | None:
     """The command that made a run, from its folder or from the comparison's above it."""
+    from e2fl.runs.folder import COMMAND
+
     for place in () if folder is None else (folder, folder.parent):
-        path = place / "command.txt"
+        path = place / COMMAND
         if path.is_file():
             return path.read_text(encoding="utf-8").strip()
     return None

@@ -35,6 +35,8 @@ except ImportError:  # Windows
 
 COLUMNS = ("client", "group", "n", "accuracy", "loss")
 MANIFEST = "manifest.json"
+COMMAND = "command.txt"  # the command that made a run or a comparison, in its folder
+PAGE = "report.html"
 
 
 class Folder:

@@ -19,12 +19,10 @@ from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.data import FederatedData
 from e2fl.errors import NothingLearnedError, RunError
 from e2fl.files import write_text
-from e2fl.runs.folder import Folder, json_text
+from e2fl.runs.folder import COMMAND, Folder, json_text
 from e2fl.runs.records import Json
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.watcher import Watcher
-
-COMMAND = "command.txt"
 
 
 @dataclass(frozen=True)
