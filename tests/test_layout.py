@@ -23,7 +23,7 @@ FLOORS = [
     {"simulation"},
     {"runs"},
     {"testing", "report"},
-    {"watching", "results", "sweeps"},
+    {"results", "sweeps"},
     {"api", "flower", "reproduce", "tuning"},
     {"commands"},
     {"cli"},

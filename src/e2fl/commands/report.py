@@ -28,10 +28,10 @@ def add_parser(commands: Commands) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from e2fl.report import report_runs
+    from e2fl.report.finish import write_paper
     from e2fl.report.paper import PaperTable, require_columns
     from e2fl.report.verdict import verdict
     from e2fl.runs.folder import PAGE
-    from e2fl.watching import write_paper
 
     require_columns(options.columns)
     out = options.out or options.runs[0] / PAGE
