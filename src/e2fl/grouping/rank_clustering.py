@@ -179,6 +179,9 @@ class RankClustering(Grouping):
             return membership
         return replace(membership, assignments=dict(sorted((membership.assignments | late).items())))
 
+    def clustering(self) -> Self:
+        return self
+
     def reads(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering looks at."""
         known = {short(layer): layer for layer in model.layers}
