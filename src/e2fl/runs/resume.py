@@ -15,6 +15,7 @@ from e2fl.files import sha256, writing
 from e2fl.rounds import Round
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
+from e2fl.runs.earlier import lacks_initial_ranking
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
 from e2fl.runs.records import Json
@@ -89,8 +90,7 @@ class Requirements:
         earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"{name} belongs to another experiment")
-        clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
-        if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
+        if lacks_initial_ranking(found.state, found.extra, self.stored.algorithm):
             raise RunError(
                 f"checkpoint round-{found.round_number:07d} is of an earlier version and lacks the initial ranking"
             )
