@@ -15,9 +15,9 @@ from e2fl.files import sha256, writing
 from e2fl.rounds import Round
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
-from e2fl.runs.earlier import lacks_initial_ranking
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
+from e2fl.runs.old_states import lacks_initial_ranking
 from e2fl.runs.records import Json
 from e2fl.runs.totals import Totals
 
