@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import load, shipped, with_seed
 from e2fl.errors import RunError
 from e2fl.reproduce import studies

@@ -136,7 +136,7 @@ TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where the name of th
 
 
 def _settings(experiment: "Experiment") -> Json:
-    from e2fl.config.defaults import trimmed
+    from e2fl.config.completion import trimmed
     from e2fl.config.experiment import UNSAVED
 
     return {n: value for n, value in trimmed(experiment).to_dict().items() if n not in (*SAME, *UNSAVED)}

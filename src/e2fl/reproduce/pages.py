@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.defaults import trimmed
+from e2fl.config.completion import trimmed
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import over_seeds

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.errors import RunError
 from e2fl.files import sha256, writing

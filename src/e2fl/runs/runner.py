@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, RunError, StorageError

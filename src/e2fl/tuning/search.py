@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import remove
