@@ -21,7 +21,7 @@ from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
-from e2fl.grouping.decoded import DECODED
+from e2fl.grouping.decoded_ballots import DECODED
 from e2fl.grouping.messages import (
     AnyBallots,
     AnyInvitation,
