@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError
-from e2fl.reproduce import own_tables, paper_tables
+from e2fl.reproduce import our_tables, paper_tables
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
@@ -83,14 +83,14 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
     elif name == "steady":
         parts = {
-            "the demo": own_tables.demo(entries),
-            "ablation": own_tables.ablation(entries),
-            "the same participation": own_tables.same_turns(entries),
+            "the demo": our_tables.demo(entries),
+            "ablation": our_tables.ablation(entries),
+            "the same participation": our_tables.same_turns(entries),
         }
     elif name == "ballots":
-        parts = {"the demo": own_tables.ballots(entries, "demo")}
+        parts = {"the demo": our_tables.ballots(entries, "demo")}
     elif name == "states":
-        parts = {"ACS income": own_tables.natural(entries, "acs_income")}
+        parts = {"ACS income": our_tables.natural(entries, "acs_income")}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
 
 
