@@ -306,7 +306,7 @@ def test_the_command_collects_and_says_how_many(toy, tmp_path, capsys, monkeypat
         ([], "nothing to do"),
         (["table9"], "no table or figure 'table9'"),
         (["table1", "--methods", "fedagv"], "did you mean 'fedavg'"),
-        (["table1", "--seeds", "a"], "--seeds takes whole numbers"),
+        (["table1", "--seeds", "a"], "--seeds takes integers"),
         (["--collect", "nowhere"], "holds no run"),
     ],
 )
