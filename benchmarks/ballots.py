@@ -24,7 +24,7 @@ from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference, enc
 from e2fl.data.federated import Population
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.decoded import DECODED
+from e2fl.grouping.decoded_ballots import DECODED
 from e2fl.grouping.messages import AnyBallots, Ballots, UncodedBallots
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for

@@ -16,7 +16,7 @@ from e2fl.construct import fields_of
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import GROUPINGS, Grouping
-from e2fl.grouping.decoded import DECODED, Decoded
+from e2fl.grouping.decoded_ballots import DECODED, Decoded
 from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model, mlp

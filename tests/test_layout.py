@@ -23,11 +23,18 @@ FLOORS = [
     {"simulation"},
     {"runs"},
     {"testing", "report"},
-    {"watching", "results", "sweeps"},
+    {"results", "sweeps"},
     {"api", "flower", "reproduce", "tuning"},
     {"commands"},
     {"cli"},
 ]
+
+
+def floor_of(name):
+    for place, floor in enumerate(FLOORS):
+        if name in floor:
+            return place
+    return pytest.fail(f"FLOORS does not list {name}: add it to the lowest floor above everything it imports")
 
 
 def room(name):
@@ -45,16 +52,23 @@ def imports(path):
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
 
 
+def test_every_package_is_on_one_floor():
+    listed = [name for floor in FLOORS for name in floor]
+    present = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in MODULES}
+    for name in present:
+        floor_of(name)
+    assert sorted(listed) == sorted(present), "FLOORS lists a package twice, or one that does not exist"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path):
-    floor_of = {name: place for place, floor in enumerate(FLOORS) for name in floor}
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     if own == "experiments":
         return
     for name in imports(path):
         other = room(name)
         if other is not None and other != own and (SOURCE / other).exists() | (SOURCE / f"{other}.py").exists():
-            assert floor_of[other] < floor_of[own], f"{own} imports {other}"
+            assert floor_of(other) < floor_of(own), f"{own} imports {other}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -28,9 +28,10 @@ from e2fl.report.sections.data import section as data_section
 from e2fl.report.sections.outcome import MEASURES, budget_table, budget_words, difference_table, main_table
 from e2fl.report.study import pareto
 from e2fl.report.table import Cell, Column, Table, unit
-from e2fl.report.theme import ON_PAGE
+from e2fl.report.theme import LIGHT, ON_PAGE
 from e2fl.runs.compare import compare, methods
 from e2fl.runs.runner import read_run, run_experiment
+from e2fl.templates import asset
 from tests.conftest import ROOT
 from tests.studies import method, study
 
@@ -221,6 +222,15 @@ def test_the_latex_table_is_booktabs_with_everything_escaped():
     assert r"a\_b" in text
     assert r"{lr}" in text
     assert r"{ll}" in Table("t", "t", columns, ((Cell("x"), Cell("words")),)).latex()  # words stand to the left
+
+
+def test_files_and_the_page_have_the_same_colours():
+    palettes = [
+        tuple(re.findall(r"--c\d: (#[0-9a-f]{6});", line)) for line in asset("e2fl.report", "style.css").splitlines()
+    ]
+    light, dark, printed = (palette for palette in palettes if palette)
+    assert light == printed == LIGHT
+    assert len(dark) == len(LIGHT)
 
 
 def test_the_best_cell_is_marked_and_ties_are_marked_together():

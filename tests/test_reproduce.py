@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import load, shipped, with_seed
 from e2fl.errors import RunError
 from e2fl.reproduce import studies
@@ -306,7 +306,7 @@ def test_the_command_collects_and_says_how_many(toy, tmp_path, capsys, monkeypat
         ([], "nothing to do"),
         (["table9"], "no table or figure 'table9'"),
         (["table1", "--methods", "fedagv"], "did you mean 'fedavg'"),
-        (["table1", "--seeds", "a"], "--seeds takes whole numbers"),
+        (["table1", "--seeds", "a"], "--seeds takes integers"),
         (["--collect", "nowhere"], "holds no run"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from e2fl.config.experiment import load, with_seed
-from e2fl.reproduce import figures, own_tables
+from e2fl.reproduce import figures, our_tables
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import STUDIES, wanted
 
@@ -35,7 +35,7 @@ def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
         run("e2fl", "model.keep=0.3"),
         run("fedavg", "participation.name=by_group"),
     ]
-    table = own_tables.ablation(runs)
+    table = our_tables.ablation(runs)
     assert [row[:4] for row in table.rows] == [
         ("by_group", "2", "0.1", "2"),
         ("by_group", "5", "0.05", "1"),
@@ -46,16 +46,16 @@ def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
 
 def test_every_point_of_the_study_has_a_row_of_its_own_in_the_ablation():
     runs = [Entry(w.experiment.to_dict(), run("e2fl").history) for w in wanted(STUDIES["steady"], seeds=[0])]
-    assert len(own_tables.ablation(runs).rows) == 24
+    assert len(our_tables.ablation(runs).rows) == 24
 
 
 def test_validation_figures_are_those_of_runs_with_validation_rows():
     measured = {"validation": {"group": {"mean": 60.0, "worst10": 50.0, "variance": 4.0}, "user": {"mean": 61.0}}}
     with_rows = run("e2fl_steady", "data.validation_share=0.2")
     with_rows = Entry(with_rows.config, (with_rows.history[0] | measured,))
-    table = own_tables.validation([run("e2fl"), with_rows])
+    table = our_tables.validation([run("e2fl"), with_rows])
     assert table.rows == (("by_group", "2", "0.1", "1", "60.00", "50.00", "4.00", "61.00"),)
-    assert own_tables.ablation([with_rows]).empty
+    assert our_tables.ablation([with_rows]).empty
 
 
 def test_criteria_are_judged_seed_by_seed_where_all_four_methods_were_run():
@@ -71,7 +71,7 @@ def test_criteria_are_judged_seed_by_seed_where_all_four_methods_were_run():
         run("e2fl", seed=1),
         run("e2fl_steady", mean=89.0, worst=84.0, clients=90.5, seed=1),
     ]
-    table = own_tables.criteria([*good, *bad, run("e2fl", seed=2)])
+    table = our_tables.criteria([*good, *bad, run("e2fl", seed=2)])
     assert table.titles == ("", "seed 0", "seed 1")
     assert {row[1] for row in table.rows} == {"yes"}
     assert {row[2] for row in table.rows} == {"**no**"}
@@ -84,8 +84,8 @@ def test_the_words_say_where_a_baseline_with_the_same_turns_is_better():
         run("fedavg", "participation.name=by_group", mean=84.0, worst=71.0, variance=51.0, clients=89.0),
         run("fedavg", mean=99.0),
     ]
-    assert labels(own_tables.same_turns(runs)) == [("E2FL, steady",), ("FedAvg",), ("IFCA, groups known",)]
-    fedavg, ifca = own_tables.in_words(runs)
+    assert labels(our_tables.same_turns(runs)) == [("E2FL, steady",), ("FedAvg",), ("IFCA, groups known",)]
+    fedavg, ifca = our_tables.in_words(runs)
     assert fedavg.startswith("**FedAvg.** Worse: mean over groups 84.0 against 89.0")
     assert ifca.startswith("**IFCA, groups known.** Better: mean over groups 90.0 against 89.0; mean over clients")
     assert "Worse: worst group 77.0 against 84.0" in ifca
@@ -101,7 +101,7 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
         run("e2fl_steady", "model.weight_scale=1.4", bits=bits),
         run("e2fl", bits=bits),
     ]
-    table = own_tables.ballots(runs, "demo")
+    table = our_tables.ballots(runs, "demo")
     assert labels(table, 3) == [
         ("exact", "exact", "2"),
         ("16 buckets", "32 buckets", "2"),
@@ -109,7 +109,7 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
         ("16 buckets", "32 buckets", "0"),
     ]
     assert table.rows[1][4:7] == ("1.50", "2.00", "4")
-    points = own_tables.ballot_points(runs)
+    points = our_tables.ballot_points(runs)
     assert [(point["bits"], point["worst"]) for point in points][:2] == [(18.9, 84.0), (1.5, 85.0)]
     assert figures.worth_drawing(points)
     assert not figures.worth_drawing(points[:1])
@@ -118,29 +118,29 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
 def test_ballots_on_the_mnist_files_are_those_with_60_images():
     sixty = "data.samples_per_client=60"
     runs = [run("e2fl_steady", experiment="table1"), run("e2fl_steady", sixty, *SIXTEEN, experiment="table1")]
-    assert labels(own_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
+    assert labels(our_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
 
 
 def test_rounds_at_scale_are_rows_of_their_own():
     runs = [run(method, experiment="table1", rounds=rounds) for method, rounds in (("e2fl", 100), ("e2fl_steady", 50))]
-    assert labels(own_tables.at_scale(runs, 233), 2) == [("E2FL, as in the paper", "100"), ("E2FL, steady", "50")]
-    assert own_tables.at_scale(runs, 60).empty
+    assert labels(our_tables.at_scale(runs, 233), 2) == [("E2FL, as in the paper", "100"), ("E2FL, steady", "50")]
+    assert our_tables.at_scale(runs, 60).empty
 
 
 @pytest.mark.parametrize(("changes", "row"), [((), "as shipped"), (("learner.round_decay=0.9",), "rate times 0.9")])
 def test_single_changes_are_named_in_words(changes, row):
-    assert own_tables.single_changes([run("e2fl_steady", *changes)]).rows[0][0].startswith(row)
+    assert our_tables.single_changes([run("e2fl_steady", *changes)]).rows[0][0].startswith(row)
 
 
 def test_a_run_with_a_setting_that_no_algorithm_has_is_no_variation_of_the_experiment():
     known = run("e2fl_steady")
     unknown = Entry(known.config | {"algorithm": known.config["algorithm"] | {"patience": 2}}, known.history)
-    assert len(own_tables.variations([known, unknown], "demo")) == 1
+    assert len(our_tables.variations([known, unknown], "demo")) == 1
 
 
 def test_points_of_the_plot_tell_broadcasts_apart():
     bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
     finer = (SIXTEEN[0], "algorithm.downlink={name='buckets',buckets=256}")
     runs = [run("e2fl_steady", *sent, bits=bits) for sent in (SIXTEEN, finer)]
-    found = {point["ballot"] for point in own_tables.ballot_points(runs)}
+    found = {point["ballot"] for point in our_tables.ballot_points(runs)}
     assert found == {"16 buckets, 32 down", "16 buckets, 256 down"}

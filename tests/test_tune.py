@@ -64,7 +64,7 @@ def test_ranges_and_choices_are_told_apart():
 
 
 def test_whole_ends_of_a_real_setting_mean_real_numbers(toy):
-    from e2fl.config.defaults import completed
+    from e2fl.config.completion import completed
 
     rate, epochs = space_of(["learner.learning_rate=1..2", "learner.epochs=1..2"])
     assert not fitted(rate, completed(toy)).whole
@@ -73,7 +73,7 @@ def test_whole_ends_of_a_real_setting_mean_real_numbers(toy):
 
 
 def test_the_own_settings_of_an_experiment_are_found_in_the_space(toy):
-    from e2fl.config.defaults import completed
+    from e2fl.config.completion import completed
 
     space = space_of(
         ["learner.learning_rate=0.01..1", "learner.epochs=3..9", "model.hidden=[8],[24]", "model.keep=1,2"]

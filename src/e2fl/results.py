@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from e2fl.config.experiment import Experiment
 from e2fl.errors import ReportError, RunError
 from e2fl.runs import runner
+from e2fl.runs.folder import PAGE
 from e2fl.runs.predict import Prediction, TrainedRun, from_inputs
 from e2fl.runs.records import Evaluation, Summary
 from e2fl.runs.tables import all_tables
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     import pandas
     from altair import Chart
     from torch import nn
-
-PAGE = "report.html"
 
 
 class Run:

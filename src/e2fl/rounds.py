@@ -179,11 +179,9 @@ class Server:
         return require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm)
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
-        known = {client: group for client, group in self.population.declared.items() if group is not None}
         found = self.algorithm.describe(self.state).assignments
-        return self.participation.draw(
-            count, self.population, known if found is None else found, round_number=round_number, seed=self.seed
-        )
+        groups = self.population.declared_groups if found is None else found
+        return self.participation.draw(count, self.population, groups, round_number=round_number, seed=self.seed)
 
     def ask(self) -> Request:
         """Return the request of the next round."""

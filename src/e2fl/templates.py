@@ -15,9 +15,14 @@ def asset(package: str, name: str) -> str:
     return (files(package) / name).read_text(encoding="utf-8")
 
 
-def environment() -> jinja2.Environment:
-    """Return an environment that escapes what is inserted; a name that a template does not know is an error."""
-    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def environment(loader: jinja2.BaseLoader | None = None) -> jinja2.Environment:
+    """Return an environment that escapes what is inserted; a name that a template does not know is an error.
+
+    loader: finds the templates that a template names.
+    """
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
 
 
 def digest(text: str) -> str:

@@ -71,7 +71,7 @@ class AFL(GlobalModel[Mixture, Slope]):
         initial = model.initial_weights(seed)
         part_of = {client: place for place, client in enumerate(population.ids)}
         if self.over == "groups":
-            declared = {client: group for client, group in population.declared.items() if group is not None}
+            declared = population.declared_groups
             if len(declared) < len(population):
                 raise ConfigError("algorithm.over = 'groups' needs clients that declare a group; use 'clients'")
             names = sorted(set(declared.values()))

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_orig
 import torch
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, DataError, WireError
-from e2fl.learning import Learner
+from e2fl.errors import ConfigError, WireError
+from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw, Participation, Uniform
 from e2fl.ranking import Mask
@@ -224,9 +224,7 @@ def is_finite(params: Params) -> bool:
 def require_finite(params: Params) -> Params:
     """Return the weights, or raise `DataError` if any is not finite, so that a client never stores a diverged model."""
     if not is_finite(params):
-        raise DataError(
-            "training diverged (non-finite weights); lower learner.learning_rate or check this client's data"
-        )
+        raise diverged("weights")
     return params
 
 

@@ -21,7 +21,8 @@ from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
-from e2fl.grouping.decoded import DECODED
+from e2fl.grouping.base import Cast
+from e2fl.grouping.decoded_ballots import DECODED
 from e2fl.grouping.messages import (
     AnyBallots,
     AnyInvitation,
@@ -150,8 +151,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        opened = Opened(replies, lambda *of: self._opened(state, *of))
-        membership, cast = expect(self.grouping.sort(state.membership, opened), tuple, self.grouping, "sort")
+        membership, cast = self._sorted(state.membership, self._decoded(state, replies))
         # One vote inside each group, in which its previous ranking may take part.
         elected = {q: vote(ballots, state.groups.get(q), self.incumbents) for q, ballots in cast.items()}
         if not elected:
@@ -160,6 +160,14 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         # One vote per group, whatever its size: this is what makes a small group count.
         global_ranking = vote(self._voters(state, groups, elected))
         return replace(self._published(state, global_ranking), groups=groups, membership=membership)
+
+    def _decoded(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Mapping[ClientId, Ballots]:
+        """Return the ballots of each reply, decoded when they are read."""
+        return Opened(replies, lambda client, reply: self._opened(state, client, reply))
+
+    def _sorted(self, membership: Membership, ballots: Mapping[ClientId, Ballots]) -> tuple[Membership, Cast]:
+        """Return what the grouping now knows of the groups, and the ballots cast in each."""
+        return expect(self.grouping.sort(membership, ballots), tuple, self.grouping, "sort")
 
     def _voters(
         self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]

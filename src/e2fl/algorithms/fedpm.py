@@ -25,8 +25,8 @@ from torch import Tensor
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite, to_all
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError, DataError
-from e2fl.learning import Learner
+from e2fl.errors import ConfigError
+from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.randomness import stream
 from e2fl.ranking import Mask
@@ -133,9 +133,7 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
                 score.grad = gradients[name].cpu() * weight * probability * (1 - probability)
             optimizer.step()
         if not is_finite(scores):
-            raise DataError(
-                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
-            )
+            raise diverged("scores")
         trained = {name: score.sigmoid() for name, score in scores.items()}
         learner.meter.ballot_bits += sum(float(entropy(value.double()).sum()) for value in trained.values())
         return Subnetwork(draw(trained, rng))

@@ -116,8 +116,8 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
             for start in range(self.restarts)
         )
-        declared = {client: group for client, group in population.declared.items() if group is not None}
-        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, declared if self.oracle_groups else {})
+        known = population.declared_groups if self.oracle_groups else {}
+        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, known)
 
     def rounds(self, asked: int, population: Population) -> int:
         """Return the rounds asked for, for the start that is kept, plus the trials of the others."""

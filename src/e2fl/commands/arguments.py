@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from e2fl.errors import ConfigError
-
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
 
@@ -77,10 +75,9 @@ def changes_of(options: argparse.Namespace) -> list[str]:
 
 
 def seeds_of(text: str | None, default: int) -> list[int]:
-    try:
-        return [default] if text is None else [int(part) for part in text.split(",") if part]
-    except ValueError:
-        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
+    from e2fl.config.overrides import seed_numbers
+
+    return [default] if text is None else seed_numbers(text)
 
 
 def methods_of(

@@ -35,9 +35,10 @@ def add_parser(commands: Commands) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from e2fl.commands.watching import watching
+    from e2fl.report.finish import finish_comparison
     from e2fl.report.paper import require_columns, require_order
     from e2fl.runs.compare import compare
-    from e2fl.watching import finish_comparison, watching
 
     _, methods = methods_of(options, changes_of(options))
     first = next(iter(methods.values()))

@@ -28,12 +28,13 @@ def add_parser(commands: Commands) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from e2fl.report import report_runs
+    from e2fl.report.finish import write_paper
     from e2fl.report.paper import PaperTable, require_columns
     from e2fl.report.verdict import verdict
-    from e2fl.watching import write_paper
+    from e2fl.runs.folder import PAGE
 
     require_columns(options.columns)
-    out = options.out or options.runs[0] / "report.html"
+    out = options.out or options.runs[0] / PAGE
     study = report_runs(options.runs, out, export_to=options.export)
     table = PaperTable(study, options.columns, options.order, options.plus_minus)
     if options.export is not None:

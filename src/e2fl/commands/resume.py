@@ -26,7 +26,7 @@ def add_parser(commands: Commands) -> None:
 
 def _resume(options: argparse.Namespace) -> int:
     """Continue a run by its config.toml, or anything else by the command that started it."""
-    from e2fl.watching import COMMAND
+    from e2fl.runs.folder import COMMAND
 
     config = options.folder / "config.toml"
     if config.is_file():

@@ -21,9 +21,10 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from e2fl.commands.watching import watching
     from e2fl.config.experiment import load
+    from e2fl.report.finish import finish
     from e2fl.runs.runner import run_experiment
-    from e2fl.watching import finish, watching
 
     experiment = load(options.config, changes_of(options), algorithm=options.algorithm)
     tell_imports([experiment], [*options.changes, str(options.algorithm)], options.config)

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.ballots import BALLOTS
-from e2fl.config.defaults import raw_defaults
+from e2fl.config.completion import raw_defaults
 from e2fl.config.experiment import Experiment, shipped
 from e2fl.construct import did_you_mean, fields_of
 from e2fl.data import DATASETS

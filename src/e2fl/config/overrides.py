@@ -37,6 +37,14 @@ def typed(texts: Iterable[str]) -> list[Change]:
     return found
 
 
+def seed_numbers(text: str) -> list[int]:
+    """The seeds of a text such as "0,1,2"."""
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
+
+
 def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
     """Return changes from values such as {"rounds": 20, "data": {"alpha": 1}}: other settings of a section stay."""
     found = []

@@ -29,6 +29,11 @@ class Population:
         """All client ids, in ascending order."""
         return tuple(sorted(self.declared))
 
+    @property
+    def declared_groups(self) -> dict[ClientId, GroupId]:
+        """The groups of the clients that declare one."""
+        return {client: group for client, group in self.declared.items() if group is not None}
+
     def __len__(self) -> int:
         return len(self.declared)
 

@@ -106,7 +106,7 @@ class LazyRankings(Mapping[ClientId, Ranking]):
         return len(self.clients)
 
 
-class Table:
+class BallotTable:
     """The rankings of many clients, as far as clustering compares them."""
 
     def __init__(self, ballots: Mapping[ClientId, Ranking], looks: Sequence[View], *, in_memory: int = IN_MEMORY):
@@ -175,12 +175,12 @@ class Table:
         parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
         return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
 
-    def thinned(self, places: Sequence[int], edges: int, seed: int) -> "Table":
+    def thinned(self, places: Sequence[int], edges: int, seed: int) -> "BallotTable":
         """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
         looks = views(whole, edges, seed, normalise=False)
         scaled = [replace(look, scale=look.scale * view.scale) for look, view in zip(looks, self.views, strict=True)]
-        return Table(LazyRankings(range(len(places)), lambda number: self._row(places[number])), scaled)
+        return BallotTable(LazyRankings(range(len(places)), lambda number: self._row(places[number])), scaled)
 
     def _row(self, place: int) -> Ranking:
         return {layer: rows.read(place, place + 1)[0] for layer, rows in self.rows.items()}

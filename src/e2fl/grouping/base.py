@@ -8,6 +8,7 @@ with which examples, and which group's subnetwork the client uses.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError
@@ -17,6 +18,9 @@ from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask
 from e2fl.ranking import Mask, Ranking
+
+if TYPE_CHECKING:
+    from e2fl.grouping.rank_clustering import RankClustering
 
 Replies = Mapping[ClientId, Ballots]
 Cast = dict[GroupId, list[Ranking]]  # the ballots of each group that received any
@@ -104,6 +108,10 @@ class Grouping(ABC):
         """Return the groups whose subnetworks a client is sent: its own, or all where the server does not know."""
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
+
+    def clustering(self) -> "RankClustering | None":
+        """Return the rank clustering that finds the groups; None: they are found in another way."""
+        return None
 
     # On the client.
 

@@ -22,8 +22,7 @@ class KnownGroups(Grouping):
                 "this data declares no groups; choose a grouping that finds them, "
                 "such as grouping = { name = 'lowest_loss', groups = 2 }"
             )
-        declared = {client: group for client, group in population.declared.items() if group is not None}
-        return Membership(population.groups, declared)
+        return Membership(population.groups, population.declared_groups)
 
     def inside(self, membership: Membership) -> bool:
         return not membership.assignments

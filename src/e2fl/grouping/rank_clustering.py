@@ -25,7 +25,7 @@ from e2fl import compiled, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.ballot_table import Centroids, LazyRankings, Table, View, views
+from e2fl.grouping.ballot_table import BallotTable, Centroids, LazyRankings, View, views
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
 from e2fl.grouping.messages import Invitation
 from e2fl.grouping.tree import divide
@@ -74,7 +74,7 @@ class Pairs:
     distances: NDArray[np.float64]  # [places, places]
 
     @classmethod
-    def of(cls, table: Table, seed: int) -> Self:
+    def of(cls, table: BallotTable, seed: int) -> Self:
         places = np.sort(stream(seed, "clients of the tree").permutation(len(table))[:TREE])
         few = table.thinned(places.tolist(), EDGES, seed)
         return cls(places, few.pairwise(range(len(few))))
@@ -179,6 +179,9 @@ class RankClustering(Grouping):
             return membership
         return replace(membership, assignments=dict(sorted((membership.assignments | late).items())))
 
+    def clustering(self) -> Self:
+        return self
+
     def reads(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering looks at."""
         known = {short(layer): layer for layer in model.layers}
@@ -223,22 +226,22 @@ class RankClustering(Grouping):
         ]
         return groups[int(np.argmin(distances))]
 
-    def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> Table:
+    def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> BallotTable:
         """Return the table of these ballots."""
-        return Table(ballots, self._looks(ballots[next(iter(ballots))], seed))
+        return BallotTable(ballots, self._looks(ballots[next(iter(ballots))], seed))
 
     def _looks(self, example: Ranking, seed: int) -> tuple[View, ...]:
         """Return the views of ballots with these layers."""
         spec = self.reads(ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items())))
         return views(spec, self.sample_edges, seed, normalise=self.normalise)
 
-    def attempts(self, table: Table, count: int, seed: int, pairs: Pairs | None) -> list[Attempt]:
+    def attempts(self, table: BallotTable, count: int, seed: int, pairs: Pairs | None) -> list[Attempt]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
             return [settle(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
         return [settle(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
 
-    def _drawn(self, table: Table, count: int, seed: int, restart: int) -> Centroids:
+    def _drawn(self, table: BallotTable, count: int, seed: int, restart: int) -> Centroids:
         """Return the rankings of some clients, to start from."""
         rng = stream(seed, "clustering start", restart)
         if self.start == "spread":
@@ -251,7 +254,7 @@ def short(layer: Layer) -> str:
     return layer.name.removesuffix(".weight")
 
 
-def spread(table: Table, count: int, first: int) -> list[int]:
+def spread(table: BallotTable, count: int, first: int) -> list[int]:
     """Return clients far from each other: each next one has the largest distance to those chosen before."""
     chosen = [first]
     nearest = table.pairwise(chosen)[:, 0]
@@ -262,14 +265,14 @@ def spread(table: Table, count: int, first: int) -> list[int]:
     return chosen
 
 
-def from_tree(table: Table, pairs: Pairs, count: int) -> Centroids:
+def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
     """Return the centroids of the groups that a tree divides the clients into."""
     assigned = np.full(len(table), -1)
     assigned[pairs.places] = divide(pairs.distances, count)
     return table.vote(assigned, table.take(range(count)))
 
 
-def settle(table: Table, centroids: Centroids, steps: int) -> Attempt:
+def settle(table: BallotTable, centroids: Centroids, steps: int) -> Attempt:
     """Assign and vote in turn, from these centroids, until no assignment changes."""
     count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None

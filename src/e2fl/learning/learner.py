@@ -99,9 +99,7 @@ class Learner:
             weight_decay=self.settings.weight_decay,
         )
         if not all(np.isfinite(score).all() for score in scores.values()):
-            raise DataError(
-                "training diverged (non-finite scores); lower learner.learning_rate or check this client's data"
-            )
+            raise diverged("scores")
         return {name: rank_of(score) for name, score in scores.items()}
 
     def fit(
@@ -239,6 +237,11 @@ class Learner:
                 shares = None if weight is None else torch.from_numpy(weight[rows])
                 x, y = examples.inputs(rows), examples.labels(rows)
                 yield Batch(x, y, rate, shares, noise, loss, self.meter.losses)
+
+
+def diverged(what: str) -> DataError:
+    """The error of a client whose training left something that is not finite, such as scores."""
+    return DataError(f"training diverged (non-finite {what}); lower learner.learning_rate or check this client's data")
 
 
 def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:

@@ -89,9 +89,6 @@ def statistical_parity_difference(y_hat: ArrayLike, a: ArrayLike) -> float:
     return _differences(y_hat, y_hat, a)["spd"]
 
 
-RATES = ("accuracy", "selection_rate", "true_positive_rate", "false_positive_rate", "predictive_value")
-
-
 def rates_by_group(y: ArrayLike, y_hat: ArrayLike, group: Labels) -> dict[Any, dict[str, float]]:
     """Return n, positives and the five rates of each group, as fractions, for any number of groups.
 

@@ -59,7 +59,7 @@ def draw(key: str, title: str, caption: str, text: str, layers: Sequence[alt.Cha
 
 def data(rows: Sequence[Row]) -> alt.InlineData:
     """Return rows as chart data: with safe names, and null for values that are not finite."""
-    return alt.InlineData([{key: _harmless(value) for key, value in row.items()} for row in rows])
+    return alt.InlineData([{key: _drawable(value) for key, value in row.items()} for row in rows])
 
 
 def own_name(name: str) -> str:
@@ -67,7 +67,7 @@ def own_name(name: str) -> str:
     return f"{name}\u200b" if name in INHERITED else name
 
 
-def _harmless(value: Any) -> Any:
+def _drawable(value: Any) -> Any:
     if isinstance(value, str):
         return own_name(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -136,7 +136,7 @@ TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where the name of th
 
 
 def _settings(experiment: "Experiment") -> Json:
-    from e2fl.config.defaults import trimmed
+    from e2fl.config.completion import trimmed
     from e2fl.config.experiment import UNSAVED
 
     return {n: value for n, value in trimmed(experiment).to_dict().items() if n not in (*SAME, *UNSAVED)}
@@ -303,8 +303,10 @@ def _facts(label: str, run: "Run") -> Json:
 
 def _command(folder: Path | None) -> str | None:
     """Return the command that made a run, from its folder or from that of the comparison above it."""
+    from e2fl.runs.folder import COMMAND
+
     for place in () if folder is None else (folder, folder.parent):
-        path = place / "command.txt"
+        path = place / COMMAND
         if path.is_file():
             return path.read_text(encoding="utf-8").strip()
     return None

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from e2fl.config.experiment import Experiment
 from e2fl.construct import did_you_mean
 from e2fl.csv_text import csv_text
 from e2fl.errors import ConfigError
+from e2fl.metrics.student import t_quantile
 from e2fl.report.from_runs import labels_of
 from e2fl.report.latex import tex
 from e2fl.report.study import Method, Study
@@ -127,7 +127,7 @@ class PaperTable:
             return float(np.mean(values)), math.nan
         spread = float(np.std(values, ddof=1))
         if self.plus_minus == "ci":
-            spread *= float(stats.t.ppf(0.975, len(values) - 1)) / math.sqrt(len(values))
+            spread *= float(t_quantile(np.array([len(values) - 1.0]))[0]) / math.sqrt(len(values))
         return float(np.mean(values)), spread
 
     def _best(self, column: str) -> float:

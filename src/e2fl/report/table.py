@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from e2fl.csv_text import neutral
 from e2fl.report.intervals import Interval
 from e2fl.report.latex import one_line, tex
 
 Value = float | int | str | None
 LINKED = 200_000  # characters; a longer table is only exported, so that the page does not hold it twice
 DASH = "–"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that starts so
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Table:
         found: dict[str, list[Any]] = {}
         for place, column in enumerate(self.columns):
             cells = [row[place] for row in self.rows]
-            found[harmless(column.key)] = [_plain(cell.value) for cell in cells]
+            found[_one_line(column.key)] = [_plain(cell.value) for cell in cells]
             for end in ("low", "high"):
                 if any(getattr(cell, end) is not None for cell in cells):
-                    found[harmless(f"{column.key}_{end}")] = [_plain(getattr(cell, end)) for cell in cells]
+                    found[_one_line(f"{column.key}_{end}")] = [_plain(getattr(cell, end)) for cell in cells]
         return pd.DataFrame(found, dtype=object)
 
     def csv(self) -> str:
@@ -144,15 +144,14 @@ def unit(sizes: Sequence[float | None]) -> tuple[str, float, int]:
     return name, size, 0 if size == 1.0 else 2 if min(known, default=size) >= 0.01 * size else 4
 
 
-def harmless(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return one line that no spreadsheet takes for a formula."""
-    line = " ".join(text.splitlines())
-    return f"'{line}" if text.startswith(FORMULA) else line
+    return " ".join(str(neutral(text, formatted=False)).splitlines())
 
 
 def _plain(value: Value) -> Any:
     if isinstance(value, str):
-        return harmless(value)
+        return _one_line(value)
     return "" if value is None or not math.isfinite(value) else value
 
 

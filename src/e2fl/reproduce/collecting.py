@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from e2fl.config.defaults import completed, trimmed
+from e2fl.config.completion import completed, trimmed
 from e2fl.config.experiment import UNSAVED, Experiment, from_dict, load, shipped
 from e2fl.csv_text import csv_text
 from e2fl.errors import E2flError, RunError

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError
-from e2fl.reproduce import own_tables, paper_tables
+from e2fl.reproduce import our_tables, paper_tables
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
@@ -39,7 +40,8 @@ def _reproduce(options: argparse.Namespace) -> bool:
     """Run what is missing and show the outcome; return False if the budget ended first."""
     found = study(options.what)
     methods = None if options.methods is None else [name for name in options.methods.split(",") if name]
-    needed = wanted(found, options.changes, _seeds(options.seeds), methods)
+    seeds = None if options.seeds is None else seed_numbers(options.seeds)
+    needed = wanted(found, options.changes, seeds, methods)
     begun = read_entries(options.out) if options.out.is_dir() else []  # only these have checkpoints to resume from
     todo = missing(needed, _known(options), begun)
     print(f"{found.title}: {len(needed)} runs, {len(needed) - len(todo)} of them finished")
@@ -81,14 +83,14 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
     elif name == "steady":
         parts = {
-            "the demo": own_tables.demo(entries),
-            "ablation": own_tables.ablation(entries),
-            "the same participation": own_tables.same_turns(entries),
+            "the demo": our_tables.demo(entries),
+            "ablation": our_tables.ablation(entries),
+            "the same participation": our_tables.same_turns(entries),
         }
     elif name == "ballots":
-        parts = {"the demo": own_tables.ballots(entries, "demo")}
+        parts = {"the demo": our_tables.ballots(entries, "demo")}
     elif name == "states":
-        parts = {"ACS income": own_tables.natural(entries, "acs_income")}
+        parts = {"ACS income": our_tables.natural(entries, "acs_income")}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
 
 
@@ -115,13 +117,6 @@ def _known(options: argparse.Namespace) -> list[Entry]:
     """Return the runs of the ledger and those in --out."""
     places = [place for place in (options.ledger, options.out) if place.is_dir()]
     return best_of(entry for place in places for entry in read_entries(place))
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else [int(part) for part in text.split(",") if part]
-    except ValueError:
-        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
 
 
 def _tell(text: str) -> None:

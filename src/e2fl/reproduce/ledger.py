@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.defaults import trimmed
+from e2fl.config.completion import trimmed
 from e2fl.config.experiment import UNSAVED, from_dict
 from e2fl.construct import fields_of
 from e2fl.data import DATASETS

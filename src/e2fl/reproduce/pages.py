@@ -1,16 +1,15 @@
 """docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.defaults import trimmed
+from e2fl.config.completion import trimmed
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import over_seeds
-from e2fl.reproduce import figures, own_tables, paper_tables, tables
+from e2fl.reproduce import figures, our_tables, paper_tables, tables
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
@@ -65,18 +64,18 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
             samples: _holding(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
             for samples in SAMPLES
         },
-        "demo": _holding(own_tables.demo(runs)),
-        "criteria": _holding(own_tables.criteria(runs)),
-        "ablation": _holding(own_tables.ablation(runs)),
-        "validation": _holding(own_tables.validation(runs)),
-        "same_turns": _holding(own_tables.same_turns(runs)),
-        "in_words": own_tables.in_words(runs),
-        "single_changes": _holding(own_tables.single_changes(runs)),
-        "at_scale": {samples: _holding(own_tables.at_scale(runs, samples)) for samples in SAMPLES},
-        "natural": {name: _holding(own_tables.natural(runs, name)) for name in NATURAL},
-        "ballots": _holding(own_tables.ballots(runs, "demo")),
-        "clustering_ballots": _holding(own_tables.clustering_ballots(runs)),
-        "ballots_wide": _holding(own_tables.ballots(runs, "table1", 60)),
+        "demo": _holding(our_tables.demo(runs)),
+        "criteria": _holding(our_tables.criteria(runs)),
+        "ablation": _holding(our_tables.ablation(runs)),
+        "validation": _holding(our_tables.validation(runs)),
+        "same_turns": _holding(our_tables.same_turns(runs)),
+        "in_words": our_tables.in_words(runs),
+        "single_changes": _holding(our_tables.single_changes(runs)),
+        "at_scale": {samples: _holding(our_tables.at_scale(runs, samples)) for samples in SAMPLES},
+        "natural": {name: _holding(our_tables.natural(runs, name)) for name in NATURAL},
+        "ballots": _holding(our_tables.ballots(runs, "demo")),
+        "clustering_ballots": _holding(our_tables.clustering_ballots(runs)),
+        "ballots_wide": _holding(our_tables.ballots(runs, "table1", 60)),
         "findings": findings(runs),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,
@@ -89,12 +88,6 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "machines": sorted({_machine(entry) for entry in runs if entry.record.get("machine")}),
     }
     return {name: environment.get_template(f"{name}.j2").render(values) for name in ("results.md", "leaderboard.md")}
-
-
-def _tidy(text: str) -> str:
-    """Return the text with at most one empty line in a row, since loops leave more, and a newline at the end."""
-    lines = "\n".join(line.rstrip() for line in text.splitlines())
-    return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
 
 
 def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
@@ -123,7 +116,7 @@ def charts(runs: Sequence[Entry]) -> dict[str, Any]:
         changes = fewer_images(samples)
         made[f"figure3-{samples}"] = figures.figure3(select(runs, "table1", changes), samples)
         made[f"inference-{samples}"] = figures.figure_inference(select(runs, "inference", changes), samples)
-    made["ballots"] = figures.figure_ballots(own_tables.ballot_points(runs))
+    made["ballots"] = figures.figure_ballots(our_tables.ballot_points(runs))
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
@@ -136,7 +129,7 @@ def figure_names(runs: Sequence[Entry]) -> list[str]:
             names.append(f"figure3-{samples}")
         if figures.matched_rows(select(runs, "inference", changes)):
             names.append(f"inference-{samples}")
-    if figures.worth_drawing(own_tables.ballot_points(runs)):
+    if figures.worth_drawing(our_tables.ballot_points(runs)):
         names.append("ballots")
     return names
 
@@ -245,7 +238,7 @@ def _board(entries: Sequence[Entry]) -> Table:
         means = [over_seeds(list(values)) if (values := team.values(read).values()) else None for read in columns]
         shown = [NONE if mean is None else tables.with_interval(mean, 2) for mean in means]
         rank = means[1] or means[2]
-        row = (own_tables.described(same[0]), str(len(team.entries)), str(team.round), *shown)
+        row = (our_tables.described(same[0]), str(len(team.entries)), str(team.round), *shown)
         ranked.append((-(rank.mean if rank else 0.0), row))
     return Table(titles, tuple(row for _, row in sorted(ranked)))
 

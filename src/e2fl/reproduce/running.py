@@ -12,6 +12,7 @@ from e2fl.data import FederatedData
 from e2fl.reproduce.collecting import RECORD, Origin, place
 from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.studies import Wanted
+from e2fl.runs.progress import duration
 from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from e2fl.version import __version__
 
@@ -162,12 +163,6 @@ def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
         whole += rounds * pace.seconds
         lines.append(f"  {method}: {rounds} rounds of {pace.seconds:.2f} s, about {duration(rounds * pace.seconds)}")
     return "\n".join([*lines, f"together about {duration(whole)} on this machine, evaluations not counted"])
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _by_method(todo: Sequence[Missing]) -> dict[str, list[Missing]]:

@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment, base_of, with_seed
 from e2fl.config.overrides import typed
 from e2fl.construct import did_you_mean

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from e2fl.errors import RunError
 from e2fl.files import replacing, sha256, sha256_of
-from e2fl.runs.earlier import updated
+from e2fl.runs.old_states import updated
 
 KEPT = 2  # checkpoints on disk: if the newest proves damaged, there is one more
 

@@ -8,7 +8,7 @@ from e2fl.config.experiment import NAMING, Experiment, with_seed
 from e2fl.config.overrides import Change, ordered
 from e2fl.construct import did_you_mean
 from e2fl.data import FederatedData
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError
 from e2fl.runs.folder import Folder
 from e2fl.runs.runner import Run, Watcher, run_experiment
 
@@ -43,10 +43,9 @@ def compare(
     watcher: Watcher | None = None,
 ) -> list[Run]:
     """Run each method with each seed, in folders NAME-seedN of `out`; finished ones are not run again."""
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError("a comparison needs at least one seed, and must name every seed once")
-    if out is not None and Folder(out).exists() and not resume:
-        raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
+    require_seeds(seeds, "a comparison")
+    if out is not None:
+        Folder(out).require_new(resume)
     watcher = watcher or Watcher()
     runs: list[Run] = []
     shared: dict[str, FederatedData] = {}  # only the last one: it depends on the seed, not on the algorithm
@@ -61,6 +60,12 @@ def compare(
             given = data or shared[key]
             runs.append(run_experiment(experiment, out=folder, resume=resume, data=given, watcher=watcher))
     return runs
+
+
+def require_seeds(seeds: Sequence[int], what: str) -> None:
+    """Raise `ConfigError` unless there is a seed, and each is named once. what: runs with them, such as "a sweep"."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"{what} needs at least one seed, and must name every seed once")
 
 
 def file_name(name: str) -> str:

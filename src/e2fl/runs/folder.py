@@ -36,6 +36,8 @@ except ImportError:  # Windows
 
 COLUMNS = ("client", "group", "n", "accuracy", "loss")
 MANIFEST = "manifest.json"
+COMMAND = "command.txt"  # the command that made a run or a comparison, in its folder
+PAGE = "report.html"
 
 
 class Folder:
@@ -74,6 +76,13 @@ class Folder:
         if not self.path.is_dir():
             return self.path.exists()
         return any(not entry.name.endswith(PARTIAL) for entry in self.path.iterdir())
+
+    def require_new(self, resume: bool) -> None:
+        """Raise `RunError` if the folder holds something and is not to be continued."""
+        if self.exists() and not resume:
+            raise RunError(
+                f"{self.path} already exists; pass --resume to continue it, or choose another folder with --out"
+            )
 
     def finished(self) -> bool:
         return (self.path / "summary.json").is_file()

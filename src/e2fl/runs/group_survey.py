@@ -20,7 +20,7 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
-from e2fl.grouping import RankClustering
+from e2fl.grouping import Grouping, RankClustering
 from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, settle, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
@@ -216,6 +216,6 @@ def collect(experiment: Experiment, clustering: RankClustering, data: FederatedD
 
 
 def _clustering(experiment: Experiment) -> RankClustering:
-    algorithm = experiment.build_algorithm()
-    grouping = getattr(algorithm, "grouping", None)
-    return grouping if isinstance(grouping, RankClustering) else RankClustering()
+    grouping: Grouping | None = getattr(experiment.build_algorithm(), "grouping", None)
+    own = None if grouping is None else grouping.clustering()
+    return own or RankClustering()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.errors import RunError
 from e2fl.files import sha256, writing
@@ -17,6 +17,7 @@ from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
+from e2fl.runs.old_states import lacks_initial_ranking
 from e2fl.runs.records import Json
 from e2fl.runs.totals import Totals
 
@@ -89,8 +90,7 @@ class Requirements:
         earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
         if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
             raise RunError(f"{name} belongs to another experiment")
-        clusters = getattr(found.state, "membership", None) is not None and bool(found.state.membership.centroids)
-        if "history" not in found.extra and clusters and self.stored.algorithm.get("absent") == "init_vote":
+        if lacks_initial_ranking(found.state, found.extra, self.stored.algorithm):
             raise RunError(
                 f"checkpoint round-{found.round_number:07d} is of an earlier version and lacks the initial ranking"
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from e2fl.algorithms import AnyAlgorithm
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, RunError, StorageError
@@ -60,8 +60,7 @@ def run_experiment(
     folder = None if out is None else Folder(out)
     stored: Experiment | None = None
     if folder is not None and folder.exists():
-        if not resume:
-            raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
+        folder.require_new(resume)
         stored = folder.read_experiment()
         require_same(folder, stored, experiment)
         if folder.finished():

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ LIGHT, DARK = (239, 243, 255), (8, 69, 148)  # the scale of the heat map, worst 
 def render(name: str, **values: Any) -> str:
     """Return a page from a template of this package, such as "sweeps/page.html.j2"."""
     try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
+        from jinja2 import FunctionLoader
+
+        from e2fl.templates import asset, environment
     except ImportError as error:
         raise ReportError("the page needs jinja2; install it with: pip install 'e2fl[report]'") from error
-    loader = FunctionLoader(lambda path: (files("e2fl") / path).read_text(encoding="utf-8"))
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(name).render(**values)
+    loader = FunctionLoader(lambda path: asset("e2fl", path))
+    return environment(loader).get_template(name).render(**values)
 
 
 def page(result: Result) -> str:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError
+from e2fl.runs.compare import require_seeds
 from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 from e2fl.runs.watcher import Watcher
 from e2fl.sweeps.grid import Axis, Point, points_of, with_validation_share, without_validation_share
 from e2fl.sweeps.results import NOTHING, Pick, Result, choose, require_measure
-from e2fl.sweeps.tasks import InThisProcess, Task, in_processes, record, require_new, require_seeds, saved
+from e2fl.sweeps.tasks import InThisProcess, Task, in_processes, record, saved
 
 RECORD = "sweep.json"
 
@@ -36,7 +37,7 @@ def sweep(
     command: stored in command.txt, for `e2fl resume`.
     """
     measure = None if pick is None else Pick.of(pick)
-    require_seeds(seeds)
+    require_seeds(seeds, "a sweep")
     if jobs < 1:
         raise ConfigError(f"--jobs must be at least 1, not {jobs}")
     base = replace(base, variants={})
@@ -45,7 +46,7 @@ def sweep(
     for experiment in at.values():  # a mistake in any point is found before one runs
         experiment.build_algorithm()
         experiment.build_settings()
-    require_new(out, resume)
+    Folder(out).require_new(resume)
     run = in_processes(jobs, tell) if jobs > 1 else InThisProcess(watcher or Watcher())
     with Folder(out).claimed():
         grid = {axis.name: [change.value for change in axis.changes] for axis in axes}

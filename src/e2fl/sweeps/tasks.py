@@ -17,14 +17,12 @@ from typing import NoReturn
 
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.data import FederatedData
-from e2fl.errors import ConfigError, NothingLearnedError, RunError
+from e2fl.errors import NothingLearnedError, RunError
 from e2fl.files import write_text
-from e2fl.runs.folder import Folder, json_text
+from e2fl.runs.folder import COMMAND, Folder, json_text
 from e2fl.runs.records import Json
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.watcher import Watcher
-
-COMMAND = "command.txt"
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,6 @@ class Task:
     title: str
     experiment: Experiment
     folder: Path
-
-
-def require_seeds(seeds: Sequence[int]) -> None:
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError("at least one seed is needed, and every seed must be named once")
-
-
-def require_new(out: Path, resume: bool) -> None:
-    """Raise an error if the folder already holds a run, unless it is to be resumed."""
-    if Folder(out).exists() and not resume:
-        raise RunError(f"{out} already exists; pass --resume to continue it, or choose another folder with --out")
 
 
 def saved(experiment: Experiment) -> Json:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from e2fl.config.defaults import completed
+from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import remove
-from e2fl.runs.compare import compare, file_name, names_with
+from e2fl.runs.compare import compare, file_name, names_with, require_seeds
 from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 from e2fl.runs.runner import Run, read_run
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.sweeps.grid import shown, with_validation_share, without_validation_share
-from e2fl.sweeps.tasks import InThisProcess, Task, record, require_new, require_seeds, saved
+from e2fl.sweeps.tasks import InThisProcess, Task, record, saved
 from e2fl.tuning.results import Result, Tuned
 from e2fl.tuning.space import Choice, Dimension, change, fitted, own_settings
 from e2fl.tuning.trials import (
@@ -64,7 +64,7 @@ def tune(
     continue the search in `out`; finished trials are read. tell: called with a line for each trial.
     """
     require_optuna()
-    require_seeds(seeds)
+    require_seeds(seeds, "a search")
     if budget < 1:
         raise ConfigError(f"--trials must be at least 1, not {budget}")
     validated = {name: with_validation_share(method) for name, method in methods.items()}
@@ -74,7 +74,7 @@ def tune(
     groups = _checked(validated, spaces, runner)
     pruner.objectives = objectives_of(objectives, groups)
     place = pick_of(pick, pruner.objectives)
-    require_new(out, resume)
+    Folder(out).require_new(resume)
     with Folder(out).claimed():
         content = {
             "space": {dimension.name: str(dimension) for dimension in space},

@@ -1,5 +1,6 @@
 """States of E2FL as version 0.1 stored them before groupings kept their own part of the state."""
 
+from collections.abc import Mapping
 from typing import Any
 
 _KEYS = {"overall", "groups", "starts", "assigned", "prepared", "count", "keep", "seed", "origin", "centroids", "facts"}
@@ -33,3 +34,13 @@ def updated(tree: Any) -> Any:
             "initial": nothing if clustered else old["origin"],
         }
     }
+
+
+def lacks_initial_ranking(state: Any, extra: Mapping[str, Any], algorithm: Mapping[str, Any]) -> bool:
+    """Whether an updated state lacks the ranking that absent groups vote with: it was not kept beside a clustering.
+
+    extra: what was stored beside the state; algorithm: the settings of the run.
+    """
+    membership = getattr(state, "membership", None)
+    clustered = membership is not None and bool(membership.centroids)
+    return "history" not in extra and clustered and algorithm.get("absent") == "init_vote"
