@@ -12,8 +12,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 def neutral(value: Any, *, formatted: bool = True) -> Any:
     """Return a cell that no spreadsheet runs as a formula: strings such as '=1+1' get an apostrophe in front.
 
-    Numbers stay as they are, and so do strings that are numbers, such as '-0.5', unless formatted is False: then numbers
-    are never strings, and '-0.5' is a name. `plain` undoes it.
+    Numbers stay as they are, and so do strings that are numbers, such as '-0.5', unless formatted is False: then
+    numbers are never strings, and '-0.5' is a name. `plain` undoes it.
     """
     if not isinstance(value, str) or not _begins_formula(value) or (formatted and _is_number(value)):
         return value

@@ -43,14 +43,17 @@ class Buckets(Coarse):
             inner = np.floor(np.array(self.uneven) * edges + 1e-9).astype(np.int64)
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
         if self.finer > 1:
-            parts = self.buckets * self.finer
-            cut = dropped(edges, reference.keep)
-            borders = -(-np.arange(parts + 1, dtype=np.int64) * edges // parts)
-            coarse = np.arange(parts + 1) % self.finer == 0
-            return borders[coarse | (np.abs(borders - cut) <= self.near * edges)]
+            return self._finer_borders(edges, dropped(edges, reference.keep))
         offset = reference.offset if self.dither else CENTRED
         # ceil((k + (offset - CENTRED) / OFFSETS) * edges / buckets), in whole numbers
         parts = OFFSETS * np.arange(self.buckets + 1, dtype=np.int64) + offset - CENTRED
         borders = -(-parts * edges // (OFFSETS * self.buckets))
         borders[0], borders[-1] = 0, edges
         return borders
+
+    def _finer_borders(self, edges: int, cut: int) -> Int64:
+        """Return the borders of all buckets, and near the cut those of the finer ones."""
+        places = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
+        borders: Int64 = -(-places * edges // (self.buckets * self.finer))
+        kept: Int64 = borders[(places % self.finer == 0) | (np.abs(borders - cut) <= self.near * edges)]
+        return kept

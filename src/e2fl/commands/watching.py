@@ -1,4 +1,4 @@
-"""What the commands run and compare do while they run: show progress, track, and keep the live page up to date."""
+"""Progress, trackers and the live page of the commands run and compare."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from e2fl.runs.watcher import Watcher, Watchers
 
 
 class CommandRecord(Watcher):
-    """Stores the command that started a run, so that the run can be repeated."""
+    """A watcher that stores the command that started a run, so that the run can be repeated."""
 
     def __init__(self, folder: Path, command: str):
         self.folder, self.command = folder, command
@@ -25,7 +25,7 @@ class CommandRecord(Watcher):
 
 @contextmanager
 def watching(out: Path, *, command: str = "", live: bool = False, track: Sequence[str] = ()) -> Iterator[Watcher]:
-    """Progress, trackers and the live page, as asked for; the page stops reloading if the run fails."""
+    """Yield a watcher for progress, trackers and the live page; the page stops reloading if the run fails."""
     watchers: list[Watcher] = [Progress()]
     if command and not Folder(out).exists():  # a command that resumes a run does not repeat it
         watchers.append(CommandRecord(out, command))
