@@ -24,9 +24,8 @@ class Ditto(FedAvg):
     personal models alone. The global model is trained by FedAvg, with the same settings.
     """
 
-    # Lambda in the paper: 0 is training alone; a large value stays near the global model. The personal model diverges
-    # if learning rate times proximal is well above 1, because each step then overshoots.
-    proximal: float = 1.0
+    # The personal model diverges if learning rate times proximal is well above 1, because each step then overshoots.
+    proximal: float = 1.0  # lambda in the paper: 0 is training alone; a large value stays near the global model
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,7 +30,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     `epochs` is the training budget of a client; `clients_per_round` only says how many clients train in one block.
     """
 
-    epochs: int = 50
+    epochs: int = 50  # of a client, all in its one turn
 
     def __post_init__(self) -> None:
         super().__post_init__()
