@@ -142,5 +142,21 @@ def test_points_of_the_plot_tell_broadcasts_apart():
     bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
     finer = (SIXTEEN[0], "algorithm.downlink={name='buckets',buckets=256}")
     runs = [run("e2fl_steady", *sent, bits=bits) for sent in (SIXTEEN, finer)]
-    found = {point["ballot"] for point in our_tables.ballot_points(runs)}
-    assert found == {"16 buckets, 32 down", "16 buckets, 256 down"}
+    found = {(point["kind"], point["label"]) for point in our_tables.ballot_points(runs)}
+    assert found == {("buckets", "16/32"), ("buckets", "16/256")}
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "kind", "label"),
+    [
+        ("{name='exact'}", "{name='exact'}", "exact", ""),
+        ("{name='moves'}", "{name='buckets',buckets=12,finer=8}", "moves", "16x4/12x8"),
+        ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}", "moves", "24/64"),
+        ("{name='buckets',uneven=[0.4,0.5,0.6]}", "{name='exact'}", "buckets", "4 uneven"),
+        ("{name='buckets',buckets=16,dither=true}", "{name='buckets',buckets=64}", "buckets", "16 dither/64"),
+        ("{name='boundary'}", "{name='buckets',buckets=32}", "boundary", "32"),
+    ],
+)
+def test_points_of_the_plot_have_short_labels(up, down, kind, label):
+    sent = run("e2fl_steady", f"algorithm.ballot={up}", f"algorithm.downlink={down}", bits={"up_per_edge": 1.5})
+    assert [(point["kind"], point["label"]) for point in our_tables.ballot_points([sent])] == [(kind, label)]

@@ -119,14 +119,18 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
     if not worth_drawing(points):
         return None
     alt = _altair()
-    base = alt.Chart(alt.Data(values=list(points))).encode(
-        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log")),
+    kinds = list(dict.fromkeys(point["kind"] for point in points))
+    base = alt.Chart().encode(
+        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", domain=[0.05, 40])),
         y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(zero=False)),
-        color=alt.Color("setting:N", title=None, scale=alt.Scale(range=COLOURS)),
+        color=alt.Color("kind:N", title="ballot", sort=kinds, scale=alt.Scale(domain=kinds, range=COLOURS)),
     )
     marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("incumbents:N", title="incumbents"))
-    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=9).encode(text="ballot:N")
-    return alt.layer(marks, names).properties(width=620, height=340, title="Worst group against bits")
+    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=9).encode(text="label:N")
+    panels = alt.layer(marks, names, data=alt.Data(values=list(points))).properties(width=400, height=340)
+    return panels.facet(
+        column=alt.Column("setting:N", title="Worst group against bits; labels: steps or buckets up / buckets down")
+    )
 
 
 def write(chart: Chart, folder: Path, name: str) -> list[Path]:

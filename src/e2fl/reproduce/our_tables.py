@@ -1,5 +1,6 @@
 """Tables of our own studies: the recommended settings, cheap ballots, data with natural groups."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -380,7 +381,9 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 points.append(
                     {
                         "setting": name,
-                        "ballot": _short(ballot, downlink),
+                        "ballot": ballot,
+                        "kind": _kind(ballot),
+                        "label": _short(ballot, downlink),
                         "downlink": downlink,
                         "incumbents": incumbents,
                         "bits": round(up, 4),
@@ -391,7 +394,20 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return points
 
 
+def _kind(ballot: str) -> str:
+    """Return the kind of a ballot, for the legend of a plot."""
+    kinds = ("exact", "moves", "boundary", "a mask (FedPM)")
+    return next((kind for kind in kinds if ballot.startswith(kind)), "buckets")
+
+
 def _short(ballot: str, downlink: str) -> str:
-    """Return a label for a plot: what is sent up, and down if that is coded."""
-    up = f"{len(ballot.split())} uneven" if ballot.startswith("uneven") else ballot
-    return up if downlink == "exact" else f"{up}, {downlink.split()[0]} down"
+    """Return a label for a plot: the numbers of what is sent up and down, such as 16x4/64; empty for exact ballots."""
+    up, down = (_numbers(name) for name in (ballot, downlink))
+    return f"{up}/{down}" if up and down else up or down
+
+
+def _numbers(name: str) -> str:
+    """Return the buckets or steps of a way to send rankings, and how much finer they are near the cut."""
+    if name.startswith("uneven"):
+        return f"{len(name.split())} uneven"
+    return "x".join(re.findall(r"\d+(?= (?:steps|buckets|x))", name)) + (" dither" if "dither" in name else "")
