@@ -4,6 +4,7 @@ import pytest
 
 from e2fl.config.experiment import load, with_seed
 from e2fl.reproduce import figures, our_tables
+from e2fl.reproduce.causes import causes
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import STUDIES, wanted
 
@@ -160,3 +161,26 @@ def test_points_of_the_plot_tell_broadcasts_apart():
 def test_points_of_the_plot_have_short_labels(up, down, kind, label):
     sent = run("e2fl_steady", f"algorithm.ballot={up}", f"algorithm.downlink={down}", bits={"up_per_edge": 1.5})
     assert [(point["kind"], point["label"]) for point in our_tables.ballot_points([sent])] == [(kind, label)]
+
+
+def test_causes_are_runs_of_one_hundred_rounds_with_sixty_images_and_known_changes():
+    few = "data.samples_per_client=60"
+    runs = [
+        run("e2fl", few, experiment="table1", rounds=100),
+        run("e2fl", few, "data.angle_step=10", experiment="table1", rounds=100),
+        run("fedavg", few, "data.angle_step=10", experiment="table1", rounds=100),
+        run("e2fl_present_only", few, experiment="table1", rounds=100),
+        run("e2fl", few, f"data.group_sizes={[100] * 10}", experiment="table1", rounds=100),
+        run("e2fl", few, f"data.group_sizes={[50] * 20}", experiment="table1", rounds=100),
+        run("e2fl", few, "model.keep=0.3", experiment="table1", rounds=100),
+        run("e2fl", few, "data.angle_step=20", experiment="table1", rounds=50),
+        run("e2fl", "data.angle_step=5", experiment="table1", rounds=100),
+    ]
+    table = causes(runs)
+    assert [row[:3] for row in table.rows] == [
+        ("as shipped", "E2FL", "1"),
+        ("10 degrees between groups instead of 36", "E2FL", "1"),
+        ("10 degrees between groups instead of 36", "FedAvg", "1"),
+        ("absent groups do not vote", "E2FL", "1"),
+        ("ten groups of 100 clients", "E2FL", "1"),
+    ]

@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; steady, ballots, states",
+        help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; our own studies: steady, "
+        "ballots, states, causes",
     )
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time; default: no limit")
     parser.add_argument("--seeds", metavar="0,1,...", help="default: as many as the paper has")

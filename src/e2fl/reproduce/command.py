@@ -8,6 +8,7 @@ from pathlib import Path
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError
 from e2fl.reproduce import our_tables, paper_tables
+from e2fl.reproduce.causes import causes
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
@@ -91,6 +92,8 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {"the demo": our_tables.ballots(entries, "demo")}
     elif name == "states":
         parts = {"ACS income": our_tables.natural(entries, "acs_income")}
+    elif name == "causes":
+        parts = {"60 images a client, 100 rounds": causes(entries)}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
 
 

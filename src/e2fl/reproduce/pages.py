@@ -10,6 +10,7 @@ from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import figures, our_tables, paper_tables, tables
+from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
@@ -76,6 +77,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "ballots": _holding(our_tables.ballots(runs, "demo")),
         "clustering_ballots": _holding(our_tables.clustering_ballots(runs)),
         "ballots_wide": _holding(our_tables.ballots(runs, "table1", 60)),
+        "causes": _holding(causes(runs)),
         "findings": findings(runs),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,

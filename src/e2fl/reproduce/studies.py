@@ -29,6 +29,7 @@ POINTS = tuple(
     # These two are e2fl_steady and e2fl.
     if (policy, incumbents, rate) not in (("by_group", 2, 0.1), ("uniform", 0, 0.1))
 )
+CHEAP = ("data.samples_per_client=60", "rounds=100", "evaluate_every=50")  # a run takes minutes, not hours
 SENT = tuple(
     (f"algorithm.ballot={up}", f"algorithm.downlink={down}")
     for up, down in (
@@ -167,6 +168,17 @@ STUDIES = {
             "Our own: ACS income by state",
             "acs_income",
             (Part(("local", "fedavg", "e2fl", "e2fl_steady"), seeds=(0, 1, 2)),),
+        ),
+        Study(
+            "causes",
+            "Our own: what the paper does not say about FairMNISTRotate",
+            "table1",
+            (
+                Part(("e2fl", "e2fl_present_only", "fedavg"), seeds=(0,), changes=CHEAP),
+                Part(("e2fl", "fedavg"), seeds=(0,), changes=(*CHEAP, "data.angle_step=10")),
+                Part(("e2fl",), seeds=(0,), changes=(*CHEAP, f"data.group_sizes={[100] * 10}")),
+                Part(("e2fl",), seeds=(0,), changes=(*CHEAP, "learner.round_decay=0.999", "learner.local_cosine=true")),
+            ),
         ),
     )
 }
