@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; our own studies: steady, "
+        help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; our own: steady, "
         "ballots, states, causes",
     )
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time; default: no limit")
