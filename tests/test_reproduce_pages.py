@@ -10,8 +10,8 @@ from e2fl.cli import main
 from e2fl.config.experiment import load, with_seed
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import claims, figures, our_tables, paper_tables
+from e2fl.reproduce.leaderboard import NOT_COMPARED, leaderboard
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
-from e2fl.reproduce.pages import leaderboard
 from e2fl.reproduce.selection import fewer_images, select
 from e2fl.reproduce.studies import paper
 from e2fl.reproduce.tables import NONE, teams
@@ -234,12 +234,21 @@ def test_the_page_shows_what_the_ledger_says_of_frl_and_does_not_blame_the_width
     assert "few good subnetworks" not in page
 
 
-def test_the_leaderboard_has_every_run_of_the_ledger_but_clusterings_and_validation_runs():
+def test_the_leaderboard_has_every_method_of_the_ledger_and_no_point_of_an_ablation():
     page = (DOCS / "leaderboard.md").read_text()
-    for run in read_entries(RESULTS):
-        if run.experiment != "table5" and not run.config["data"].get("validation_share"):
+    runs = best_of(read_entries(RESULTS))
+    for run in runs:
+        if is_as_shipped(run) and run.experiment not in NOT_COMPARED:
             assert f"| {our_tables.described(run)} |" in page
             assert math.isfinite(run.mib("up"))
+    assert "fedavg (by_group)" in page
+    assert "moves, 16 steps" in page
+    for point in ("incumbents = ", "learning_rate = ", "local_cosine", "weight_scale", "16 buckets"):
+        assert point not in page
+
+
+def is_as_shipped(run):
+    return run.folder.parent.parent.name == "as-shipped"
 
 
 def test_the_leaderboard_names_the_settings_of_training_that_differ():

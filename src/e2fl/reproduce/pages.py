@@ -5,26 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.completion import trimmed
-from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
-from e2fl.report.intervals import over_seeds
-from e2fl.reproduce import figures, our_tables, paper_tables, tables
+from e2fl.reproduce import figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import findings
+from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
 from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, images, other_alpha, select
 from e2fl.reproduce.studies import STUDIES, wanted
-from e2fl.reproduce.tables import NONE, Reader, Table, level, teams
+from e2fl.reproduce.tables import Table
 
-DATA_SETS = {
-    "fair_mnist_rotate": "FairMNISTRotate",
-    "femnist": "FEMNIST",
-    "adult": "Adult",
-    "mnist_writers": "MNIST by writer",
-    "acs_income": "ACS income",
-}
 FIGURES = (*(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES), "ballots")
 MILESTONES = (50, 100, 200, 300, 500, 1000, 2000, 3000)
 NATURAL = {
@@ -32,7 +23,6 @@ NATURAL = {
     "mnist_writers": "MNIST by writer: groups are found",
     "femnist": "FEMNIST, partial: groups are found",
 }
-NOT_COMPARED = ("table5",)  # one round only: no method is trained there
 
 
 def pages(entries: Sequence[Entry]) -> dict[str, str]:
@@ -162,16 +152,6 @@ def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
     return found
 
 
-def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
-    """Return a table for each data set and model, sorted by the worst-served group, best first."""
-    by_heading: dict[str, list[Entry]] = {}
-    for entry in runs:
-        # Validation runs choose settings; they are not results.
-        if entry.experiment not in NOT_COMPARED and not entry.config["data"].get("validation_share"):
-            by_heading.setdefault(_heading(entry), []).append(entry)
-    return [(heading, _board(own)) for heading, own in sorted(by_heading.items())]
-
-
 def _line(
     runs: Sequence[Entry], number: int, experiment: str, method: str, *, samples: int = 233, model: str = "lenet"
 ) -> dict[str, Any] | None:
@@ -198,51 +178,6 @@ def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
     """Return the number of clients in the smallest group that was found; 0 if it was not run."""
     line = _line(runs, number, **which)
     return 0 if line is None else int(min(line["inference"]["found"].values()))
-
-
-def _heading(entry: Entry) -> str:
-    experiment = trimmed(from_dict(entry.config))
-    data, model = dict(experiment.data), dict(experiment.model)
-    name = data.pop("name")
-    data.pop("dir", None)
-    kept = [f"{key} = {value}" for key, value in data.items()]
-    kept.append(f"model {model.pop('name')}")
-    kept += [f"{key} = {value}" for key, value in model.items() if key != "keep"]
-    return f"{DATA_SETS.get(name, name)}: {', '.join(kept)}"
-
-
-def _board(entries: Sequence[Entry]) -> Table:
-    titles = (
-        "method",
-        "seeds",
-        "rounds",
-        "clients: mean",
-        "worst group",
-        "worst 10 % of clients",
-        "variance over clients",
-        "variance over groups",
-        "MiB up",
-        "MiB down",
-    )
-    columns: list[Reader] = [
-        level("user", "mean"),
-        level("group", "worst10"),
-        level("user", "worst10"),
-        level("user", "variance"),
-        level("group", "variance"),
-        lambda entry, line: entry.mib("up"),
-        lambda entry, line: entry.mib("down"),
-    ]
-    ranked = []
-    for settings in dict.fromkeys(entry.settings for entry in entries):
-        same = [entry for entry in entries if entry.settings == settings]
-        team = teams(same)[0]
-        means = [over_seeds(list(values)) if (values := team.values(read).values()) else None for read in columns]
-        shown = [NONE if mean is None else tables.with_interval(mean, 2) for mean in means]
-        rank = means[1] or means[2]
-        row = (our_tables.described(same[0]), str(len(team.entries)), str(team.round), *shown)
-        ranked.append((-(rank.mean if rank else 0.0), row))
-    return Table(titles, tuple(row for _, row in sorted(ranked)))
 
 
 def _holding(table: Table) -> dict[str, Any]:
