@@ -154,7 +154,7 @@ class CsvSource(Source):
         likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
         self.separator = max(likely, key=re.sub(r'"[^"]*"', "", first).count)
         self.decimal_comma, self.row_name = self.separator == ";", self.line_name
-        _, self.header = next(self._records(strict=True))
+        self.header = [name.strip() for name in next(self._records(strict=True))[1]]
         if self.encoding == "cp1252":
             self.notes = ["The file is not UTF-8; it was read as Windows-1252 (Western European)."]
 
@@ -314,7 +314,7 @@ class ExcelSource(FrameSource):
             raise DataError(f"{path} is not a readable xlsx file: {' '.join(str(error).split())[:200]}") from error
         if not len(cells):
             raise DataError(f"{path} is empty; its first row must name the columns")
-        super().__init__(cells.iloc[1:].set_axis([as_written(name) for name in cells.iloc[0]], axis=1))
+        super().__init__(cells.iloc[1:].set_axis([as_written(name).strip() for name in cells.iloc[0]], axis=1))
         self.name = path.name
         if len(names) > 1:
             self.notes = [f"The file has {len(names)} sheets; the first, '{names[0]}', was read."]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Sheet:
 
     def __init__(self, table: Any):
         self.source, self.where = _open(table)
-        self.header = [name.strip() for name in self.source.header]
+        self.header = self.source.header
         self.row_name = self.source.row_name  # a function of its own: it outlives the cells
         self.columns: dict[str, list[Part]] = {}
         self.rows = 0
@@ -98,42 +99,42 @@ class Sheet:
 
         Where most cells are numbers or dates, a cell that is not a plain number is rejected as a mistake.
         """
-        plain = self._plain_numbers(name)
-        if plain is not None:
-            return plain
-        texts = self.texts(name)
-        numbers, odd = _parsed(texts)
-        if not odd:
+        numbers, odd = self._numbers(name)
+        if not len(odd):
             return self._finite(numbers, name)
+        texts = self.texts(name)
         present = int(np.count_nonzero(~is_missing(texts)))
         meant = present - len(odd) + sum(ALMOST_NUMBER.fullmatch(text) is not None for text in texts[odd].tolist())
         if 2 * meant > present:
             raise DataError(
-                f"{self.where}: {self.row_name(odd[0])} has '{texts[odd[0]][:40]}' in column '{name}', where most are "
-                "numbers or dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are texts, "
-                f"set words = ['{name}']; or leave the column out with features = [...]"
+                f"{self.where}: {self.row_name(int(odd[0]))} has '{texts[odd[0]][:40]}' in column '{name}', where most "
+                "are numbers or dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are "
+                f"texts, set words = ['{name}']; or leave the column out with features = [...]"
             )
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column that must hold numbers; True is 1 and False is 0."""
-        plain = self._plain_numbers(name)
-        if plain is not None:
-            return plain
-        texts = self.texts(name)
-        numbers, odd = _parsed(texts, BITS)
-        if odd:
-            row, text = self.row_name(odd[0]), texts[odd[0]][:40]
+        numbers, odd = self._numbers(name, BITS)
+        if len(odd):
+            row, text = self.row_name(int(odd[0])), self.texts(name)[odd[0]][:40]
             raise DataError(f"{self.where}: {row} has '{text}' in column '{name}' of numbers")
         return self._finite(numbers, name)
 
-    def _plain_numbers(self, name: str) -> NDArray[np.float64] | None:
-        """Return a column of numbers without other marks for missing values than NaN; None for other columns."""
-        try:
-            parts = [part.values.astype(np.float64)[part.codes] for part in self.columns[name]]
-        except ValueError:
-            return None
-        return self._finite(np.concatenate(parts), name)
+    def _numbers(
+        self, name: str, spelt: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return a column as numbers, and the rows that are neither numbers nor missing. spelt: texts for numbers."""
+        numbers, odd = [], []
+        for part in self.columns[name]:
+            try:  # most columns are plain numbers
+                values, wrong = part.values.astype(np.float64), np.zeros(len(part.values), np.bool_)
+            except ValueError:
+                found = [as_number(spelt.get(text, text)) for text in map(as_text, part.texts)]
+                values, wrong = np.array(found, np.float64), np.array([number is None for number in found])
+            numbers.append(values[part.codes])
+            odd.append(wrong[part.codes])
+        return np.concatenate(numbers), np.flatnonzero(np.concatenate(odd))
 
     def _finite(self, numbers: NDArray[np.float64], name: str) -> NDArray[np.float64]:
         infinite = np.flatnonzero(np.isinf(numbers))
@@ -160,13 +161,6 @@ def _open(table: Any) -> tuple["Source", str]:
     if isinstance(table, pd.DataFrame):
         return open_table(table), "the DataFrame"
     return open_table(pd.DataFrame(list(table), dtype=object)), "the rows"
-
-
-def _parsed(texts: Texts, change: Mapping[str, str] | None = None) -> tuple[NDArray[np.float64], list[int]]:
-    """Return texts as numbers, and the rows whose texts are no numbers; `change` is applied to the texts before."""
-    known = {text: as_number((change or {}).get(text, text)) for text in set(texts.tolist())}
-    numbers = [known[text] for text in texts.tolist()]
-    return np.array(numbers, dtype=np.float64), [row for row, number in enumerate(numbers) if number is None]
 
 
 def is_missing(column: Column) -> NDArray[np.bool_]:
