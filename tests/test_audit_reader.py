@@ -272,6 +272,14 @@ def test_damaged_parquet_and_xlsx_files_are_one_clear_line(tmp_path):
         read(tmp_path / "x.csv")
 
 
+def test_a_crash_of_the_parquet_reader_is_one_clear_line(tmp_path, monkeypatch):
+    pd.DataFrame({"group": ["a", "b"], "y": [1, 0], "y_hat": [1, 1]}).to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "child.py").write_text("import os; os.abort()")
+    monkeypatch.setattr("e2fl.tables.parquet.CHILD", tmp_path / "child.py")
+    with pytest.raises(DataError, match=r"t\.parquet is not a complete Parquet file: its reader crashed"):
+        read(tmp_path / "t.parquet")
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=300) | st.text(alphabet='abcy_hat,;\n"%.0123456789 client=', max_size=300).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, raw):
