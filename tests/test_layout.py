@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "e2fl"
 FLOORS = [
     {"errors", "version", "randomness", "metrics", "compiled", "experiments", "terminal", "csv_text", "templates"},
     {"construct", "ranking", "files"},
+    {"tables"},
     {"models", "auditing", "ballots"},
     {"data", "wire"},
     {"evaluation"},
@@ -87,6 +88,17 @@ def test_no_unsafe_loading():
         text = path.read_text()
         for word in ("import pickle", "torch.load(", "allow_pickle=True", " eval(", " exec("):
             assert word not in text, (path.name, word)
+
+
+def test_training_needs_pandas_for_tables_only(tmp_path):
+    (tmp_path / "t.csv").write_text("who,k,y\na,1,0\n")
+    code = (
+        "import sys; sys.modules['pandas'] = None; import e2fl.data, e2fl.runs.runner\n"
+        f"try: e2fl.data.from_table(path={str(tmp_path / 't.csv')!r}, client='who', label='y')\n"
+        "except e2fl.errors.DataError as error: print(error)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    assert shown.stdout.strip() == "tables need the package pandas: pip install 'e2fl[tables]'"
 
 
 def test_help_does_not_wait_for_torch():

@@ -1,6 +1,9 @@
 """How the columns of a table are read: as numbers, categories or missing; or refused, with line and column."""
 
+import contextlib
 import csv
+import datetime
+import decimal
 import os
 import time
 import tracemalloc
@@ -9,8 +12,10 @@ import numpy as np
 import pytest
 
 from e2fl.data import from_table as table
-from e2fl.data.tabular import reading
+from e2fl.data.tabular.sheet import Sheet, is_missing
 from e2fl.errors import ConfigError, DataError
+from e2fl.tables import files
+from e2fl.tables.parquet import parquet_batches
 
 
 def written(path, header, rows):
@@ -99,9 +104,10 @@ def test_missing_marks_are_the_same_in_csv_and_parquet(tmp_path):
     written(tmp_path / "t.csv", list(columns), zip(*columns.values(), strict=True))
     as_parquet(tmp_path / "t.parquet", **columns)
     for name in ("t.csv", "t.parquet"):  # one reading of each: a Parquet file is read by a process of its own
-        sheet = reading.read(tmp_path / name, list(columns))
+        sheet = Sheet(tmp_path / name)
+        sheet.read(set(columns))
         for column in columns:
-            assert reading.is_missing(sheet.feature(column)).tolist() == [False, False, True], (name, column)
+            assert is_missing(sheet.feature(column)).tolist() == [False, False, True], (name, column)
 
 
 @pytest.mark.parametrize("parquet", [False, True])
@@ -151,19 +157,20 @@ def test_a_small_parquet_file_of_very_many_rows_takes_few_bytes_a_cell(tmp_path)
     }
     parquet.write_table(arrow.table(cells), tmp_path / "t.parquet")
     tracemalloc.start()
-    sheet = reading.read(tmp_path / "t.parquet", ["who", "y", "word"])
+    sheet = Sheet(tmp_path / "t.parquet")
+    sheet.read({"who", "y", "word"})
     found = [sheet.texts(name) for name in cells]
     assert tracemalloc.get_traced_memory()[1] < 24 * count * len(cells)  # with an object for each it was far more
     tracemalloc.stop()
     assert len({id(word) for word in found[2]}) == 2
     parquet.write_table(arrow.table({"word": long}), tmp_path / "u.parquet")
-    table_of_two = reading.read(tmp_path / "u.parquet", ["word"]).table
-    assert table_of_two.nbytes < 30_000  # each text once
+    (batch,) = parquet_batches(tmp_path / "u.parquet", ["word"], rows=100, limit=10**6, cell=0)
+    assert batch.nbytes < 30_000  # each text once
 
 
 def test_what_parquet_needs_in_memory_is_estimated_before_it_is_read(tmp_path, monkeypatch):
     path = as_parquet(tmp_path / "t.parquet", **roles(5000), k=[1.5] * 5000, other=["x" * 500] * 5000)
-    monkeypatch.setattr("e2fl.data.tabular.parquet.INPUT_LIMIT", 900_000)  # more than the file or its numbers have
+    monkeypatch.setattr("e2fl.tables.files.MAX_BYTES", 900_000)  # more than the file or its numbers have
     with pytest.raises(DataError, match=r"would take .* the limit of a table.*fewer columns with features"):
         table(path=path, client="who", label="y")
     assert len(table(path=path, client="who", label="y", features=("k",)).population) == 2
@@ -179,7 +186,7 @@ def test_a_table_that_does_not_fit_into_memory_says_so(tmp_path, monkeypatch):
     path = as_parquet(tmp_path / "t.parquet", **roles(8), k=list(range(8)))
     data = table(path=path, client="who", label="y")
     (tmp_path / "child.py").write_text("print('{\"memory\": true}')")
-    monkeypatch.setattr("e2fl.data.tabular.parquet.CHILD", tmp_path / "child.py")
+    monkeypatch.setattr("e2fl.tables.parquet.CHILD", tmp_path / "child.py")
     for call in (lambda: table(path=path, client="who", label="y"), lambda: data.encode(path)):
         with pytest.raises(DataError, match="does not fit into memory; use fewer rows, or fewer columns"):
             call()
@@ -188,7 +195,7 @@ def test_a_table_that_does_not_fit_into_memory_says_so(tmp_path, monkeypatch):
 def test_a_crash_of_the_parquet_reader_is_an_error_and_not_the_end(tmp_path, monkeypatch):
     path = as_parquet(tmp_path / "t.parquet", **roles(8), k=list(range(8)))
     (tmp_path / "child.py").write_text("import os; os.abort()")
-    monkeypatch.setattr("e2fl.data.tabular.parquet.CHILD", tmp_path / "child.py")
+    monkeypatch.setattr("e2fl.tables.parquet.CHILD", tmp_path / "child.py")
     with pytest.raises(DataError, match=r"t\.parquet is not a complete Parquet file: its reader crashed"):
         table(path=path, client="who", label="y")
 
@@ -232,13 +239,17 @@ def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path, name):
 
 
 @pytest.mark.parametrize("head", [b"", b"who,k,y\n"])
-def test_a_file_without_line_breaks_takes_little_memory(tmp_path, monkeypatch, head):
-    monkeypatch.setattr(reading, "LINE_LIMIT", 2**20)
+@pytest.mark.parametrize(
+    ("filler", "reason"),
+    [(b"x", "has a line of more than 1 MiB"), (b"", "holds NUL bytes|has a line of more than 1 MiB")],
+)
+def test_a_file_without_line_breaks_takes_little_memory(tmp_path, monkeypatch, head, filler, reason):
+    monkeypatch.setattr(files, "MAX_LINE", 2**20)
     with (tmp_path / "t.csv").open("wb") as file:
-        file.write(head)
-        file.truncate(6 * 2**30)  # sparse: it takes no room on the disk
+        file.write(head + filler * 200 * 2**20)
+        file.truncate(6 * 2**30 if not filler else None)  # sparse: it takes no room on the disk
     tracemalloc.start()
-    with pytest.raises(DataError, match="has a line of more than 1048576 characters"):
+    with pytest.raises(DataError, match=reason):
         table(path=str(tmp_path / "t.csv"), client="who", label="y")
     assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
     tracemalloc.stop()
@@ -276,7 +287,7 @@ def test_a_dataframe_is_a_table(tmp_path):
     with pytest.raises(DataError, match="the DataFrame: row 3 has nothing in column 'n'"):
         table(frame, client="who", label="y")
     frame["n"] = pandas.Timestamp("2024-01-01")
-    with pytest.raises(DataError, match="the DataFrame: column 'n' holds datetime"):
+    with pytest.raises(DataError, match="row 0 has '2024-01-01 00:00:00' in column 'n', where most are numbers or da"):
         table(frame, client="who", label="y")
     with pytest.raises(ConfigError, match=r"either data\.path or, in Python, a DataFrame"):
         table(client="who", label="y")
@@ -284,22 +295,92 @@ def test_a_dataframe_is_a_table(tmp_path):
         table([1, 2], client="who", label="y")
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators_are_told_from_the_header(tmp_path, name, separator):
+    rows = [["who", "k", "y"], *(["ab"[row % 2], row * 1.5, row // 2 % 2] for row in range(8))]
+    (tmp_path / name).write_text("\n".join(separator.join(map(str, row)) for row in rows))
+    found = table(path=str(tmp_path / name), client="who", label="y")
+    expected = table(path=written(tmp_path / "expected.csv", rows[0], rows[1:]), client="who", label="y")
+    assert np.array_equal(found.table.x, expected.table.x)
+    assert found.about()["encoding"] == expected.about()["encoding"]
+
+
+def test_the_ending_decides_where_the_header_fits_two_separators(tmp_path):
+    (tmp_path / "t.tsv").write_text(
+        "who, or where\ty\tk\n" + "".join(f"{'ab'[n % 2]}\t{n // 2}\t1\n" for n in range(4))
+    )
+    assert len(table(path=str(tmp_path / "t.tsv"), client="who, or where", label="y").population) == 2
+    with pytest.raises(ConfigError, match="no column 'who'"):
+        table(path=str(tmp_path / "t.tsv"), client="who", label="y")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_encodings_are_told_from_the_bytes_and_a_guess_is_warned_of(tmp_path, encoding):
+    rows = "".join(f"{['José', 'b'][n % 2]},{n},{n // 2 % 2}\n" for n in range(8))
+    (tmp_path / "t.csv").write_bytes(("who,k,y\n" + rows).encode(encoding))
+    guessed = pytest.warns(UserWarning, match="not UTF-8; it was read as Windows-1252")
+    with guessed if encoding == "cp1252" else contextlib.nullcontext():
+        data = table(path=str(tmp_path / "t.csv"), client="who", label="y")
+    assert [data.client_name(number) for number in data.population.ids] == ["José", "b"]
+
+
 @pytest.mark.parametrize(
-    ("name", "raw", "reason"),
+    ("raw", "reason"),
     [
-        ("t.txt", b"who;k;y\na;1;0\n", "separated by commas, but the first line has semicolons"),
-        ("t.txt", b"who\tk\ty\na\t1\t0\n", "separated by commas, but the first line has tabs"),
-        ("t.csv", b"who|k|y\na|1|0\n", "separated by commas, but the first line has bars"),
-        ("t.tsv", b"who,k,y\na,1,0\n", "separated by tabs, but the first line has commas"),
-        ("t.csv", b"who,k,y\na,1,0\nJos\xe9,2,1\n", "line 3 is not in UTF-8"),
-        ("t.csv", "who,k,y\na,1,0\n".encode("utf-16"), "line 1 is not in UTF-8"),
-        ("t.csv", b'who,k,y\na,1,0\nb,2,"1\nb,2,3\n', "line 3 is not CSV"),
+        (b"who,k,y\na,1,0\nJos\x81,2,1\n", "line 3 is neither UTF-8 nor Windows-1252 text; save it as CSV in UTF-8"),
+        (b"who,k,y\na,1,0\nb,2,1\nJos\xc3\x8d\xc3", "line 4 is neither UTF-8 nor Windows-1252 text"),
+        (b"\xef\xbb\xbfwho,k,y\na,1,0\nJos\xe9,2,1\n", "line 3 is not valid utf-8"),
+        (b'who,k,y\na,1,0\nb,2,"1\nb,2,3\n', "t.csv is not a table of separated values: line 3: unexpected end"),
+        (b"who,k,y\na,1,0\nb,2,1,7\n", "line 3 has 4 fields, the header has 3"),
+        (b"who,k,y\na,1,0\n\nb,2\n", "line 4 has 2 fields, the header has 3"),
+        (b"", "t.csv is empty; its first row must name the columns"),
     ],
 )
-def test_a_file_that_is_no_csv_is_refused_with_the_reason(tmp_path, name, raw, reason):
-    (tmp_path / name).write_bytes(raw)
+def test_a_file_that_is_no_csv_is_refused_with_the_reason(tmp_path, raw, reason):
+    (tmp_path / "t.csv").write_bytes(raw)
     with pytest.raises(DataError, match=reason):
-        table(path=str(tmp_path / name), client="who", label="y")
+        table(path=str(tmp_path / "t.csv"), client="who", label="y")
+
+
+def test_cells_that_are_empty_at_the_end_of_a_row_are_missing_values_not_short_rows(tmp_path):
+    rows = "".join(f"{'ab'[n % 2]},{n // 2 % 2},{'' if n == 3 else n}\n" for n in range(8))
+    (tmp_path / "t.csv").write_text("who,y,k\n" + rows)
+    with pytest.raises(DataError, match="line 5 has nothing in column 'k'"):
+        table(path=str(tmp_path / "t.csv"), client="who", label="y")
+    assert table(path=str(tmp_path / "t.csv"), client="who", label="y", missing="drop").about()["rows_left_out"] == 1
+
+
+def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path):
+    for name, reason in (("t.json", "neither a .csv"), ("t.xls", "is an old Excel file; save it as .xlsx or CSV")):
+        (tmp_path / name).write_text("who,k,y\na,1,0\n")
+        with pytest.raises(DataError, match=reason):
+            table(path=str(tmp_path / name), client="who", label="y")
+
+
+def test_xlsx_gives_what_csv_gives(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl")
+    frame = pandas.DataFrame({**roles(20), "n": np.arange(20) / 4, "c": ["x", "y"] * 10, "f": [True, False] * 10})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    left, right = (table(path=str(tmp_path / name), client="who", label="y") for name in ("t.csv", "t.xlsx"))
+    assert np.array_equal(left.table.x, right.table.x)
+    assert left.about()["encoding"] == right.about()["encoding"]
+    frame.loc[3, "c"] = None
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    with pytest.raises(DataError, match="row 4 has nothing in column 'c'"):
+        table(path=str(tmp_path / "t.xlsx"), client="who", label="y")
+
+
+def test_dates_and_decimals_of_parquet_are_read_as_they_are_written(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    days = arrow.array([datetime.date(2024, 1, 10)] * 8)
+    with pytest.raises(DataError, match="row 1 has '2024-01-10' in column 'k', where most are numbers or dates"):
+        table(path=as_parquet(tmp_path / "t.parquet", **roles(8), k=days), client="who", label="y")
+    amounts = arrow.array([decimal.Decimal("0.25") * n for n in range(8)])
+    data = table(path=as_parquet(tmp_path / "t.parquet", **roles(8), k=amounts), client="who", label="y")
+    assert data.about()["columns"] == {"k": "numbers"}
 
 
 def test_a_file_that_is_not_there_was_looked_for_somewhere(tmp_path, monkeypatch):

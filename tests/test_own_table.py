@@ -317,7 +317,7 @@ def test_a_table_larger_than_the_limit_is_refused_before_it_is_read(tmp_path, mo
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"who": ["a"] * 9, "size": [0.0] * 9, "y": [0, 1, 2] * 3}), tmp_path / "t.parquet")
     written(tmp_path / "t.csv", GOOD)
-    monkeypatch.setattr("e2fl.data.tabular.parquet.INPUT_LIMIT", 20)
+    monkeypatch.setattr("e2fl.tables.files.MAX_BYTES", 20)
     with pytest.raises(DataError, match="the limit of a table"):
         table(path=str(tmp_path / name), client="who", label="y")
 

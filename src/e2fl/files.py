@@ -1,16 +1,17 @@
-"""Files that are written atomically, and errors that say what to do about a file that cannot be written."""
+"""Files that are written atomically, and errors that say what to do about a file that cannot be read or written."""
 
 import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from e2fl.errors import StorageError
+from e2fl.errors import DataError, StorageError
 
 PARTIAL = ".partial"  # ends the name of a file that is not complete
 
@@ -79,6 +80,18 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError:  # the disk that could not be written may refuse this as well; the error before it matters more
         return
+
+
+def regular_file(path: Path) -> Path:
+    """Return the path, or raise an error unless it is a regular file: reading a pipe or a device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise DataError(f"{path} is {kind}, not a file; name a file")
+    return path
 
 
 def sha256(raw: bytes) -> str:

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2fl.auditing.files import same_file
 from e2fl.errors import DataError, ReportError
 from e2fl.files import replacing
 
@@ -26,13 +25,21 @@ def require_free(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Raise `DataError` if a file to be written is an input, or is to be written twice."""
     for place, target in enumerate(targets):
         for source in inputs:
-            if same_file(target, source):
+            if _same_file(target, source):
                 raise DataError(f"{target} is the table itself; choose another file to write to")
         for other in targets[:place]:
-            if same_file(target, other):
+            if _same_file(target, other):
                 raise DataError(f"{target} is named twice; choose different files")
         if target.is_dir():
             raise DataError(f"{target} is a folder; name a file to write to")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths name one file, through links too."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return one.absolute() == other.absolute()
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -1,6 +1,5 @@
 """Reads a table for an audit, and tells all of its mistakes at once, with row and column."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.auditing.columns import Chosen, Header, choose
-from e2fl.auditing.files import Column, Source, Tell, open_table
 from e2fl.auditing.measures import build_measure
 from e2fl.auditing.predictions import build_predictions
 from e2fl.auditing.table import Codes, Measure, Options, Predictions, Table, compact, groupings
 from e2fl.auditing.values import Mistakes, Names, Rows, Texts, is_missing, number
 from e2fl.errors import DataError
+from e2fl.tables.files import Block, Column, Source, Tell, open_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 def read_table(table: "Path | str | pd.DataFrame", options: Options, tell: Tell | None = None) -> Table:
     """Read a file or a DataFrame."""
-    source = open_table(table, tell)
+    source = open_table(table)
     header = Header(source.name, source.header)
     columns = _Columns(source, choose(header, options), options)
-    columns.read()
+    columns.read(tell)
     return columns.table()
 
 
@@ -42,18 +41,19 @@ class _Columns:
         self.rows = 0
         self.mistakes = Mistakes()
 
-    def read(self) -> None:
+    def read(self, tell: Tell | None) -> None:
         wanted = [*self.chosen.places.values(), *self.chosen.groups]
-        for block in self.source.blocks(wanted if self.chosen.client is None else [*wanted, self.chosen.client]):
+        wanted += [] if self.chosen.client is None else [self.chosen.client]
+        for block in self.source.blocks(wanted, tell):
             self._take(block)
-        for line in self.source.mistakes:
-            self.mistakes.add(line)
-        if not self.rows and not self.mistakes.count:
+        if not self.rows:
             raise DataError(f"{self.source.name} has a header but no rows")
 
-    def _take(self, block: Sequence[Column]) -> None:
-        size = len(block[0].codes)
+    def _take(self, rows: Block) -> None:
+        block, size = rows.columns, len(rows.too_long)
         kept = np.ones(size, dtype=bool)
+        width = len(self.titles)
+        self.mistakes.rows(rows.too_long, self.rows, lambda _: f"has more values than the header, which has {width}")
         for (role, texts), column in zip(self.texts.items(), block, strict=False):
             self._check(role, texts, column, kept)
             texts.take(column)
@@ -108,7 +108,7 @@ class _Columns:
         given = bool(self.options.groups) or self.options.profile == "ll144"
         return Table(
             name=self.source.name,
-            sha256=self.source.sha256,
+            sha256=self.source.sha256(),
             rows=int(keep.sum()),
             clients=clients,
             data=self._data(rows),

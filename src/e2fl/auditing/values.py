@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.auditing.files import Column
 from e2fl.auditing.table import Codes, Numbers, Options
 from e2fl.errors import DataError
+from e2fl.tables.files import Column
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "nat", "?", "unknown", "missing", "not available"})
 SHOWN = 20  # mistakes that are listed; the others are counted

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from e2fl.data.datasets import is_dataset, rows_of
-from e2fl.data.files.places import existing, regular_file
+from e2fl.data.files.places import existing
 from e2fl.data.files.unpacking import load_npz
 from e2fl.data.own import OwnData, require_valid_settings
 from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
 from e2fl.data.partitioners import Partitioner, partition_rows
-from e2fl.data.tabular.cells import is_missing_text, is_missing_value
 from e2fl.data.tabular.rows import CheckedRows, as_column, as_inputs, check_rows, row_number
 from e2fl.errors import DataError
-from e2fl.files import sha256_of
+from e2fl.files import regular_file, sha256_of
+from e2fl.tables.cells import is_missing_text, is_missing_value
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The places of data sets on this machine."""
 
 import os
-import stat
 from pathlib import Path
 
 from e2fl.errors import DataError
@@ -27,15 +26,3 @@ def existing(path: str) -> Path:
         looked = "" if found.is_absolute() else f" in {Path.cwd()}"
         raise DataError(f"there is no file or folder {found}{looked}")
     return found
-
-
-def regular_file(path: Path) -> Path:
-    """Return the path, or raise an error unless it is a regular file: reading a pipe or a device may never end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise DataError(f"{path} is {kind}, not a file; name a file")
-    return path

@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.data.federated import Examples
-from e2fl.data.files.places import data_directory, existing, regular_file
+from e2fl.data.files.places import data_directory, existing
 from e2fl.data.partitioned import UNDECIDED, ClientRows, Partition, PartitionedData, rows_by_client, split_clients
 from e2fl.data.sets.adult import standardised
 from e2fl.errors import ConfigError, DataError
+from e2fl.files import regular_file
 from e2fl.randomness import stream
 
 COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from e2fl.data.federated import Examples
 from e2fl.data.files.catalogue import FEMNIST
 from e2fl.data.files.leaf import read_clients
-from e2fl.data.files.places import data_directory, existing, regular_file
+from e2fl.data.files.places import data_directory, existing
 from e2fl.data.files.unpacking import load_npz
 from e2fl.data.partitioned import (
     TEST,
@@ -38,6 +38,7 @@ from e2fl.data.partitioned import (
     split_clients,
 )
 from e2fl.errors import ConfigError, DataError
+from e2fl.files import regular_file
 
 CLASSES = 62
 SIDE = 28

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.tabular.cells import as_number
-from e2fl.data.tabular.reading import Column, Sheet
+from e2fl.data.tabular.sheet import Column, Sheet
 from e2fl.errors import DataError
+from e2fl.tables.cells import as_number
 
 CATEGORIES = 1000  # different texts of one column, at most
 FEW = 20  # texts that are categories even if each row has its own

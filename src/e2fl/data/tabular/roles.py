@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from e2fl.construct import construct, did_you_mean, fields_of, look_up
 from e2fl.data.partitioners import PARTITIONERS, NaturalId, partition_rows
-from e2fl.data.tabular.cells import as_text
-from e2fl.data.tabular.reading import Column, Sheet, Table, Texts, column_names, is_missing
+from e2fl.data.tabular.sheet import Column, Sheet, Texts, is_missing
 from e2fl.errors import ConfigError, DataError
+from e2fl.tables.cells import as_text
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Roles:
 
 
 def choose_columns(
-    source: Table,
+    names: Sequence[str],
     where: str,
     label: str,
     client: str | None,
@@ -41,7 +41,6 @@ def choose_columns(
     partition: dict[str, Any] | None,
 ) -> Roles:
     """Return the role of each column, after checking that the columns exist and their roles are compatible."""
-    names = column_names(source)
     known = dict.fromkeys(names)
     by = None if partition is None else _partition_by(partition, where, known, {"label": label, "group": group})
     natural = partition is not None and look_up(str(partition.get("name")), PARTITIONERS, "partition") is NaturalId

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
-from e2fl.data.tabular.cells import is_missing_text, is_missing_value
 from e2fl.errors import ConfigError, DataError
+from e2fl.tables.cells import is_missing_text, is_missing_value
 
 BLOCK = 2**20  # inputs that are checked at a time
 LABEL_LIMIT = 10_000  # classes

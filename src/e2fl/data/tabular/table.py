@@ -16,24 +16,9 @@ from numpy.typing import NDArray
 from e2fl.construct import did_you_mean
 from e2fl.data.arrays import Arrays
 from e2fl.data.federated import Examples
-from e2fl.data.files.places import existing
 from e2fl.data.own import client_rows, require_valid_settings
 from e2fl.data.partitioned import UNDECIDED
-from e2fl.data.tabular.cells import as_text
 from e2fl.data.tabular.encoding import Choice, Encoding, learn
-from e2fl.data.tabular.parquet import INPUT_LIMIT
-from e2fl.data.tabular.reading import (
-    Column,
-    Frame,
-    Sheet,
-    Table,
-    Texts,
-    column_names,
-    from_rows,
-    is_missing,
-    read,
-    within_memory,
-)
 from e2fl.data.tabular.roles import (
     assigned_clients,
     choose_columns,
@@ -44,9 +29,11 @@ from e2fl.data.tabular.roles import (
     read_labels,
 )
 from e2fl.data.tabular.rows import RowName, as_splits, check_rows
+from e2fl.data.tabular.sheet import Column, Frame, Sheet, Texts, is_missing, within_memory
 from e2fl.errors import ConfigError, DataError
-from e2fl.files import sha256_of
+from e2fl.tables.cells import as_text
 
+INPUT_LIMIT = 8 * 2**30  # bytes of inputs
 ROWS_NAMED = 3  # incomplete rows that a message names
 
 
@@ -83,18 +70,16 @@ class TableData(Arrays):
 
     def _encode(self, new: Any) -> Encoded:
         features = list(self.encoding.columns)
-        source: Any = existing(str(new)) if isinstance(new, str | Path) else new
-        is_table = isinstance(source, Path) or hasattr(source, "columns")
-        if not is_table and not len(source):
+        if isinstance(new, Sequence) and not isinstance(new, str) and not new:
             raise DataError("there are no new rows")
-        known = set(column_names(source)) if is_table else {name for row in source for name in row}
+        sheet = Sheet(new)
+        known = dict.fromkeys(sheet.header)
         for name in features:
             if name not in known:
                 raise DataError(f"the new rows have no column '{name}'{did_you_mean(name, known)}")
         group = self.group if self.partitioned.examples.group is not None else None
         roles = [name for name in (self.label, group) if name is not None and name in known]
-        wanted = {*features, *roles}
-        sheet = read(source, wanted) if is_table else from_rows(source, wanted)
+        sheet.read({*features, *roles})
         written = {name: sheet.names(name) for name in roles}
         columns = self.encoding.columns_of(sheet)
         _reject_incomplete(written if self.missing == "fill" else {**columns, **written}, sheet)
@@ -178,9 +163,14 @@ def from_table(
             "data needs either client, the column that names the client of a row, "
             'or partition, such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
         )
-    source, where = _source(frame, path)
-    roles = choose_columns(source, where, label, client, group, split, features, words, partition)
-    sheet = read(source, {*roles.named, *roles.features})
+    if (frame is None) == (path is None):
+        raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
+    if frame is not None and not hasattr(frame, "columns") and not hasattr(frame, "to_pandas"):
+        raise DataError(f"a table is a DataFrame or a path = '...', not a {type(frame).__name__}")
+    sheet = Sheet(path if frame is None else frame)
+    where = sheet.where
+    roles = choose_columns(sheet.header, where, label, client, group, split, features, words, partition)
+    sheet.read({*roles.named, *roles.features})
     written = {name: sheet.names(name) for name in sorted(roles.named)}
     columns = {name: sheet.texts(name) if name in words else sheet.feature(name) for name in roles.features}
     rows = complete_rows(written, columns, missing, sheet)
@@ -210,7 +200,7 @@ def from_table(
         "encoding": encoding.digest,
         "values_unseen_in_training": sum(len(places) for places in unknown.values()),
         "rows_left_out": len(sheet) - len(rows),
-    } | ({"sha256": sha256_of(source)} if isinstance(source, Path) else {})
+    } | ({} if path is None else {"sha256": sheet.source.sha256()})
     found = check_rows(
         inputs,
         labels,
@@ -243,16 +233,3 @@ def _row_names(sheet: Sheet, rows: NDArray[np.int64]) -> RowName:
     """Return a function that names a row of the result; the sheet with all its cells is not kept."""
     name = sheet.row_name
     return lambda row: name(int(rows[row]))
-
-
-def _source(frame: Any, path: str | None) -> tuple[Table, str]:
-    if (frame is None) == (path is None):
-        raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
-    if path is not None:
-        file = existing(path)
-        return file, str(file)
-    if hasattr(frame, "to_pandas"):  # a data set of Hugging Face, or a table of Arrow or Polars
-        frame = frame.to_pandas()
-    if not hasattr(frame, "columns"):
-        raise DataError(f"a table is a DataFrame or a path = '...', not a {type(frame).__name__}")
-    return frame, "the DataFrame"

@@ -7,48 +7,54 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
-ADDRESS_SPACE = 24 * 2**30  # bytes; the limit of a table, its copy on the way, and the libraries
+ADDRESS_SPACE = 24 * 2**30  # bytes
+types = arrow.types
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Return the column names; or write the wanted columns to `out`, and return what went wrong."""
     path = request["path"]
-    schema = parquet.ParquetFile(path).schema_arrow
+    file = parquet.ParquetFile(path)
+    metadata, schema = file.metadata, file.schema_arrow
     if "wanted" not in request:
-        return {"names": list(schema.names)}
+        return {"names": list(schema.names), "rows": metadata.num_rows}
     wanted = request["wanted"]
     for name in wanted:
-        kind = schema.field(name).type
-        if not usable(kind.value_type if arrow.types.is_dictionary(kind) else kind):
-            return {"unusable": [name, str(kind)]}
+        if target(schema.field(name).type) is None:
+            return {"unusable": [name, str(schema.field(name).type)]}
     # Columns of texts are read as they are stored, each text once.
     file = parquet.ParquetFile(path, read_dictionary=wanted)
-    metadata = file.metadata
     parts = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     columns = [part.column(place) for part in parts for place in range(part.num_columns)]
     unpacked = sum(column.total_uncompressed_size for column in columns if column.path_in_schema in set(wanted))
     size = unpacked + metadata.num_rows * len(wanted) * request["cell"]
     if size > request["limit"]:
         return {"too_large": size}
-    table = file.read(columns=wanted)
-    for place, field in enumerate(table.schema):
-        if arrow.types.is_dictionary(field.type) and not is_text(field.type.value_type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
-    table.validate(full=True)  # texts that are not UTF-8 would fail later, without the name of the file
-    table = table.unify_dictionaries()
-    with arrow.OSFile(request["out"], "wb") as out, arrow.ipc.new_file(out, table.schema) as writer:
-        writer.write_table(table)
+    kinds = {name: target(file.schema_arrow.field(name).type) for name in wanted}
+    written = arrow.schema(kinds.items())
+    with arrow.OSFile(request["out"], "wb") as out, arrow.ipc.new_stream(out, written) as writer:
+        for batch in file.iter_batches(request["rows"], columns=wanted, use_threads=False):
+            batch.validate(full=True)  # texts that are not UTF-8 would fail later, without the name of the file
+            cells = [batch.column(name).cast(kind) for name, kind in kinds.items()]
+            writer.write_batch(arrow.record_batch(cells, schema=written))
     return {}
 
 
-def usable(kind: Any) -> bool:
-    """Return whether a column of this type can be an input, a label or a name."""
-    types = arrow.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or is_text(kind))
+def target(kind: Any) -> Any:
+    """Return the type a column is written in: texts, numbers and true or false as they are, dates and others as texts.
+
+    None: cells of this type are not single values.
+    """
+    if types.is_dictionary(kind):
+        return kind if is_text(kind.value_type) else target(kind.value_type)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or is_text(kind):
+        return kind
+    castable = (types.is_decimal, types.is_temporal, types.is_null, types.is_binary, types.is_large_binary)
+    return arrow.string() if any(known(kind) for known in castable) and not types.is_duration(kind) else None
 
 
 def is_text(kind: Any) -> bool:
-    return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def main() -> None:

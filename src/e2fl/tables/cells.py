@@ -27,16 +27,20 @@ def is_missing_text(text: str) -> bool:
     return text.strip().lower() in MISSING
 
 
+def as_written(value: Any) -> str:
+    """Return a value as a CSV file would have it: "" if it is missing, 1 for 1.0."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if is_missing_value(value):
+        return ""
+    return str(int(value)) if isinstance(value, float | np.floating) and value.is_integer() else str(value)
+
+
 def as_text(value: Any) -> str:
     """Return a cell as a string: "" if it is missing, True or False in any spelling, 1 for 1.0."""
-    if isinstance(value, str):
-        text = value.strip()
-    elif isinstance(value, float | np.floating):
-        text = str(int(value)) if value.is_integer() else str(value)
-    elif isinstance(value, bytes):
-        text = value.decode("utf-8", "replace").strip()
-    else:
-        text = "" if is_missing_value(value) else str(value)
+    text = as_written(value).strip()
     lower = text.lower()
     return "" if lower in MISSING else BOOLEANS.get(lower, text)
 
