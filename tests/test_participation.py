@@ -1,5 +1,6 @@
 """Which clients take part: every policy draws clients of the population, each once, and keeps its promise."""
 
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -82,7 +83,73 @@ def test_by_the_hour_whole_groups_are_absent_and_come_back():
     seen = [{GROUPS[client] for client in drawn(policy, round_number=r)} for r in range(1, 25)]
     assert all(len(groups) <= 2 for groups in seen)
     assert set().union(*seen) == {0, 1, 2, 3}
-    assert seen == [{GROUPS[client] for client in drawn(policy, round_number=r)} for r in range(25, 49)]
+
+
+@pytest.mark.parametrize("groups", [2, 3, 7, 10])
+@pytest.mark.parametrize(("day", "hours"), [(3, 8.0), (12, 16.0), (24, 8.0), (30, 2.4)])
+def test_every_day_is_alike_and_every_group_has_its_hours(groups, day, hours):
+    population = Population({group: group for group in range(groups)}, groups)
+    policy = Everyone(day=day, hours=hours)
+    days = [[policy.present(population, first + hour, 0) for hour in range(day)] for first in range(0, 9 * day, day)]
+    assert all(later == days[0] for later in days)
+    present = Counter(client for clients in days[0] for client in clients)
+    assert all(abs(present[group] - day * hours / 24) < 1 for group in range(groups))
+
+
+def test_where_a_client_lives_does_not_depend_on_what_the_server_knows_of_groups():
+    policy, somewhere = Everyone(day=24, hours=6, away=0.2), dict.fromkeys(range(30), 1)
+    for r in range(1, 25):
+        assert drawn(policy, round_number=r) == drawn(policy, round_number=r, groups=somewhere)
+
+
+def test_who_declares_no_group_lives_anywhere():
+    ungrouped = Population(dict.fromkeys(range(200)))
+    here = [len(Uniform(day=24, hours=6).present(ungrouped, r, 0)) for r in range(24)]
+    assert 20 < min(here) <= max(here) < 80  # about 50 at any hour
+    assert Uniform(day=24).present(ungrouped, 1, 0) != Uniform(day=24).present(ungrouped, 1, 1)
+
+
+def test_a_number_of_seats_beyond_all_clients_takes_no_time():
+    start = time.monotonic()
+    assert drawn(ByGroup(seats=10_000_000), 30) == list(range(30))
+    assert time.monotonic() - start < 2
+
+
+AWAY = {"name": "by_group", "away": 0.4}
+ASKED_WITHOUT_A_DRAW = {
+    "afl": ({"name": "afl"}, 1),
+    "clustering": ({"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}}, 0),
+    "final_full_vote": ({"name": "e2fl", "final_full_vote": True, "clients_per_round": 4}, 7),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_WITHOUT_A_DRAW)
+def test_a_client_that_is_away_is_asked_for_nothing(toy, name):
+    algorithm, round_number = ASKED_WITHOUT_A_DRAW[name]
+    server = server_of(replace(toy, algorithm=algorithm, participation=AWAY))
+    present = server.participation.present(server.population, round_number, 0)
+    assert 0 < len(present) < 8
+    assert list(server.ask_of(round_number).clients) == list(present)
+
+
+def test_who_trains_alone_needs_no_server_to_be_there(toy):
+    server = server_of(replace(toy, algorithm={"name": "local", "clients_per_round": 4}, participation=AWAY))
+    assert [list(server.ask_of(r).clients) for r in (1, 2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def server_of(experiment):
+    data = experiment.build_data()
+    return experiment.build_server(experiment.build_algorithm(), experiment.build_model(data), data.population)
+
+
+def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
+    """After a trial of IFCA, groups chosen among the models of the last start say nothing about those of the next."""
+    ifca = {"name": "ifca", "groups": 2, "restarts": 2, "trial_rounds": 1, "clients_per_round": 2}
+    server = server_of(replace(toy, algorithm=ifca, participation={"name": "by_group"}))
+    chosen = replace(server.state, assigned={0: 0, **dict.fromkeys(range(1, 8), 1)})
+    for rounds, alone in ((0, True), (1, False)):  # in a trial, and at its end
+        server.done = replace(server.done, state=replace(chosen, rounds=rounds))
+        assert all(0 in server.ask_of(r).clients for r in range(2, 22)) is alone
 
 
 def test_the_burden_counts_how_often_clients_of_each_group_were_asked():
