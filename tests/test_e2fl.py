@@ -187,7 +187,7 @@ def test_a_group_without_ballots_keeps_its_ranking_whatever_incumbents_weigh():
     assert order(later.groups[C]) == order(state.groups[C])
 
 
-@pytest.mark.parametrize("wrong", [-1, 1001, float("nan"), float("inf")])
+@pytest.mark.parametrize("wrong", [-1, 0.0004, 1001, float("nan"), float("inf")])
 def test_impossible_incumbents_are_refused(wrong):
     with pytest.raises(ConfigError, match="incumbents"):
         E2FL(incumbents=wrong)

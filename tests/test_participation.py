@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.e2fl import SteadyE2FL
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
@@ -176,6 +177,15 @@ def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(t
     assert steady.build_participation() == ByGroup()
     assert replace(steady, participation={"name": "uniform"}).build_participation() == Uniform()
     assert toy.build_participation() == Uniform()
+
+
+def steady(*, clients_per_round: int = 4):
+    return SteadyE2FL(clients_per_round)
+
+
+def test_a_function_that_makes_an_algorithm_has_the_policy_of_what_it_makes(toy):
+    made = replace(toy, algorithm={"name": "tests.test_participation:steady"})
+    assert made.build_participation() == ByGroup()
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
