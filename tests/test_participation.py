@@ -16,6 +16,7 @@ from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform, burden
 from e2fl.runs.runner import run_experiment
+from e2fl.testing.toy import Toy
 
 SIZES = {0: 1, 1: 2, 2: 7, 3: 20}
 GROUPS = dict(enumerate(group for group, size in SIZES.items() for _ in range(size)))
@@ -154,7 +155,7 @@ def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
 
 
 def test_the_burden_counts_how_often_clients_of_each_group_were_asked():
-    assert burden({0: 5, 1: 1, 2: 2, 29: 4}, POPULATION) == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
+    assert burden({0: 5, 1: 1, 2: 2, 29: 4}, GROUPS) == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
 
 
 @pytest.mark.parametrize("wrong", [{"away": 1.0}, {"away": -0.1}, {"day": -1}, {"hours": 0}, {"hours": 25}])
@@ -204,3 +205,33 @@ def test_a_round_without_any_client_present_changes_nothing(toy):
     experiment = from_dict(toy.to_dict() | {"rounds": 3, "participation": away})
     with pytest.raises(Exception, match="no client was asked"):
         run_experiment(experiment)
+
+
+def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy):
+    found = run_experiment(toy).summary["participation"]
+    assert sum(group["asked"] for group in found.values()) == 6 * 4
+    assert [group["clients"] for group in found.values()] == [4, 4]
+    assert all(group["asked_per_client"] == group["asked"] / 4 for group in found.values())
+    inside = replace(toy, data=toy.data | {"inside": True, "classes": 2})
+    assert "participation" not in run_experiment(inside).summary
+
+
+class Undeclared(Toy):
+    """The toy federation with groups that clients do not declare."""
+
+    @property
+    def population(self):
+        return Population(dict.fromkeys(range(self.clients)))
+
+    def client(self, client_id):
+        return replace(super().client(client_id), group=None)
+
+
+def test_a_summary_says_how_often_clients_of_each_found_group_were_asked(toy):
+    steady = {"name": "e2fl_steady", "clients_per_round": 2, "grouping": {"name": "rank_clustering", "groups": 2}}
+    run = run_experiment(replace(toy, algorithm=steady), data=Undeclared(styles=True))
+    found = run.summary["participation"]
+    assert list(found) == list(run.summary["groups"]) == ["found 0", "found 1"]
+    # Once before the first round for the clustering, then one seat for each group in each of 6 rounds.
+    assert [group["asked"] for group in found.values()] == [group["clients"] + 6 for group in found.values()]
+    assert "participation" not in run_experiment(toy.variant("fedavg"), data=Undeclared()).summary

@@ -165,12 +165,10 @@ class Everyone(Participation):
 PARTICIPATION: dict[str, type[Participation]] = {"uniform": Uniform, "by_group": ByGroup, "everyone": Everyone}
 
 
-def burden(asked: Mapping[ClientId, int], population: Population) -> dict[GroupId, tuple[int, int]]:
-    """Return, for each declared group, how many clients it has and how often they were asked in total."""
+def burden(asked: Mapping[ClientId, int], groups: Mapping[ClientId, GroupId]) -> dict[GroupId, tuple[int, int]]:
+    """Return, for each group, how many clients it has and how often they were asked in total."""
     found: dict[GroupId, tuple[int, int]] = {}
-    for client in population.ids:
-        group = population.declared[client]
-        if group is not None:
-            clients, times = found.get(group, (0, 0))
-            found[group] = (clients + 1, times + asked.get(client, 0))
+    for client, group in groups.items():
+        clients, times = found.get(group, (0, 0))
+        found[group] = (clients + 1, times + asked.get(client, 0))
     return dict(sorted(found.items()))

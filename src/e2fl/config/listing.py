@@ -105,8 +105,8 @@ def settings_of(make: Any) -> tuple[Setting, ...]:
 def _entry(kind: str, name: str, thing: Any) -> Entry:
     settings, summary = settings_of(thing), _first_line(thing)
     if kind == "algorithms" and thing.participation != Uniform():
-        names = [name for name, policy in PARTICIPATION.items() if type(thing.participation) is policy]
-        summary += "".join(f" Its participation is {name}, unless the experiment names another policy." for name in names)
+        policy = next(name for name, kind in PARTICIPATION.items() if type(thing.participation) is kind)
+        summary += f" Its participation is {policy}, unless the experiment names another policy."
     if kind == "models":
         settings += (
             Setting("keep", "float", "0.5", (), "fraction of edges kept in a subnetwork: above 0, at most 1"),
