@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.e2fl import SteadyE2FL
+from e2fl.algorithms.fedavg import FedAvg
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, DataError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform, burden
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
@@ -41,6 +42,8 @@ def test_every_policy_draws_known_clients_each_once_in_rising_order(name, count,
 def test_a_draw_depends_on_the_seed_and_the_round_alone():
     assert drawn(Uniform()) == drawn(Uniform())
     assert drawn(Uniform()) != drawn(Uniform(), round_number=2)
+    assert drawn(Uniform()) != drawn(Uniform(), seed=1)
+    assert drawn(Everyone(away=0.5)) != drawn(Everyone(away=0.5), seed=1)
 
 
 @given(st.integers(4, 30), st.integers(1, 200))
@@ -184,6 +187,28 @@ def steady(*, clients_per_round: int = 4):
     return SteadyE2FL(clients_per_round)
 
 
+def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
+    toy = replace(toy, rounds=3)
+    steady = run_experiment(toy.variant("e2fl_steady")).state.groups
+    spelled = replace(toy, algorithm=toy.algorithm | {"incumbents": 2.0}, participation={"name": "by_group"})
+    assert same(steady, run_experiment(spelled).state.groups)
+    for paper in (replace(spelled, algorithm=toy.algorithm), replace(spelled, participation={})):
+        assert not same(steady, run_experiment(paper).state.groups)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[group][layer], other[group][layer]) for group in one for layer in one[group]
+    )
+
+
+@pytest.mark.parametrize("name", ["fedavg", "qffl", "ditto", "frl", "e2fl"])
+def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
+    small = replace(toy, algorithm={"name": name, "clients_per_round": 2}, participation={"name": "by_group"})
+    server = server_of(small)
+    assert all({client % 2 for client in server.ask_of(r).clients} == {0, 1} for r in range(1, 21))
+
+
 def test_a_function_that_makes_an_algorithm_has_the_policy_of_what_it_makes(toy):
     made = replace(toy, algorithm={"name": "tests.test_participation:steady"})
     assert made.build_participation() == ByGroup()
@@ -214,6 +239,21 @@ def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy):
     assert all(group["asked_per_client"] == group["asked"] / 4 for group in found.values())
     inside = replace(toy, data=toy.data | {"inside": True, "classes": 2})
     assert "participation" not in run_experiment(inside).summary
+
+
+class Failing(FedAvg):
+    """FedAvg with one client that never succeeds."""
+
+    def train(self, message, client, learner):
+        if client.id == 0:
+            raise DataError("no data")
+        return super().train(message, client, learner)
+
+
+def test_a_client_that_was_asked_and_failed_was_asked(toy):
+    failing = {"name": "tests.test_participation:Failing", "clients_per_round": 8}
+    found = run_experiment(replace(toy, algorithm=failing)).summary["participation"]
+    assert [group["asked"] for group in found.values()] == [4 * 6, 4 * 6]
 
 
 class Undeclared(Toy):
