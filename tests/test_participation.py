@@ -167,13 +167,20 @@ def test_impossible_settings_are_refused(wrong):
         Uniform(**wrong)
 
 
-def test_a_policy_needs_a_name_and_a_known_one(toy):
-    with pytest.raises(ConfigError, match=r"participation = \{ name = 'uniform' \}"):
-        replace(toy, participation={"seats": 2}).build_participation()
+def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):
     with pytest.raises(ConfigError, match="did you mean 'by_group'"):
         replace(toy, participation={"name": "bygroup"}).build_participation()
-    with pytest.raises(ConfigError, match="no setting 'seats'"):
-        replace(toy, participation={"name": "uniform", "seats": 2}).build_participation()
+    for wrong in ({"name": "uniform", "seats": 2}, {"seats": 2}):
+        with pytest.raises(ConfigError, match="no setting 'seats'; known: away, day, hours"):
+            replace(toy, participation=wrong).build_participation()
+
+
+def test_settings_without_a_name_keep_the_policy_of_each_algorithm(toy):
+    paper, steady = (replace(toy.variant(name), participation={"away": 0.2}) for name in ("e2fl", "e2fl_steady"))
+    assert paper.build_participation() == Uniform(away=0.2)
+    assert steady.build_participation() == ByGroup(away=0.2)
+    with pytest.raises(ConfigError, match=r"participation\.away must be"):
+        replace(paper, participation={"away": 2.0}).build_participation()
 
 
 def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(toy):

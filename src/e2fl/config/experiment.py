@@ -118,10 +118,13 @@ class Experiment:
         return algorithm
 
     def build_participation(self) -> Participation:
-        """Return the policy that draws clients."""
-        if not self.participation:
-            return self.build_algorithm().participation
-        policy: Participation = _construct(self.participation, PARTICIPATION, "participation", "participation")
+        """Return the policy that draws clients; settings without a name are those of the algorithm's own policy."""
+        if "name" not in self.participation:
+            policy = self.build_algorithm().participation
+            if self.participation:
+                policy = construct(type(policy), vars(policy) | self.participation, "participation")
+            return policy
+        policy = _construct(self.participation, PARTICIPATION, "participation", "participation")
         if not isinstance(policy, Participation):
             raise ConfigError(f"'{self.participation['name']}' is not a participation policy")
         return policy
