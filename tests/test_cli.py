@@ -185,6 +185,10 @@ def test_code_that_a_file_names_is_told_of(config, toy, tmp_path, capsys):
     assert f"{config} names code that is imported and run: tests.test_runner:Huge" in capsys.readouterr().err
     assert main(["run", config, "--algorithm", "tests.test_runner:Huge"]) == 0
     assert "names code" not in capsys.readouterr().err
+    policy = {"name": "tests.test_border:Choosy"}
+    (tmp_path / config).write_text(replace(toy, participation=policy, rounds=1).to_toml())
+    assert main(["run", config]) == 0
+    assert f"{config} names code that is imported and run: tests.test_border:Choosy" in capsys.readouterr().err
 
 
 def test_reading_a_run_imports_nothing_it_names(config, tmp_path, capsys):
@@ -211,6 +215,10 @@ def test_every_setting_is_listed_with_default_and_meaning(capsys):
     shown = capsys.readouterr().out
     assert "clients_per_round  int" in shown
     assert '"carry_forward"' in shown
+    assert shown.count('{ name = "exact" }') == 2
+    assert "Its participation" not in shown
+    assert main(["list", "e2fl_steady"]) == 0
+    assert "Its participation is by_group, unless the experiment names another" in capsys.readouterr().out
     assert main(["list", "learner"]) == 0
     shown = capsys.readouterr().out
     assert "learning_rate" in shown

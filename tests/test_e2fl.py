@@ -180,6 +180,34 @@ def test_the_previous_ranking_of_a_group_votes_with_the_weight_of_incumbents():
     assert order(expected) != ORDERS[2]  # even half a ballot moves the result here
 
 
+def test_the_incumbent_of_a_group_is_its_own_ranking_not_the_global_one():
+    algorithm = E2FL(incumbents=2)
+    before = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
+    assert order(before.global_ranking) != order(before.groups[C])
+    after = algorithm.aggregate(before, ballots({5: ORDERS[2]}))
+    assert order(after.groups[C]) == order(vote([ranking(ORDERS[2]), *[ranking(ORDERS[5])] * 2]))
+    assert order(after.groups[C]) != order(vote([ranking(ORDERS[2]), *[before.global_ranking] * 2]))
+
+
+def test_incumbents_of_groups_inside_a_client_vote_each_in_its_own_group():
+    algorithm = E2FL(incumbents=1)
+    start = algorithm.start(MODEL, Population({0: None, 1: None}, 2), 0)
+    before = algorithm.aggregate(start, {0: Ballots((0, 1), (ranking(ORDERS[0]), ranking(ORDERS[3])))})
+    after = algorithm.aggregate(before, {1: Ballots((0, 1), (ranking(ORDERS[1]), ranking(ORDERS[4])))})
+    expected = {0: vote([ranking(ORDERS[0]), ranking(ORDERS[1])]), 1: vote([ranking(ORDERS[3]), ranking(ORDERS[4])])}
+    assert {group: order(found) for group, found in after.groups.items()} == {q: order(r) for q, r in expected.items()}
+
+
+@pytest.mark.parametrize("absent", ["carry_forward", "present_only", "init_vote"])
+def test_incumbents_vote_alike_however_absent_groups_are_treated(absent):
+    """A group that comes back finds the ranking it left, also where it had no vote in between."""
+    algorithm = E2FL(incumbents=1, absent=absent)
+    state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots({5: ORDERS[5]}))
+    state = algorithm.aggregate(state, ballots({0: ORDERS[0]}))
+    state = algorithm.aggregate(state, ballots({5: ORDERS[2]}))
+    assert order(state.groups[C]) == order(vote([ranking(ORDERS[5]), ranking(ORDERS[2])]))
+
+
 def test_a_group_without_ballots_keeps_its_ranking_whatever_incumbents_weigh():
     algorithm = E2FL(incumbents=2)
     state = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots(dict(enumerate(ORDERS))))
@@ -187,7 +215,7 @@ def test_a_group_without_ballots_keeps_its_ranking_whatever_incumbents_weigh():
     assert order(later.groups[C]) == order(state.groups[C])
 
 
-@pytest.mark.parametrize("wrong", [-1, 1001, float("nan"), float("inf")])
+@pytest.mark.parametrize("wrong", [-1, 0.0004, 1001, float("nan"), float("inf")])
 def test_impossible_incumbents_are_refused(wrong):
     with pytest.raises(ConfigError, match="incumbents"):
         E2FL(incumbents=wrong)

@@ -1,5 +1,6 @@
 """Which clients take part: every policy draws clients of the population, each once, and keeps its promise."""
 
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -9,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.e2fl import SteadyE2FL
+from e2fl.algorithms.fedavg import FedAvg
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, DataError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform, burden
 from e2fl.runs.runner import run_experiment
+from e2fl.testing.toy import Toy
 
 SIZES = {0: 1, 1: 2, 2: 7, 3: 20}
 GROUPS = dict(enumerate(group for group, size in SIZES.items() for _ in range(size)))
@@ -38,6 +42,8 @@ def test_every_policy_draws_known_clients_each_once_in_rising_order(name, count,
 def test_a_draw_depends_on_the_seed_and_the_round_alone():
     assert drawn(Uniform()) == drawn(Uniform())
     assert drawn(Uniform()) != drawn(Uniform(), round_number=2)
+    assert drawn(Uniform()) != drawn(Uniform(), seed=1)
+    assert drawn(Everyone(away=0.5)) != drawn(Everyone(away=0.5), seed=1)
 
 
 @given(st.integers(4, 30), st.integers(1, 200))
@@ -82,11 +88,77 @@ def test_by_the_hour_whole_groups_are_absent_and_come_back():
     seen = [{GROUPS[client] for client in drawn(policy, round_number=r)} for r in range(1, 25)]
     assert all(len(groups) <= 2 for groups in seen)
     assert set().union(*seen) == {0, 1, 2, 3}
-    assert seen == [{GROUPS[client] for client in drawn(policy, round_number=r)} for r in range(25, 49)]
+
+
+@pytest.mark.parametrize("groups", [2, 3, 7, 10])
+@pytest.mark.parametrize(("day", "hours"), [(3, 8.0), (12, 16.0), (24, 8.0), (30, 2.4)])
+def test_every_day_is_alike_and_every_group_has_its_hours(groups, day, hours):
+    population = Population({group: group for group in range(groups)}, groups)
+    policy = Everyone(day=day, hours=hours)
+    days = [[policy.present(population, first + hour, 0) for hour in range(day)] for first in range(0, 9 * day, day)]
+    assert all(later == days[0] for later in days)
+    present = Counter(client for clients in days[0] for client in clients)
+    assert all(abs(present[group] - day * hours / 24) < 1 for group in range(groups))
+
+
+def test_where_a_client_lives_does_not_depend_on_what_the_server_knows_of_groups():
+    policy, somewhere = Everyone(day=24, hours=6, away=0.2), dict.fromkeys(range(30), 1)
+    for r in range(1, 25):
+        assert drawn(policy, round_number=r) == drawn(policy, round_number=r, groups=somewhere)
+
+
+def test_who_declares_no_group_lives_anywhere():
+    ungrouped = Population(dict.fromkeys(range(200)))
+    here = [len(Uniform(day=24, hours=6).present(ungrouped, r, 0)) for r in range(24)]
+    assert 20 < min(here) <= max(here) < 80  # about 50 at any hour
+    assert Uniform(day=24).present(ungrouped, 1, 0) != Uniform(day=24).present(ungrouped, 1, 1)
+
+
+def test_a_number_of_seats_beyond_all_clients_takes_no_time():
+    start = time.monotonic()
+    assert drawn(ByGroup(seats=10_000_000), 30) == list(range(30))
+    assert time.monotonic() - start < 2
+
+
+AWAY = {"name": "by_group", "away": 0.4}
+ASKED_WITHOUT_A_DRAW = {
+    "afl": ({"name": "afl"}, 1),
+    "clustering": ({"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}}, 0),
+    "final_full_vote": ({"name": "e2fl", "final_full_vote": True, "clients_per_round": 4}, 7),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_WITHOUT_A_DRAW)
+def test_a_client_that_is_away_is_asked_for_nothing(toy, name):
+    algorithm, round_number = ASKED_WITHOUT_A_DRAW[name]
+    server = server_of(replace(toy, algorithm=algorithm, participation=AWAY))
+    present = server.participation.present(server.population, round_number, 0)
+    assert 0 < len(present) < 8
+    assert list(server.ask_of(round_number).clients) == list(present)
+
+
+def test_who_trains_alone_needs_no_server_to_be_there(toy):
+    server = server_of(replace(toy, algorithm={"name": "local", "clients_per_round": 4}, participation=AWAY))
+    assert [list(server.ask_of(r).clients) for r in (1, 2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def server_of(experiment):
+    data = experiment.build_data()
+    return experiment.build_server(experiment.build_algorithm(), experiment.build_model(data), data.population)
+
+
+def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
+    """After a trial of IFCA, groups chosen among the models of the last start say nothing about those of the next."""
+    ifca = {"name": "ifca", "groups": 2, "restarts": 2, "trial_rounds": 1, "clients_per_round": 2}
+    server = server_of(replace(toy, algorithm=ifca, participation={"name": "by_group"}))
+    chosen = replace(server.state, assigned={0: 0, **dict.fromkeys(range(1, 8), 1)})
+    for rounds, alone in ((0, True), (1, False)):  # in a trial, and at its end
+        server.done = replace(server.done, state=replace(chosen, rounds=rounds))
+        assert all(0 in server.ask_of(r).clients for r in range(2, 22)) is alone
 
 
 def test_the_burden_counts_how_often_clients_of_each_group_were_asked():
-    assert burden({0: 5, 1: 1, 2: 2, 29: 4}, POPULATION) == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
+    assert burden({0: 5, 1: 1, 2: 2, 29: 4}, GROUPS) == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
 
 
 @pytest.mark.parametrize("wrong", [{"away": 1.0}, {"away": -0.1}, {"day": -1}, {"hours": 0}, {"hours": 25}])
@@ -95,13 +167,20 @@ def test_impossible_settings_are_refused(wrong):
         Uniform(**wrong)
 
 
-def test_a_policy_needs_a_name_and_a_known_one(toy):
-    with pytest.raises(ConfigError, match=r"participation = \{ name = 'uniform' \}"):
-        replace(toy, participation={"seats": 2}).build_participation()
+def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):
     with pytest.raises(ConfigError, match="did you mean 'by_group'"):
         replace(toy, participation={"name": "bygroup"}).build_participation()
-    with pytest.raises(ConfigError, match="no setting 'seats'"):
-        replace(toy, participation={"name": "uniform", "seats": 2}).build_participation()
+    for wrong in ({"name": "uniform", "seats": 2}, {"seats": 2}):
+        with pytest.raises(ConfigError, match="no setting 'seats'; known: away, day, hours"):
+            replace(toy, participation=wrong).build_participation()
+
+
+def test_settings_without_a_name_keep_the_policy_of_each_algorithm(toy):
+    paper, steady = (replace(toy.variant(name), participation={"away": 0.2}) for name in ("e2fl", "e2fl_steady"))
+    assert paper.build_participation() == Uniform(away=0.2)
+    assert steady.build_participation() == ByGroup(away=0.2)
+    with pytest.raises(ConfigError, match=r"participation\.away must be"):
+        replace(paper, participation={"away": 2.0}).build_participation()
 
 
 def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(toy):
@@ -109,6 +188,37 @@ def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(t
     assert steady.build_participation() == ByGroup()
     assert replace(steady, participation={"name": "uniform"}).build_participation() == Uniform()
     assert toy.build_participation() == Uniform()
+
+
+def steady(*, clients_per_round: int = 4):
+    return SteadyE2FL(clients_per_round)
+
+
+def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
+    toy = replace(toy, rounds=3)
+    steady = run_experiment(toy.variant("e2fl_steady")).state.groups
+    spelled = replace(toy, algorithm=toy.algorithm | {"incumbents": 2.0}, participation={"name": "by_group"})
+    assert same(steady, run_experiment(spelled).state.groups)
+    for paper in (replace(spelled, algorithm=toy.algorithm), replace(spelled, participation={})):
+        assert not same(steady, run_experiment(paper).state.groups)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[group][layer], other[group][layer]) for group in one for layer in one[group]
+    )
+
+
+@pytest.mark.parametrize("name", ["fedavg", "qffl", "ditto", "frl", "e2fl"])
+def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
+    small = replace(toy, algorithm={"name": name, "clients_per_round": 2}, participation={"name": "by_group"})
+    server = server_of(small)
+    assert all({client % 2 for client in server.ask_of(r).clients} == {0, 1} for r in range(1, 21))
+
+
+def test_a_function_that_makes_an_algorithm_has_the_policy_of_what_it_makes(toy):
+    made = replace(toy, algorithm={"name": "tests.test_participation:steady"})
+    assert made.build_participation() == ByGroup()
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
@@ -127,3 +237,48 @@ def test_a_round_without_any_client_present_changes_nothing(toy):
     experiment = from_dict(toy.to_dict() | {"rounds": 3, "participation": away})
     with pytest.raises(Exception, match="no client was asked"):
         run_experiment(experiment)
+
+
+def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy):
+    found = run_experiment(toy).summary["participation"]
+    assert sum(group["asked"] for group in found.values()) == 6 * 4
+    assert [group["clients"] for group in found.values()] == [4, 4]
+    assert all(group["asked_per_client"] == group["asked"] / 4 for group in found.values())
+    inside = replace(toy, data=toy.data | {"inside": True, "classes": 2})
+    assert "participation" not in run_experiment(inside).summary
+
+
+class Failing(FedAvg):
+    """FedAvg with one client that never succeeds."""
+
+    def train(self, message, client, learner):
+        if client.id == 0:
+            raise DataError("no data")
+        return super().train(message, client, learner)
+
+
+def test_a_client_that_was_asked_and_failed_was_asked(toy):
+    failing = {"name": "tests.test_participation:Failing", "clients_per_round": 8}
+    found = run_experiment(replace(toy, algorithm=failing)).summary["participation"]
+    assert [group["asked"] for group in found.values()] == [4 * 6, 4 * 6]
+
+
+class Undeclared(Toy):
+    """The toy federation with groups that clients do not declare."""
+
+    @property
+    def population(self):
+        return Population(dict.fromkeys(range(self.clients)))
+
+    def client(self, client_id):
+        return replace(super().client(client_id), group=None)
+
+
+def test_a_summary_says_how_often_clients_of_each_found_group_were_asked(toy):
+    steady = {"name": "e2fl_steady", "clients_per_round": 2, "grouping": {"name": "rank_clustering", "groups": 2}}
+    run = run_experiment(replace(toy, algorithm=steady), data=Undeclared(styles=True))
+    found = run.summary["participation"]
+    assert list(found) == list(run.summary["groups"]) == ["found 0", "found 1"]
+    # Once before the first round for the clustering, then one seat for each group in each of 6 rounds.
+    assert [group["asked"] for group in found.values()] == [group["clients"] + 6 for group in found.values()]
+    assert "participation" not in run_experiment(toy.variant("fedavg"), data=Undeclared()).summary

@@ -365,13 +365,24 @@ def test_budgets_are_facts_and_differences_are_said():
     assert "same budget" not in page(study(local, fedavg))
 
 
+def times_asked(**groups):
+    return {name: {"clients": n, "asked": n * each, "asked_per_client": each} for name, (n, each) in groups.items()}
+
+
 def test_a_group_that_is_asked_more_often_is_visible():
-    asked = {"A": {"clients": 8, "asked": 8, "asked_per_client": 1.0}, "B": {"asked_per_client": 3.0}}
-    made = study(method("E2FL", {"A": 80, "B": 70}, participation=asked))
+    made = study(method("E2FL", {"A": 80, "B": 70}, participation=times_asked(A=(8, 1.0), B=(2, 3.0))))
     table = groups.participation_table(made)
-    assert [[cell.value for cell in row] for row in table.rows] == [["A", 1.0], ["B", 3.0]]
+    assert [[cell.value for cell in row] for row in table.rows] == [["A", 8, 1.0], ["B", 2, 3.0]]
     assert "clients of B were asked 3.0 times on average, clients of A 1.0 times" in table.note
     assert "How often clients were asked to train" in page(made)
+
+
+def test_groups_that_methods_find_differently_are_shown_without_their_sizes():
+    one = method("A", {"found 0": 80}, participation=times_asked(**{"found 0": (8, 1.0)}))
+    two = method("B", {"found 0": 80}, participation=times_asked(**{"found 0": (5, 2.0)}))
+    table = groups.participation_table(study(one, two, groups_found=True))
+    assert [column.title for column in table.columns] == ["found group", "A", "B"]
+    assert [[cell.value for cell in row] for row in table.rows] == [["found 0", 1.0, 2.0]]
 
 
 def test_the_worst_group_is_shown_against_bits_where_two_methods_have_them():

@@ -83,6 +83,12 @@ def test_every_participation_policy_gives_the_same_bits(participation: str, toy:
     assert_equal(on_flower(experiment, tmp_path), run_experiment(experiment))
 
 
+def test_a_clustering_that_some_clients_miss_gives_the_same_bits(toy: Experiment, tmp_path: Path) -> None:
+    algorithm = {"name": "e2fl_steady", "clients_per_round": 4, "grouping": {"name": "rank_clustering", "groups": 2}}
+    experiment = replace(toy, algorithm=algorithm, participation={"name": "by_group", "away": 0.4})
+    assert_equal(on_flower(experiment, tmp_path), run_experiment(experiment))
+
+
 class Kill(Watcher):
     """Kills the server in round 4, after its clients have trained."""
 

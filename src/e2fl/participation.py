@@ -2,12 +2,14 @@
 
 The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no group is without a
 client in a round; clients of small groups are then asked more often, which the report shows. Every policy can be
-combined with a model of availability: clients that are away at random, or at certain hours of the day.
+combined with a model of availability: clients that are away at random, or at certain hours of the day. A client that is
+away is asked for nothing, whatever the algorithm.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -58,7 +60,7 @@ class Participation(ABC):
 
         groups: the group of each client as far as the server knows it: declared, clustered, or last reported.
         """
-        present = self.present(population, groups, round_number, seed)
+        present = self.present(population, round_number, seed)
         chosen = self.choose(count, present, groups, stream(seed, "select", round_number))
         return sorted(self._checked(chosen, present))
 
@@ -78,16 +80,20 @@ class Participation(ABC):
             raise ConfigError(f"{name} returned client {twice} twice; each client takes part once in a round")
         return seen
 
-    def present(
-        self, population: Population, groups: Mapping[ClientId, GroupId], round_number: int, seed: int
-    ) -> Sequence[ClientId]:
-        """Return the clients that are available in a round."""
+    def present(self, population: Population, round_number: int, seed: int) -> Sequence[ClientId]:
+        """Return the clients that are available in a round; this does not depend on what the server knows of groups."""
         clients: Sequence[ClientId] = population.ids
         if self.day:
+            groups = population.declared_groups
             zones = 1 + max(groups.values(), default=0)
-            spread = stream(seed, "time zones").random(len(clients))  # of clients whose group is not known
-            offset = {c: groups[c] / zones if c in groups else spread[place] for place, c in enumerate(clients)}
-            clients = [c for c in clients if (round_number / self.day + offset[c]) % 1 < self.hours / 24]
+            spread = stream(seed, "time zones").random(len(clients))  # of clients that declare no group
+            offset = {
+                client: Fraction(groups[client], zones) if client in groups else Fraction(spread[place])
+                for place, client in enumerate(clients)
+            }
+            # In fractions, because rounding would shift some hours from one day to the next.
+            now, length = Fraction(round_number % self.day, self.day), Fraction(str(self.hours)) / 24
+            clients = [client for client in clients if (now + offset[client]) % 1 < length]
         if self.away:
             here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
             clients = [client for client, is_here in zip(clients, here, strict=True) if is_here]
@@ -134,7 +140,7 @@ class ByGroup(Participation):
             if client in groups:
                 members.setdefault(groups[client], []).append(client)
         chosen: list[ClientId] = []
-        for seat in range(self.seats):
+        for seat in range(min(self.seats, count)):
             waiting = [group for group in sorted(members) if len(members[group]) > seat]
             if seat == 0:
                 queues = {group: rng.permutation(members[group]).tolist() for group in waiting}
@@ -159,12 +165,10 @@ class Everyone(Participation):
 PARTICIPATION: dict[str, type[Participation]] = {"uniform": Uniform, "by_group": ByGroup, "everyone": Everyone}
 
 
-def burden(asked: Mapping[ClientId, int], population: Population) -> dict[GroupId, tuple[int, int]]:
-    """Return, for each declared group, how many clients it has and how often they were asked in total."""
+def burden(asked: Mapping[ClientId, int], groups: Mapping[ClientId, GroupId]) -> dict[GroupId, tuple[int, int]]:
+    """Return, for each group, how many clients it has and how often they were asked in total."""
     found: dict[GroupId, tuple[int, int]] = {}
-    for client in population.ids:
-        group = population.declared[client]
-        if group is not None:
-            clients, times = found.get(group, (0, 0))
-            found[group] = (clients + 1, times + asked.get(client, 0))
+    for client, group in groups.items():
+        clients, times = found.get(group, (0, 0))
+        found[group] = (clients + 1, times + asked.get(client, 0))
     return dict(sorted(found.items()))

@@ -64,7 +64,8 @@ def vote(ballots: Iterable[Ranking], incumbent: Ranking | None = None, weight: f
     """Elect one ranking, each layer by itself (Borda count).
 
     ballots: read one at a time, any number of them.
-    incumbent: the ranking elected before, which counts as much as `weight` ballots; fractions are counted exactly.
+    incumbent: the ranking elected before, which counts as much as `weight` ballots. The weight is taken as a fraction
+    with a denominator of at most 1000, so that sums are exact integers.
     """
     share = Fraction(weight).limit_denominator(1000)
     counts: dict[str, BordaCount] = {}

@@ -23,7 +23,7 @@ from e2fl.evaluation import Score
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
 from e2fl.participation import Ask, Participation, Uniform
-from e2fl.wire import Message
+from e2fl.wire import Message, Nothing
 
 
 @dataclass
@@ -176,10 +176,15 @@ class Server:
         ask = self.algorithm.ask(
             self.state, self.population, round_number, self.last, lambda count: self._draw(count, round_number)
         )
-        return require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm)
+        ask = require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm)
+        if self.types.up is Nothing:  # clients that train alone need no server
+            return ask
+        present = set(self.participation.present(self.population, round_number, self.seed))
+        return replace(ask, clients=[client for client in ask.clients if client in present])
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
-        found = self.algorithm.describe(self.state).assignments
+        known = self.algorithm.describe(self.state)
+        found = known.assignments if known.carried is None else known.carried
         groups = self.population.declared_groups if found is None else found
         return self.participation.draw(count, self.population, groups, round_number=round_number, seed=self.seed)
 

@@ -2,7 +2,7 @@
 
 Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full gradients.
 Departures: all clients take part in every round and send the exact gradient over all their examples, so there is no
-sampling noise, and neither `clients_per_round` nor the participation policy applies; a client that does not reply adds
+sampling noise, and neither `clients_per_round` nor seats for groups apply; a client that is away or does not reply adds
 no loss in that round; a step to non-finite weights is skipped and counted.
 """
 

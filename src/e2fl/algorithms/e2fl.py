@@ -10,7 +10,6 @@ client that missed the clustering sends its ballot for it at its next turn, and 
 `incumbents` is not in the paper: 0, the default, is the paper's vote.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -81,8 +80,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
                 raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
         if self.final_full_vote and self.absent == "present_only":
             raise ConfigError("algorithm.final_full_vote would let only small groups vote; use carry_forward")
-        if not (math.isfinite(self.incumbents) and 0 <= self.incumbents <= 1000):
-            raise ConfigError(f"algorithm.incumbents must be between 0 and 1000, not {self.incumbents}")
+        if not (self.incumbents == 0 or 0.001 <= self.incumbents <= 1000):
+            raise ConfigError(f"algorithm.incumbents must be 0, or between 0.001 and 1000, not {self.incumbents}")
 
     # On the server.
 

@@ -2,7 +2,8 @@
 
 The baseline that shows which clients gain from a federation at all. Every client starts from the same initial weights
 and trains once, for `epochs` epochs. Clients take turns in blocks of `clients_per_round`, so a run has as many rounds
-as there are blocks: the setting `rounds` does not apply, and `epochs` is the training budget of a client.
+as there are blocks: the setting `rounds` does not apply, and `epochs` is the training budget of a client. Nor does
+`participation` apply, since training alone needs no server.
 """
 
 import math

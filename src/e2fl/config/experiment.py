@@ -118,11 +118,13 @@ class Experiment:
         return algorithm
 
     def build_participation(self) -> Participation:
-        """Return the policy that draws clients."""
-        if not self.participation:
-            default: Participation = look_up(self.algorithm["name"], ALGORITHMS, "algorithm").participation
-            return default
-        policy: Participation = _construct(self.participation, PARTICIPATION, "participation", "participation")
+        """Return the policy that draws clients; settings without a name are those of the algorithm's own policy."""
+        if "name" not in self.participation:
+            policy = self.build_algorithm().participation
+            if self.participation:
+                policy = construct(type(policy), vars(policy) | self.participation, "participation")
+            return policy
+        policy = _construct(self.participation, PARTICIPATION, "participation", "participation")
         if not isinstance(policy, Participation):
             raise ConfigError(f"'{self.participation['name']}' is not a participation policy")
         return policy
@@ -199,7 +201,8 @@ class Experiment:
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
         inner = [self.algorithm.get(part) for part in PARTS]
-        sections = [self.data, self.model, self.algorithm, *(part for part in inner if isinstance(part, dict))]
+        outer = [self.data, self.model, self.algorithm, self.participation]
+        sections = [*outer, *(part for part in inner if isinstance(part, dict))]
         names = [str(section.get("name", "")) for section in sections]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 

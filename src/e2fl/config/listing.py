@@ -26,7 +26,7 @@ from e2fl.errors import ConfigError
 from e2fl.grouping import GROUPINGS
 from e2fl.learning import Settings
 from e2fl.models import MODELS
-from e2fl.participation import PARTICIPATION
+from e2fl.participation import PARTICIPATION, Uniform
 
 REQUIRED = "required"
 
@@ -103,7 +103,10 @@ def settings_of(make: Any) -> tuple[Setting, ...]:
 
 
 def _entry(kind: str, name: str, thing: Any) -> Entry:
-    settings = settings_of(thing)
+    settings, summary = settings_of(thing), _first_line(thing)
+    if kind == "algorithms" and thing.participation != Uniform():
+        policy = next(name for name, kind in PARTICIPATION.items() if type(thing.participation) is kind)
+        summary += f" Its participation is {policy}, unless the experiment names another policy."
     if kind == "models":
         settings += (
             Setting("keep", "float", "0.5", (), "fraction of edges kept in a subnetwork: above 0, at most 1"),
@@ -112,7 +115,7 @@ def _entry(kind: str, name: str, thing: Any) -> Entry:
     if kind == "datasets":
         meaning = "of each client's training rows that is set aside for validation: at least 0, below 1"
         settings += (Setting("validation_share", "float", "0.0", (), meaning),)
-    return Entry(kind, name, _first_line(thing), settings)
+    return Entry(kind, name, summary, settings)
 
 
 def _described(entry: Entry) -> str:
@@ -169,7 +172,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_shown, value))}]"
-    for name, kind in GROUPINGS.items():
+    for name, kind in (*GROUPINGS.items(), *BALLOTS.items()):
         if type(value) is kind:
             return f'{{ name = "{name}" }}'
     return f'"{value}"' if isinstance(value, str) else str(value)

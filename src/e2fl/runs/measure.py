@@ -87,7 +87,7 @@ def _by_group(
     for client, parts in tallies.items():
         if client in found:
             served.setdefault(found[client], []).append(total(parts.values()))
-    named = {f"found {group}": members for group, members in sorted(served.items())}
+    named = {found_name(group): members for group, members in sorted(served.items())}
     return ("found", named) if named else (None, {})
 
 
@@ -228,13 +228,27 @@ def bit_summary(traffic: Traffic, edges: int) -> Json:
     }
 
 
-def participation_summary(asked: Mapping[ClientId, int], data: FederatedData) -> Json | None:
-    """Return how often the clients of each declared group were asked; None if clients do not declare groups."""
-    found = {
-        data.group_name(group): {"clients": clients, "asked": times, "asked_per_client": times / clients}
-        for group, (clients, times) in burden(asked, data.population).items()
-    }
-    return found or None
+def participation_summary(
+    asked: Mapping[ClientId, int], data: FederatedData, found: Mapping[ClientId, GroupId]
+) -> Json | None:
+    """Return how often the clients of each group were asked; None if clients are in no groups.
+
+    found: the groups that clients were served as; they count if clients declare none.
+    """
+    declared = data.population.declared_groups
+    return {
+        data.group_name(group) if declared else found_name(group): {
+            "clients": clients,
+            "asked": times,
+            "asked_per_client": times / clients,
+        }
+        for group, (clients, times) in burden(asked, declared or found).items()
+    } or None
+
+
+def found_name(group: GroupId) -> str:
+    """Return the display name of a group that was found."""
+    return f"found {group}"
 
 
 def budget_of(traffic: Traffic) -> Budget:

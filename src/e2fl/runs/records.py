@@ -179,7 +179,7 @@ class Summary:
     unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
     client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped
     bits: Mapping[str, float | None] | None = None  # per edge and in total; None where clients send nothing
-    participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked, by declared group
+    participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked, by group
     validation: Measures | None = None  # on validation examples, where the data has some
 
     def to_json(self) -> Json:

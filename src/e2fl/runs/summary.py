@@ -40,7 +40,7 @@ def summarise(
     """Return the summary of a run. done: its last round; last_line: the line of history of that round."""
     assert done.scores is not None
     inference = last_line.get("inference")
-    traffic = totals.traffic
+    traffic, served = totals.traffic, found_groups(done.scores)
     return Summary(
         algorithm=experiment.algorithm["name"],
         label=experiment.label,
@@ -49,14 +49,14 @@ def summarise(
         seed=experiment.seed,
         measures=measure(done.scores, data),
         version=__version__,
-        membership=loop.membership(done.state, found_groups(done.scores)),
+        membership=loop.membership(done.state, served),
         trains_alone=loop.trains_alone,
         inference=inference and {key: value for key, value in inference.items() if key != "rounds"},
         metadata=last_line["notes"],
         warning=loop.warning,
         bytes=byte_summary(traffic),
         bits=None if loop.trains_alone else bit_summary(traffic, loop.model.spec.edges),
-        participation=None if totals.asked is None else participation_summary(totals.asked, data),
+        participation=None if totals.asked is None else participation_summary(totals.asked, data, served),
         budget=budget_of(traffic) if traffic.trainings else None,
         seconds={"total": seconds, "per_round": seconds / max(1, done.number)},
         data=data.about(),

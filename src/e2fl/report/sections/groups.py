@@ -98,9 +98,15 @@ def participation_table(study: Study) -> Table | None:
     if not known:
         return None
     names = list(dict.fromkeys(name for m in known for o in m.outcomes for name in o.participation or {}))
-    columns = (Column("group", "group"), *(Column(m.label, m.label, 1, "times asked, per client") for m in known))
     key = "participation/{}/asked_per_client"
-    rows = tuple((Cell(name), *(cell(m.interval(key.format(name))) for m in known)) for name in names)
+    columns = [Column("group", "found group" if study.groups_found else "group")]
+    columns += [Column(m.label, m.label, 1, "times asked, per client") for m in known]
+    rows = [[Cell(name), *(cell(m.interval(key.format(name))) for m in known)] for name in names]
+    sizes = [{m.mean(f"participation/{name}/clients") for m in known} for name in names]
+    if all(len(size) == 1 for size in sizes):  # groups that were found may differ between methods
+        columns.insert(1, Column("clients", "clients", 0))
+        for row, (size,) in zip(rows, sizes, strict=True):
+            row.insert(1, Cell(size))
     told = []
     for method in known:
         found = {name: value for name in names if (value := method.mean(key.format(name))) is not None}
@@ -110,4 +116,5 @@ def participation_table(study: Study) -> Table | None:
                 f"With {method.label}, clients of {high} were asked {found[high]:.1f} times on average, clients of "
                 f"{low} {found[low]:.1f} times."
             )
-    return Table("participation", "How often clients were asked to train", columns, rows, " ".join(told))
+    cells = tuple(map(tuple, rows))
+    return Table("participation", "How often clients were asked to train", tuple(columns), cells, " ".join(told))
