@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from e2fl.algorithms.e2fl import E2FL, FRL
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.frl import FRL
 from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference
 from e2fl.config.experiment import Experiment
 from e2fl.construct import fields_of
+from e2fl.e2fl_messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import GROUPINGS, Grouping
 from e2fl.grouping.decoded_ballots import DECODED, Decoded
-from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model, mlp
 from e2fl.ranking import Ranking

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from torch import nn
 
-from e2fl.algorithms.e2fl import E2FL, FRL, Rankings
+from e2fl.algorithms.e2fl import E2FL, Rankings
+from e2fl.algorithms.frl import FRL
 from e2fl.data.federated import Population
+from e2fl.e2fl_messages import Ballots
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss, OneGroup
-from e2fl.grouping.messages import Ballots
 from e2fl.models import Model
 from e2fl.ranking import invert, vote
 

@@ -14,16 +14,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
-from e2fl.errors import ConfigError, WireError, expect
-from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
-from e2fl.grouping.base import Cast
-from e2fl.grouping.decoded_ballots import DECODED
-from e2fl.grouping.messages import (
+from e2fl.e2fl_messages import (
     AnyBallots,
     AnyInvitation,
     Ballots,
@@ -33,9 +28,13 @@ from e2fl.grouping.messages import (
     Masks,
     UncodedBallots,
 )
+from e2fl.errors import ConfigError, WireError, expect
+from e2fl.grouping import Grouping, KnownGroups, Membership
+from e2fl.grouping.base import Cast
+from e2fl.grouping.decoded_ballots import DECODED
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.participation import Ask, ByGroup, Draw, Participation
+from e2fl.participation import Ask, Draw
 from e2fl.ranking import Mask, Ranking, mask_layers, vote
 
 ABSENT = ("carry_forward", "present_only", "init_vote")
@@ -290,26 +289,3 @@ class Opened(Mapping[ClientId, Ballots]):
 
     def __len__(self) -> int:
         return len(self.replies)
-
-
-@dataclass(frozen=True)
-class FRL(E2FL):
-    """E2FL with all clients in one group: a single flat vote."""
-
-    grouping: Grouping = field(default_factory=OneGroup, init=False)
-    absent: str = field(default="carry_forward", init=False)
-    inside: str = field(default="each", init=False)
-    final_full_vote: bool = field(default=False, init=False)
-
-
-@dataclass(frozen=True)
-class SteadyE2FL(E2FL):
-    """E2FL as we recommend it: every group takes part in every round, and its previous ranking votes too.
-
-    Two changes to the paper, both on the server. `participation` reserves a seat for every group in every round, and
-    `incumbents` averages out the noise of group votes with only one to three ballots. docs/results.md measures both.
-    """
-
-    incumbents: float = 2.0
-
-    participation: ClassVar[Participation] = ByGroup()

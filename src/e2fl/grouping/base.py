@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.e2fl_messages import Ballots, Invitation
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.messages import Ballots, Invitation
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask

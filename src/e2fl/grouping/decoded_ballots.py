@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from e2fl.ballots import Ballot, Reference
-from e2fl.grouping.messages import Ballots, CodedBallots
+from e2fl.e2fl_messages import Ballots, CodedBallots
 from e2fl.ranking import Ranking
 
 MOST_BALLOTS = 64

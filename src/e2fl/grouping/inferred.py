@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count, require_group
-from e2fl.grouping.messages import Invitation
 from e2fl.grouping.rank_clustering import RankClustering, first_rankings
 from e2fl.learning import Learner
 from e2fl.models import Model

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Population
+from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, LazyRankings, View, views
 from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
-from e2fl.grouping.messages import Invitation
 from e2fl.grouping.tree import divide
 from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
@@ -88,7 +88,7 @@ class RankClustering(Grouping):
     layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, otherwise all
     normalise: bool = False  # give every layer the same weight; otherwise large layers dominate
     restarts: int = 10  # random or spread starts; the one with the smallest sum of distances is kept
-    steps: int = 20  # at most, for each start
+    steps: int = 20  # iterations of k-means for each start, at most
     start: str = "tree"  # or random: any clients, as in the paper; or spread: clients far from each other
     sample_edges: int = 0  # compare only this many random edges of each layer; 0: all
 
@@ -238,8 +238,8 @@ class RankClustering(Grouping):
     def attempts(self, table: BallotTable, count: int, seed: int, pairs: Pairs | None) -> list[Attempt]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
-            return [settle(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
-        return [settle(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
+            return [kmeans(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
+        return [kmeans(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
 
     def _drawn(self, table: BallotTable, count: int, seed: int, restart: int) -> Centroids:
         """Return the rankings of some clients, to start from."""
@@ -272,8 +272,8 @@ def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
     return table.vote(assigned, table.take(range(count)))
 
 
-def settle(table: BallotTable, centroids: Centroids, steps: int) -> Attempt:
-    """Assign and vote in turn, from these centroids, until no assignment changes."""
+def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> Attempt:
+    """Run k-means from these centroids: assign and vote in turn, until no assignment changes or for `steps` steps."""
     count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None
     empty: set[int] = set()

@@ -21,7 +21,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, settle, stability
+from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, kmeans, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -168,7 +168,7 @@ def survey(
     clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
     declared = [data.population.declared[client] for client in table.clients]
     centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
-    alone = settle(table, centre, 1).cost
+    alone = kmeans(table, centre, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
