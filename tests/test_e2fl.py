@@ -123,8 +123,8 @@ def test_a_client_with_several_groups_casts_a_ballot_for_each():
     ("client", "reply", "words"),
     [
         (0, Ballots((B,), (ranking(ORDERS[0]),)), "its client is in group 0"),
-        (0, Ballots((7,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
-        (0, Ballots((-5,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
+        (0, Ballots((7,), (ranking(ORDERS[0]),)), "groups are 0 to 2"),
+        (0, Ballots((-5,), (ranking(ORDERS[0]),)), "groups are 0 to 2"),
         (0, Ballots((A, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "twice"),
         (0, Ballots((), ()), "0 rankings for 0 groups"),
         (0, Ballots((A,), ()), "0 rankings for 1 groups"),

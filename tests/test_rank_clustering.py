@@ -13,7 +13,7 @@ from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering, rank_clustering
-from e2fl.grouping.ballot_table import BallotTable, views
+from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans, spread
 from e2fl.grouping.tree import divide
 from e2fl.models import Layer, Model, ModelSpec, mlp
@@ -47,7 +47,7 @@ DISTANCES = [
 
 
 def example(**settings):
-    return BallotTable(BALLOTS, views(SPEC, 0, 0, normalise=False), **settings)
+    return BallotTable(BALLOTS, views_of(SPEC, 0, 0, normalise=False), **settings)
 
 
 def kmeans_from(table, places, steps):
@@ -140,7 +140,7 @@ def test_a_stability_that_cannot_be_told_is_null_on_disk(tmp_path):
 
 
 def test_normalised_layers_count_by_their_largest_distance():
-    table = BallotTable(BALLOTS, views(SPEC, 0, 0, normalise=True))
+    table = BallotTable(BALLOTS, views_of(SPEC, 0, 0, normalise=True))
     # Clients 0 and 3 stand in opposite orders in both layers: the largest distance there is, floor(d * d / 2).
     assert table.pairwise([0])[3, 0] == pytest.approx(1 + 1)
     assert table.pairwise([0])[1, 0] == pytest.approx(2 / 8)
@@ -152,7 +152,7 @@ def test_spread_starts_reach_far_from_each_other():
 
 
 def test_nobody_is_a_start_twice_even_where_all_are_alike():
-    alike = BallotTable(dict.fromkeys(range(4), BALLOTS[0]), views(SPEC, 0, 0, normalise=False))
+    alike = BallotTable(dict.fromkeys(range(4), BALLOTS[0]), views_of(SPEC, 0, 0, normalise=False))
     assert sorted(spread(alike, 4, 1)) == [0, 1, 2, 3]
     found = kmeans_from(alike, [0, 1, 2, 3], 20)
     assert found.assigned.tolist() == [0, 0, 0, 0]
@@ -162,7 +162,7 @@ def test_nobody_is_a_start_twice_even_where_all_are_alike():
 def test_a_group_that_stays_empty_takes_whoever_fits_worst():
     # Clients 0 and 1 send the same ballot, so a start from both leaves group 1 empty: ties go to the lower group.
     ballots = {0: BALLOTS[0], 1: BALLOTS[0], 2: BALLOTS[3], 3: BALLOTS[3], 4: BALLOTS[3]}
-    table = BallotTable(ballots, views(SPEC, 0, 0, normalise=False))
+    table = BallotTable(ballots, views_of(SPEC, 0, 0, normalise=False))
     found = kmeans_from(table, [0, 1], 20)
     assert metrics.matched(found.assigned, [0, 0, 1, 1, 1]) == 100
     assert kmeans_from(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
@@ -323,7 +323,7 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
     code = """
 import resource, numpy as np
 from collections.abc import Mapping
-from e2fl.grouping.ballot_table import BallotTable, views
+from e2fl.grouping.ballot_table import BallotTable, views_of
 from e2fl.grouping.rank_clustering import kmeans
 from e2fl.models import Layer, Model, ModelSpec, mlp
 EDGES, CLIENTS = 250_000, 200
@@ -332,7 +332,7 @@ class Ballots(Mapping):
         return {"fc1": np.roll(np.arange(EDGES, dtype=np.int32), 1000 * client)}
     def __iter__(self): return iter(range(CLIENTS))
     def __len__(self): return CLIENTS
-wide = views(ModelSpec((Layer("fc1", (EDGES,)),)), 0, 0, normalise=False)
+wide = views_of(ModelSpec((Layer("fc1", (EDGES,)),)), 0, 0, normalise=False)
 few = BallotTable({0: Ballots()[0], 1: Ballots()[1]}, wide)
 kmeans(few, few.take([0, 1]), 2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -11,8 +11,9 @@ from e2fl.participation import ByGroup, Participation
 class SteadyE2FL(E2FL):
     """E2FL as we recommend it: every group takes part in every round, and its previous ranking votes too.
 
-    Two changes to the paper, both on the server. `participation` reserves a seat for every group in every round, and
-    `incumbents` averages out the noise of group votes with only one to three ballots. docs/results.md measures both.
+    It changes two things in the paper's algorithm, both on the server. `participation` reserves a seat for every group
+    in every round, and `incumbents` averages out the noise of group votes with only one to three ballots.
+    docs/results.md measures both.
     """
 
     incumbents: float = 2.0

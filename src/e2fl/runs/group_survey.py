@@ -21,7 +21,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, kmeans, stability
+from e2fl.grouping.rank_clustering import KMeansResult, Pairs, cheapest, first_rankings, kmeans, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -172,8 +172,8 @@ def survey(
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        attempts = clustering.attempts(table, groups, experiment.seed, pairs)
-        kept = cheapest(attempts)
+        results = clustering.results(table, groups, experiment.seed, pairs)
+        kept = cheapest(results)
         assigned = kept.assigned[pairs.places]
         rows.append(
             Row(
@@ -185,21 +185,21 @@ def survey(
                 int(np.bincount(kept.assigned, minlength=groups).min()),
                 kept.cost / alone if alone else 1.0,
                 _agreement([kept], declared),
-                _agreement(attempts, declared) if len(attempts) > 1 else None,
+                _agreement(results, declared) if len(results) > 1 else None,
             )
         )
     tell("done")
     return Survey(tuple(rows), clustering)
 
 
-def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+def _agreement(results: Sequence[KMeansResult], declared: Sequence[GroupId | None]) -> Agreement | None:
     """Return the average agreement over these clusterings; None if the group of any client is unknown."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
         return None
     return Agreement(
-        float(np.mean([metrics.matched(attempt.assigned, true) for attempt in attempts])),
-        float(np.mean([metrics.purity(attempt.assigned, true) for attempt in attempts])),
+        float(np.mean([metrics.matched(result.assigned, true) for result in results])),
+        float(np.mean([metrics.purity(result.assigned, true) for result in results])),
     )
 
 
