@@ -415,7 +415,11 @@ def test_a_reply_is_decoded_again_against_another_ranking() -> None:
 def test_decoded_replies_take_bounded_memory() -> None:
     ranking = {"a": np.arange(100, dtype=np.int32)}
     reference = Reference(ranking)
-    for kept, expected in ((DecodedBallots(most_ballots=3), 3), (DecodedBallots(most_bytes=1000), 2), (DecodedBallots(most_bytes=1), 0)):
+    for kept, expected in (
+        (DecodedBallots(most_ballots=3), 3),
+        (DecodedBallots(most_bytes=1000), 2),
+        (DecodedBallots(most_bytes=1), 0),
+    ):
         messages = [CodedBallots((0,), (1,), bytes([number])) for number in range(5)]
         for message in messages:
             kept.keep(message, Exact(), reference, Ballots((0,), (ranking,)))

@@ -129,5 +129,5 @@ def fit(value: Any, kind: Any, where: str) -> Any:
 
 
 def _described(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     return names.get(kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}")

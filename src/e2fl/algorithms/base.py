@@ -53,14 +53,14 @@ class Description:
     models: returns the models to store, by name; called when they are needed, since making masks takes time.
     metadata: plain JSON values for the history.
     assignments: the group each client was last known to be in; None where groups are declared or there are none.
-    carried: the assignments that the next round starts from, where they differ.
+    next_assignments: the assignments that the next round starts from, if they differ.
     warnings: reasons to interpret results on this data with care.
     """
 
     models: Callable[[], Mapping[str, Params | Mask]] = dict
     metadata: Mapping[str, Any] = field(default_factory=dict)
     assignments: Mapping[ClientId, GroupId] | None = None
-    carried: Mapping[ClientId, GroupId] | None = None
+    next_assignments: Mapping[ClientId, GroupId] | None = None
     warnings: tuple[str, ...] = ()
 
 

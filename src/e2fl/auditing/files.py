@@ -1,4 +1,4 @@
-"""Tables as people have them: CSV in any common form, Parquet, xlsx or a DataFrame, read in blocks of text columns.
+"""Reading of tables: CSV in any common form, Parquet, xlsx or a DataFrame, read in blocks of text columns.
 
 Files are untrusted: only regular files are opened, their size is bounded before reading, and so is the length of a
 line. A block holds for each column its distinct texts and, for each row, which of them it has.
@@ -188,8 +188,8 @@ def _csv_blocks(
 class _WithHeader(io.TextIOBase):
     """A text behind another first line.
 
-    The line has one column more than the header. That column shows which rows are too long (pandas would cut them
-    without a word), and as the line is read like any other row, pandas never takes a column for an index.
+    The line has one column more than the header. That column shows which rows are too long (pandas would truncate
+    them silently), and as the line is read like any other row, pandas never takes a column for an index.
     """
 
     def __init__(self, text: io.TextIOWrapper, first: str):

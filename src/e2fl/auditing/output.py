@@ -1,4 +1,4 @@
-"""Files an audit writes: whole or not at all, and never over an input."""
+"""Writing of an audit's files: complete or not at all, and never over an input."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def require_free(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
 

@@ -1,7 +1,7 @@
-"""The paper's claims, each with a verdict from our runs: "holds", "does not hold" or "cannot be told".
+"""The paper's claims, each with a verdict from our runs: "holds", "does not hold" or "inconclusive".
 
 A claim holds, or does not, if at least two seeds were run with both methods and the 95 % interval of the difference,
-paired by seed, excludes 0. In all other cases it cannot be told; the figure is shown all the same.
+paired by seed, excludes 0. In all other cases it is inconclusive; the number is still shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,9 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, level, teams
+from e2fl.reproduce.tables import Reader, level, repeats_of
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+HOLDS, FAILS, OPEN = "holds", "does not hold", "inconclusive"
 
 Choice = Callable[[Sequence[Entry]], list[Entry]]
 
@@ -30,9 +30,9 @@ class Claim:
     read: Reader
     paper: float  # percent of the baseline's figure if relative, else in units of the figure
     relative: bool
-    settings: Mapping[str, Choice]  # the settings of ours in which it can be tested, by name
+    settings: Mapping[str, Choice]  # our settings in which it can be tested, by name
     view: str | None = None
-    size: bool = False  # the size of the figure counts, not its sign
+    size: bool = False  # compare absolute values
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, floa
         Entry(ours[seed].config, tuple(line for line in ours[seed].history if theirs[seed].at(line["round"])))
         for seed in seeds
     ]
-    found = teams(both)
+    found = repeats_of(both)
     if not found:
         return None
     number = found[0].round

@@ -38,7 +38,7 @@ def read_parquet(path: Path, wanted: Collection[str]) -> Any:
             reject_more_than_the_limit(path, found["too_large"])
         if "unusable" in found:
             name, kind = found["unusable"]
-            raise DataError(f"{path}: column '{name}' holds {kind}; only numbers, texts, and true or false can be used")
+            raise DataError(f"{path}: column '{name}' holds {kind}; only numbers, strings and booleans can be used")
         with arrow.memory_map(str(out)) as file:
             return arrow.ipc.open_file(file).read_all()  # the mapping stays alive after the file is removed
 

@@ -87,7 +87,7 @@ class Sheet(ABC):
         if 2 * meant > present:
             raise DataError(
                 f"{self.where}: {self.row_name(odd[0])} has '{texts[odd[0]][:40]}' in column '{name}', where most are "
-                "numbers or dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are texts, "
+                "numbers or dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are strings, "
                 f"set words = ['{name}']; or leave the column out with features = [...]"
             )
         return texts
@@ -195,7 +195,7 @@ class FrameSheet(Sheet):
         if self._kind(name) not in "iufbOUT":
             raise DataError(
                 f"{self.where}: column '{name}' holds {self.frame[name].dtype}; "
-                "only numbers, texts, and true or false can be used"
+                "only numbers, strings and booleans can be used"
             )
         return _objects(_each_value(self.frame[name].tolist()))
 
