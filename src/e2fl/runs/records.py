@@ -98,7 +98,7 @@ class Evaluation:
     asked: int = 0  # clients asked to train in this round
     answered: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)  # by kind, since the previous line
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own figures; "notes" on disk
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # measures that the algorithm adds; "notes" on disk
     inference: Mapping[str, Any] | None = None  # how well groups were recovered, if they were inferred
     validation: Measures | None = None  # on validation examples, if the data has any
     training_loss: float | None = None  # mean over the clients that trained in this round
