@@ -23,9 +23,9 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference, encode_mask, offset_of, ranking_of_mask
 from e2fl.data.federated import Population
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.e2fl_messages import AnyBallots, Ballots, UncodedBallots
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.decoded_ballots import DECODED
-from e2fl.grouping.messages import AnyBallots, Ballots, UncodedBallots
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.models import ModelSpec

@@ -12,7 +12,7 @@ import torch
 from benchmarks.figures import Figure, Goal, ratios, seconds
 from benchmarks.work import Pictures, flops_of_an_example, paper_lenet
 from e2fl import compiled
-from e2fl.algorithms.e2fl import Ballots
+from e2fl.e2fl_messages import Ballots
 from e2fl.learning import Learner, Settings
 from e2fl.learning.fast.engine import engine_for
 from e2fl.ranking import dropped, vote

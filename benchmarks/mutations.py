@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from e2fl.algorithms.e2fl import Ballots
 from e2fl.data import DATASETS
 from e2fl.data.files.unpacking import extract, gunzip_bytes, load_npz, read_idx
 from e2fl.data.sets.femnist import read_parts
+from e2fl.e2fl_messages import Ballots
 from e2fl.models import Model, mlp
 from e2fl.wire import Weights
 

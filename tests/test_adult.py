@@ -7,8 +7,8 @@ from e2fl import metrics
 from e2fl.config.experiment import from_dict
 from e2fl.data.sets.adult import FEMALE, MALE, Adult, read_table
 from e2fl.errors import ConfigError
+from e2fl.runs.printed_tables import protected
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.tables import protected
 
 
 @pytest.fixture(scope="module")

@@ -170,8 +170,14 @@ GROUPINGS = {
         r"Mine\.cluster returned group 9, which has no centroid, for client 0",
     ),
     "begin": (chosen(begin=lambda *_: None), r"Mine\.begin returned nothing; it must return a Membership"),
-    "parts": (chosen(parts=lambda *_: None), r"Mine\.parts returned nothing; it must return a list"),
-    "parts of numbers": (chosen(parts=lambda *_: [0]), r"Mine\.parts returned 0; it must return pairs"),
+    "examples_by_group": (
+        chosen(examples_by_group=lambda *_: None),
+        r"Mine\.examples_by_group returned nothing; it must return a list",
+    ),
+    "examples_by_group of numbers": (
+        chosen(examples_by_group=lambda *_: [0]),
+        r"Mine\.examples_by_group returned 0; it must return pairs",
+    ),
     "own_group": (chosen(own_group=lambda *_: "x"), r"Mine\.own_group returned 'x'; it must return one of \(0, 1\)"),
     "sort": (chosen(sort=lambda *_: None), r"Mine\.sort returned nothing; it must return a tuple"),
 }

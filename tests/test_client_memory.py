@@ -61,8 +61,8 @@ def test_a_memory_without_tensors_is_stored(tmp_path):
         ("grid", np.zeros(3), "is ndarray"),
         ("nothing", None, "is NoneType"),
         ("mixed", {"w": torch.ones(1), "n": 3}, "is dict"),
-        ("a/b", 1, "names are texts without '/'"),
-        (3, 1, "names are texts"),
+        ("a/b", 1, "names are strings without '/'"),
+        (3, 1, "names are strings"),
     ],
 )
 def test_what_a_client_cannot_keep_is_refused_by_name(tmp_path, on_disk, name, value, words):

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from e2fl.algorithms.e2fl import E2FL, FRL
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.frl import FRL
 from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference
 from e2fl.config.experiment import Experiment
 from e2fl.construct import fields_of
+from e2fl.e2fl_messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import GROUPINGS, Grouping
-from e2fl.grouping.decoded_ballots import DECODED, Decoded
-from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
+from e2fl.grouping.decoded_ballots import DECODED, DecodedBallots
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model, mlp
 from e2fl.ranking import Ranking
@@ -130,7 +131,7 @@ def test_clients_and_the_server_hold_the_same_ranking(name: str) -> None:
     origin = Reference(problem.model().supernet(problem.seed).ranking, keep=problem.model().keep)
     _, second = moments(problem)
     for message in second.request.inbox.values():
-        start = message.opened(Buckets(4), origin).ranking
+        start = message.decode(Buckets(4), origin).ranking
         for layer, rank in second.state.global_ranking.items():
             assert np.array_equal(start[layer], rank)
 
@@ -143,7 +144,7 @@ def test_moves_are_counted_from_the_ranking_that_was_elected_not_from_the_one_th
     assert known.ranking is state.global_ranking
     assert known.base is state.unrounded
     still = CodedBallots((NO_GROUP,), *coded_once(Moves(127, finer=1).encode(known.ranking, replace(known, base=None))))
-    opened = problem.algorithm._opened(state, client, still).rankings[0]
+    opened = problem.algorithm._decoded(state, client, still).rankings[0]
     for layer, rank in opened.items():
         assert np.array_equal(rank, state.unrounded[layer])
     assert any(not np.array_equal(rank, state.global_ranking[layer]) for layer, rank in opened.items())
@@ -268,7 +269,7 @@ def test_mutated_invitations_give_wire_errors_only() -> None:
         try:
             message = AnyInvitation.from_bytes(raw, model.spec)
             assert isinstance(message, CodedInvitation)
-            assert_full(message.opened(DOWN, origin).ranking, model)
+            assert_full(message.decode(DOWN, origin).ranking, model)
         except WireError:
             refused += 1
     assert refused > 900
@@ -313,7 +314,7 @@ def test_forged_ballots_are_refused(name: str) -> None:
 def test_coded_ballots_are_refused_where_exact_ones_are_asked_for() -> None:
     _, moment = a_moment()
     client, reply = next(iter(moment.replies.items()))
-    with pytest.raises(WireError, match="Ballots are asked for"):
+    with pytest.raises(WireError, match="Ballots is expected"):
         E2FL(clients_per_round=5).check(moment.state, client, reply)
 
 
@@ -414,7 +415,11 @@ def test_a_reply_is_decoded_again_against_another_ranking() -> None:
 def test_decoded_replies_take_bounded_memory() -> None:
     ranking = {"a": np.arange(100, dtype=np.int32)}
     reference = Reference(ranking)
-    for kept, expected in ((Decoded(most_ballots=3), 3), (Decoded(most_bytes=1000), 2), (Decoded(most_bytes=1), 0)):
+    for kept, expected in (
+        (DecodedBallots(most_ballots=3), 3),
+        (DecodedBallots(most_bytes=1000), 2),
+        (DecodedBallots(most_bytes=1), 0),
+    ):
         messages = [CodedBallots((0,), (1,), bytes([number])) for number in range(5)]
         for message in messages:
             kept.keep(message, Exact(), reference, Ballots((0,), (ranking,)))

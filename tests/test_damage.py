@@ -248,7 +248,7 @@ def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeyp
         raise ValueError("no names today")
 
     monkeypatch.setattr(data_files, "describe", fail)
-    monkeypatch.setattr(data_files, "look_at", fail)
+    monkeypatch.setattr(data_files, "summarise", fail)
     watcher = Noting()
     assert run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=watcher).summary["rounds"] == 1
     assert "data.json is not written: ValueError: no names today" in watcher.notes

@@ -14,7 +14,7 @@ from e2fl.data import DATASETS, from_arrays
 from e2fl.data.commands import in_words
 from e2fl.data.files.places import cache_directory, data_directory
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.summary import look_at
+from e2fl.data.summary import summarise
 
 
 def images(groups=None):
@@ -27,7 +27,7 @@ def images(groups=None):
 
 
 def test_facts_about_groups_of_clients():
-    facts = look_at(images({"a": "north", "b": "south", "<c>": "south"}), samples=4)
+    facts = summarise(images({"a": "north", "b": "south", "<c>": "south"}), samples=4)
     assert facts.clients_per_group == {"north": 1, "south": 2}
     assert {group: len(found) for group, found in facts.samples.items()} == {"north": 4, "south": 4}
     assert all(image.shape == (8, 8) and image.dtype == np.uint8 for image in facts.samples["north"])
@@ -37,16 +37,16 @@ def test_facts_about_groups_of_clients():
 
 
 def test_facts_about_groups_inside_clients_and_about_none():
-    inside = look_at(images({name: np.arange(12) % 2 for name in ("a", "b", "<c>")}))
+    inside = summarise(images({name: np.arange(12) % 2 for name in ("a", "b", "<c>")}))
     assert inside.clients_per_group == {"0": 3, "1": 3}
     assert sum(inside.shown[0].groups.values()) == 10
-    none = look_at(images())
+    none = summarise(images())
     assert none.clients_per_group == {"all clients": 3}
 
 
 def test_many_clients_are_not_all_opened():
     data = FairMNISTRotate(source="bundled", clients=500)
-    facts = look_at(data, clients=30)
+    facts = summarise(data, clients=30)
     assert len(facts.shown) <= 30
     assert {client.group for client in facts.shown} == set(data.group_names)
     assert len(facts.samples) == 10
@@ -58,10 +58,10 @@ def test_sizes_are_those_of_all_clients_or_it_is_said_of_whom():
         return np.zeros((count, 3)), np.arange(count) % 2, np.arange(count) % 2
 
     sizes = dict.fromkeys((f"{number:03}" for number in range(100)), 10) | {"050": 1000}
-    said = in_words(look_at(from_arrays({name: given(size) for name, size in sizes.items()}), clients=5))
+    said = in_words(summarise(from_arrays({name: given(size) for name, size in sizes.items()}), clients=5))
     assert "training examples of a client: 8 to 800, median 8" in said
     assert "0: 4 clients of 4 shown" in said
-    facts = look_at(FairMNISTRotate(source="bundled", clients=100), clients=20)
+    facts = summarise(FairMNISTRotate(source="bundled", clients=100), clients=20)
     assert f"training examples of a client ({len(facts.shown)} of 100 clients): " in in_words(facts)
     assert "G10: 1 clients\n" in in_words(facts)
 

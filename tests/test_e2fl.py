@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from torch import nn
 
-from e2fl.algorithms.e2fl import E2FL, FRL, Rankings
+from e2fl.algorithms.e2fl import E2FL, Rankings
+from e2fl.algorithms.frl import FRL
 from e2fl.data.federated import Population
+from e2fl.e2fl_messages import Ballots
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss, OneGroup
-from e2fl.grouping.messages import Ballots
 from e2fl.models import Model
 from e2fl.ranking import invert, vote
 
@@ -122,8 +123,8 @@ def test_a_client_with_several_groups_casts_a_ballot_for_each():
     ("client", "reply", "words"),
     [
         (0, Ballots((B,), (ranking(ORDERS[0]),)), "its client is in group 0"),
-        (0, Ballots((7,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
-        (0, Ballots((-5,), (ranking(ORDERS[0]),)), "there are groups 0 to 2"),
+        (0, Ballots((7,), (ranking(ORDERS[0]),)), "groups are 0 to 2"),
+        (0, Ballots((-5,), (ranking(ORDERS[0]),)), "groups are 0 to 2"),
         (0, Ballots((A, A), (ranking(ORDERS[0]), ranking(ORDERS[1]))), "twice"),
         (0, Ballots((), ()), "0 rankings for 0 groups"),
         (0, Ballots((A,), ()), "0 rankings for 1 groups"),

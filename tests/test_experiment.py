@@ -44,8 +44,8 @@ def test_shipped_experiments_are_valid_in_every_variant(name):
     [
         (["roundz=3"], "did you mean 'rounds'"),
         (["rounds=0"], "at least 1"),
-        (["rounds=many"], "a whole number"),
-        (["rounds=true"], "a whole number"),
+        (["rounds=many"], "an integer"),
+        (["rounds=true"], "an integer"),
         (["evaluate_every=0"], "at least 1"),
         (["threads=0"], "at least 1"),
         (["data=5"], "must be a section"),
@@ -66,7 +66,7 @@ def test_mistakes_at_the_top_are_explained(tmp_path, toy, change, words):
     [
         ("algorithm", {"name": "e2lf"}, "did you mean 'e2fl'"),
         ("algorithm", {"name": "e2fl", "group": 1}, "has no setting 'group'; did you mean 'grouping'"),
-        ("algorithm", {"name": "e2fl", "clients_per_round": "four"}, "must be a whole number"),
+        ("algorithm", {"name": "e2fl", "clients_per_round": "four"}, "must be an integer"),
         ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
         ("algorithm", {"name": "e2fl", "grouping": {"name": "known", "x": 1}}, "has no setting 'x'"),
         ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),

@@ -210,13 +210,13 @@ def test_the_edges_kept_are_those_of_the_ranking(monkeypatch: pytest.MonkeyPatch
     random = torch.Generator().manual_seed(0)
     work = [Batch(torch.randn(4, 103, generator=random), torch.randint(97, (4,), generator=random), 0.5)] * 6
     seen = []
-    settle = kernels.Threshold.settle
+    locate = kernels.Threshold.locate
 
     def spy(self: kernels.Threshold, below: int, found: int) -> bool:
         seen.append(found)
-        return settle(self, below, found)
+        return locate(self, below, found)
 
-    monkeypatch.setattr(kernels.Threshold, "settle", spy)
+    monkeypatch.setattr(kernels.Threshold, "locate", spy)
     for steps in range(1, 7):
         scores = engine.fit_scores(
             supernet, supernet.scores(supernet.ranking), work[:steps], momentum=0.9, weight_decay=0.0

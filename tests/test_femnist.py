@@ -347,7 +347,7 @@ def test_an_npz_that_contradicts_itself_is_refused(tmp_path):
         ("writer_ids", np.array("a")),
     ):
         np.savez(tmp_path / f"{name}.npz", **{**good, name: bad})
-        with pytest.raises(DataError, match=name if name != "writer_ids" else "texts"):
+        with pytest.raises(DataError, match=name if name != "writer_ids" else "strings"):
             read_npz(tmp_path / f"{name}.npz")
     np.savez(tmp_path / "none.npz", **{name: values[:0] for name, values in good.items()})
     with pytest.raises(DataError, match=r"none\.npz: x holds no images"):

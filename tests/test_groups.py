@@ -13,7 +13,7 @@ from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
-from e2fl.runs.group_survey import SHARP, Row, Survey, survey
+from e2fl.runs.group_survey import MAX_RELATIVE_BLUR, Row, Survey, survey
 from e2fl.testing.toy import Toy
 
 
@@ -85,7 +85,7 @@ def sharpness(distances, count):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sizes", [(12, 12), (3, 40), (3, 5, 30), (4, 6, 8, 10, 12)])
 def test_groups_are_sharper_than_a_cloud(sizes, seed):
-    assert sharpness(points(sizes, seed), len(sizes)) < SHARP
+    assert sharpness(points(sizes, seed), len(sizes)) < MAX_RELATIVE_BLUR
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -95,7 +95,7 @@ def test_pieces_of_a_cloud_are_as_blurred_as_a_cloud(clients, seed):
     some = rng.standard_normal((clients, 200)) * np.linspace(1, 0.1, 200)
     some[:, 0] *= 8  # clients differ most in one direction, without groups
     distances = ((some[:, None] - some) ** 2).sum(axis=-1)
-    assert min(sharpness(distances, count) for count in (2, 3, 4)) > SHARP
+    assert min(sharpness(distances, count) for count in (2, 3, 4)) > MAX_RELATIVE_BLUR
 
 
 @pytest.mark.parametrize(("groups", "seed"), [(2, 0), (2, 1), (2, 4), (3, 0), (3, 1), (5, 2)])

@@ -12,10 +12,10 @@ from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
+from e2fl.e2fl_messages import Ballots
 from e2fl.errors import ConfigError, RunError
 from e2fl.evaluation import Score
 from e2fl.grouping import LowestLoss, RankClustering
-from e2fl.grouping.messages import Ballots
 from e2fl.participation import Ask
 from e2fl.ranking import rank_of
 from e2fl.rounds import Request, Traffic

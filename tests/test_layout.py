@@ -17,6 +17,7 @@ FLOORS = [
     {"data", "wire"},
     {"evaluation"},
     {"learning", "participation"},
+    {"e2fl_messages"},
     {"grouping"},
     {"algorithms"},
     {"rounds"},

@@ -82,7 +82,7 @@ def test_the_kind_of_every_column_is_recorded(tmp_path):
 
 def test_a_column_where_nearly_every_word_differs_is_refused(tmp_path):
     path = with_column(tmp_path / "t.csv", [f"patient {row}" for row in range(50)])
-    reason = "column 'k' has 40 different texts, in 40 training rows.*Leave it out with features"
+    reason = "column 'k' has 40 different strings, in 40 training rows.*Leave it out with features"
     with pytest.raises(DataError, match=reason):
         table(path=path, client="who", label="y")
     assert table(path=path, client="who", label="y", words=("k",)).shape == (40,)

@@ -282,7 +282,7 @@ def test_the_unprivileged_group_and_the_positive_label_may_be_numbers_in_a_confi
         (tmp_path / "d.toml").write_text(from_dict(values).to_toml())
         assert load(tmp_path / "d.toml", ["data.unprivileged=1"]).build_data().group_names == ("1", "0")
     assert load(tmp_path / "d.toml", ["data.positive=0"]).build_data().about()["labels"] == ["1", "0"]
-    with pytest.raises(ConfigError, match=r"data\.positive must be a text or a whole number, not \[1\]"):
+    with pytest.raises(ConfigError, match=r"data\.positive must be a string or an integer, not \[1\]"):
         load(tmp_path / "d.toml", ["data.positive=[1]"]).build_data()
 
 

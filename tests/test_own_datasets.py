@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import e2fl
-from e2fl.data.datasets import rows_of
+from e2fl.data.external_datasets import rows_of
 from e2fl.data.partitioners import Iid
 from e2fl.errors import DataError
 from e2fl.runs.progress import NotebookProgress

@@ -228,7 +228,9 @@ def test_missing_values_can_be_dropped_or_filled(tmp_path):
 
 def test_an_identifier_among_the_features_is_pointed_out(tmp_path):
     rows = [["who", "id", "y"]] + [[row % 5, f"patient {row}", row % 2] for row in range(1500)]
-    with pytest.raises(DataError, match=r"column 'id' has 1200 different texts.*line 2 has 'patient 0'.*Leave it out"):
+    with pytest.raises(
+        DataError, match=r"column 'id' has 1200 different strings.*line 2 has 'patient 0'.*Leave it out"
+    ):
         table(path=written(tmp_path / "t.csv", rows), client="who", label="y")
 
 

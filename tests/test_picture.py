@@ -10,7 +10,7 @@ from e2fl.data import from_arrays
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
-from e2fl.data.summary import look_at
+from e2fl.data.summary import summarise
 from e2fl.data.svg import LEFT, WIDTH, draw, png
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,7 +26,7 @@ def arrays(clients, classes=3, images=False):
 
 
 def drawn(data):
-    return ElementTree.fromstring(draw(look_at(data)))
+    return ElementTree.fromstring(draw(summarise(data)))
 
 
 def texts(root):
@@ -49,7 +49,7 @@ def test_labels_that_are_words_are_called_by_them():
     root = drawn(arrays({"a": None, "b": None}, ["benign", "malignant"]))
     assert {"benign", "malignant"} <= set(texts(root))
     assert "b: 5 of malignant" in [node.text for node in root.iter(f"{SVG}title")]
-    assert look_at(arrays({"a": None, "b": None}, 3)).labels == ("0", "1", "2")
+    assert summarise(arrays({"a": None, "b": None}, 3)).labels == ("0", "1", "2")
 
 
 def test_data_sets_that_are_shipped_name_their_labels():

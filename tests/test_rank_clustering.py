@@ -13,8 +13,8 @@ from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering, rank_clustering
-from e2fl.grouping.ballot_table import BallotTable, views
-from e2fl.grouping.rank_clustering import settle, spread
+from e2fl.grouping.ballot_table import BallotTable, views_of
+from e2fl.grouping.rank_clustering import kmeans, spread
 from e2fl.grouping.tree import divide
 from e2fl.models import Layer, Model, ModelSpec, mlp
 from e2fl.ranking import footrule, invert
@@ -47,11 +47,11 @@ DISTANCES = [
 
 
 def example(**settings):
-    return BallotTable(BALLOTS, views(SPEC, 0, 0, normalise=False), **settings)
+    return BallotTable(BALLOTS, views_of(SPEC, 0, 0, normalise=False), **settings)
 
 
-def settled(table, places, steps):
-    return settle(table, table.take(places), steps)
+def kmeans_from(table, places, steps):
+    return kmeans(table, table.take(places), steps)
 
 
 def orders(centroids, group):
@@ -82,12 +82,12 @@ def test_distances_of_the_worked_example(in_memory):
 )
 @pytest.mark.parametrize("in_memory", [0, 10**6])
 def test_the_worked_example_from_three_starts(start, assigned, cost, steps, in_memory):
-    found = settled(example(in_memory=in_memory), start, 20)
+    found = kmeans_from(example(in_memory=in_memory), start, 20)
     assert (found.assigned.tolist(), found.cost, found.steps) == (assigned, cost, steps)
 
 
 def test_centroids_of_the_worked_example():
-    found = settled(example(), [0, 3], 20)
+    found = kmeans_from(example(), [0, 3], 20)
     assert orders(found.centroids, 0) == ([0, 1, 2, 3], [0, 1, 2])
     assert orders(found.centroids, 1) == ([3, 2, 1, 0], [2, 1, 0])
     table = example()
@@ -105,7 +105,7 @@ def test_centroids_of_the_worked_example():
     ],
 )
 def test_the_worked_example_step_by_step(start, steps, assigned, cost):
-    found = settled(example(), start, steps)
+    found = kmeans_from(example(), start, steps)
     assert (found.assigned.tolist(), found.cost) == (assigned, cost)
 
 
@@ -140,7 +140,7 @@ def test_a_stability_that_cannot_be_told_is_null_on_disk(tmp_path):
 
 
 def test_normalised_layers_count_by_their_largest_distance():
-    table = BallotTable(BALLOTS, views(SPEC, 0, 0, normalise=True))
+    table = BallotTable(BALLOTS, views_of(SPEC, 0, 0, normalise=True))
     # Clients 0 and 3 stand in opposite orders in both layers: the largest distance there is, floor(d * d / 2).
     assert table.pairwise([0])[3, 0] == pytest.approx(1 + 1)
     assert table.pairwise([0])[1, 0] == pytest.approx(2 / 8)
@@ -152,9 +152,9 @@ def test_spread_starts_reach_far_from_each_other():
 
 
 def test_nobody_is_a_start_twice_even_where_all_are_alike():
-    alike = BallotTable(dict.fromkeys(range(4), BALLOTS[0]), views(SPEC, 0, 0, normalise=False))
+    alike = BallotTable(dict.fromkeys(range(4), BALLOTS[0]), views_of(SPEC, 0, 0, normalise=False))
     assert sorted(spread(alike, 4, 1)) == [0, 1, 2, 3]
-    found = settled(alike, [0, 1, 2, 3], 20)
+    found = kmeans_from(alike, [0, 1, 2, 3], 20)
     assert found.assigned.tolist() == [0, 0, 0, 0]
     assert found.cost == 0
 
@@ -162,10 +162,10 @@ def test_nobody_is_a_start_twice_even_where_all_are_alike():
 def test_a_group_that_stays_empty_takes_whoever_fits_worst():
     # Clients 0 and 1 send the same ballot, so a start from both leaves group 1 empty: ties go to the lower group.
     ballots = {0: BALLOTS[0], 1: BALLOTS[0], 2: BALLOTS[3], 3: BALLOTS[3], 4: BALLOTS[3]}
-    table = BallotTable(ballots, views(SPEC, 0, 0, normalise=False))
-    found = settled(table, [0, 1], 20)
+    table = BallotTable(ballots, views_of(SPEC, 0, 0, normalise=False))
+    found = kmeans_from(table, [0, 1], 20)
     assert metrics.matched(found.assigned, [0, 0, 1, 1, 1]) == 100
-    assert settled(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
+    assert kmeans_from(table, [0, 1], 1).assigned.tolist() == [0, 0, 0, 0, 0]
 
 
 def uneven_ballots(sizes, edges=2000, seed=0):
@@ -192,7 +192,7 @@ def test_a_tree_finds_small_groups_that_random_starts_miss():
 
 def test_a_tree_goes_through_all_rankings_only_once(monkeypatch):
     starts = []
-    monkeypatch.setattr(rank_clustering, "settle", lambda *arguments: starts.append(1) or settle(*arguments))
+    monkeypatch.setattr(rank_clustering, "kmeans", lambda *arguments: starts.append(1) or kmeans(*arguments))
     RankClustering(groups=2, layers=("all",)).cluster(BALLOTS, 2, seed=0)
     assert len(starts) == 1
     RankClustering(groups=2, layers=("all",), start="random").cluster(BALLOTS, 2, seed=0)
@@ -323,8 +323,8 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
     code = """
 import resource, numpy as np
 from collections.abc import Mapping
-from e2fl.grouping.ballot_table import BallotTable, views
-from e2fl.grouping.rank_clustering import settle
+from e2fl.grouping.ballot_table import BallotTable, views_of
+from e2fl.grouping.rank_clustering import kmeans
 from e2fl.models import Layer, Model, ModelSpec, mlp
 EDGES, CLIENTS = 250_000, 200
 class Ballots(Mapping):
@@ -332,13 +332,13 @@ class Ballots(Mapping):
         return {"fc1": np.roll(np.arange(EDGES, dtype=np.int32), 1000 * client)}
     def __iter__(self): return iter(range(CLIENTS))
     def __len__(self): return CLIENTS
-wide = views(ModelSpec((Layer("fc1", (EDGES,)),)), 0, 0, normalise=False)
+wide = views_of(ModelSpec((Layer("fc1", (EDGES,)),)), 0, 0, normalise=False)
 few = BallotTable({0: Ballots()[0], 1: Ballots()[1]}, wide)
-settle(few, few.take([0, 1]), 2)
+kmeans(few, few.take([0, 1]), 2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 table = BallotTable(Ballots(), few.views, in_memory=0)
 assert table.on_disk
-settle(table, table.take([0, 1, 2]), 2)
+kmeans(table, table.take([0, 1, 2]), 2)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     grown = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)

@@ -25,7 +25,7 @@ from e2fl.report.from_runs import read_runs, study_of
 from e2fl.report.html import page, write
 from e2fl.report.sections import bits, clients, groups
 from e2fl.report.sections.data import section as data_section
-from e2fl.report.sections.outcome import MEASURES, budget_table, budget_words, difference_table, main_table
+from e2fl.report.sections.outcome import MEASURES, budget_sentence, budget_table, difference_table, main_table
 from e2fl.report.study import pareto
 from e2fl.report.table import Cell, Column, Table, unit
 from e2fl.report.theme import LIGHT, ON_PAGE
@@ -354,13 +354,13 @@ def test_budgets_are_facts_and_differences_are_said():
 
     local = method("Local", {"A": 80}, alone=True, budget=budget(2000.0))
     fedavg = method("FedAvg", {"A": 80}, budget=budget(1200.0))
-    assert budget_words(study(local, fedavg)) == (
+    assert budget_sentence(study(local, fedavg)) == (
         "Budgets differ: Local trains 2,000 client epochs, FedAvg trains 1,200."
     )
     table = budget_table(study(local, fedavg))
     assert [cell.value for cell in table.rows[1]][1:4] == [10.0, 1200.0, 12000.0]
-    assert budget_words(study(fedavg, replace(fedavg, label="B"))) == "All methods train 1,200 client epochs."
-    assert "The budget of C was not recorded." in budget_words(study(local, fedavg, method("C", {"A": 80})))
+    assert budget_sentence(study(fedavg, replace(fedavg, label="B"))) == "All methods train 1,200 client epochs."
+    assert "The budget of C was not recorded." in budget_sentence(study(local, fedavg, method("C", {"A": 80})))
     assert budget_table(study(method("C", {"A": 80}))) is None
     assert "same budget" not in page(study(local, fedavg))
 

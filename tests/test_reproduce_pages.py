@@ -14,7 +14,7 @@ from e2fl.reproduce.leaderboard import NOT_COMPARED, leaderboard
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.selection import fewer_images, select
 from e2fl.reproduce.studies import paper
-from e2fl.reproduce.tables import NONE, teams
+from e2fl.reproduce.tables import NONE, repeats_of
 
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
@@ -66,8 +66,8 @@ def test_several_seeds_have_an_interval_and_one_seed_has_none():
 
 def test_a_table_names_its_holes():
     table = table1([entry("fedavg", line(100))])
-    assert "q-FFL" in table.holes
-    assert "FedAvg" not in table.holes
+    assert "q-FFL" in table.not_run
+    assert "FedAvg" not in table.not_run
     assert rows_of(table, "q-FFL")[1][:3] == ("ours", "0", NONE)
     assert not table.empty
     assert table1([]).empty
@@ -90,12 +90,12 @@ def test_a_run_of_a_method_that_was_set_up_otherwise_is_not_in_the_table():
 def test_the_round_that_most_seeds_share_is_shown_beside_the_longest_run():
     long = entry("e2fl", line(300), line(1000))
     short = [entry("e2fl", line(300), seed=seed) for seed in (1, 2)]
-    assert [(team.round, len(team.entries)) for team in teams([long, *short])] == [(300, 3), (1000, 1)]
+    assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of([long, *short])] == [(300, 3), (1000, 1)]
 
 
 def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
     runs = [entry("e2fl", line(50), line(1000)), entry("e2fl", line(50), seed=1)]
-    assert [(team.round, len(team.entries)) for team in teams(runs)] == [(1000, 1)]
+    assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(1000, 1)]
 
 
 def test_of_two_entries_of_one_run_the_farther_counts():
@@ -140,9 +140,9 @@ def test_a_claim_does_not_hold_if_the_interval_lies_on_the_other_side():
 
 
 @pytest.mark.parametrize("runs", [[], pair(1, (5,), (50,)), pair(3, (5, 90, 40), (50, 6, 49))])
-def test_a_claim_cannot_be_told_without_runs_on_one_seed_or_within_noise(runs):
+def test_a_claim_is_inconclusive_on_one_seed_or_within_noise_and_not_tested_without_runs(runs):
     (finding,) = found(runs, GROUPS)
-    assert finding.verdict == "cannot be told"
+    assert finding.verdict == ("inconclusive" if runs else "not tested")
     assert finding.figure == "not run" if not runs else "after 100 rounds" in finding.figure
 
 
@@ -187,7 +187,7 @@ def test_the_order_of_the_rules_is_judged_over_seeds():
     assert "lowest_loss 90.0 %" in finding.figure
     bad = [*good[:5], run("one_shot", 60, 1)]
     assert found(bad, "Group inference")[0].verdict == "does not hold"
-    assert found(good[:3], "Group inference")[0].verdict == "cannot be told"
+    assert found(good[:3], "Group inference")[0].verdict == "inconclusive"
 
 
 def test_figure_3_shows_the_global_model_beside_the_groups_own_up_to_the_round_all_have():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from e2fl.e2fl_messages import Ballots
 from e2fl.errors import WireError
-from e2fl.grouping.messages import Ballots
 from e2fl.models import Layer, ModelSpec
 from e2fl.rounds import Accepted
 from e2fl.simulation.spool import Spool, _Place

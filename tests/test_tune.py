@@ -23,10 +23,10 @@ from e2fl.runs.compare import methods
 from e2fl.runs.folder import Folder
 from e2fl.runs.watcher import Watcher
 from e2fl.tuning.page import page
-from e2fl.tuning.results import Tuned
+from e2fl.tuning.results import TunedMethod
 from e2fl.tuning.search import tune
 from e2fl.tuning.space import Choice, Range, fitted, own_settings, space_of
-from e2fl.tuning.trials import Objective, Trial, front, hopeless, objectives_of, pick_of
+from e2fl.tuning.trials import Objective, Trial, front, objectives_of, pick_of, should_prune
 
 pytest.importorskip("optuna")
 ROOT = Path(__file__).parent.parent
@@ -131,23 +131,23 @@ def test_the_front_agrees_with_its_definition_on_random_points():
 
 def test_the_chosen_trial_is_the_best_of_the_front_in_the_picked_objective(toy):
     trials = [trial(1, 60, 30), trial(2, 50, 40), trial(3, 40, 40)]
-    chosen = [Tuned.of("x", toy, [], trials, [MEAN, WORST], place).chosen.number for place in (0, 1)]
+    chosen = [TunedMethod.of("x", toy, [], trials, [MEAN, WORST], place).chosen.number for place in (0, 1)]
     assert chosen == [1, 2]
-    assert Tuned.of("x", toy, [], [trial(1, 1, 1, state="pruned")], [MEAN, WORST], 0).chosen is None
+    assert TunedMethod.of("x", toy, [], [trial(1, 1, 1, state="pruned")], [MEAN, WORST], 0).chosen is None
 
 
 def test_a_trial_is_pruned_if_the_medians_dominate_it():
     earlier = [{2: (float(value), float(value), 10.0)} for value in (10, 20, 30, 40, 50)]
     every = [MEAN, WORST, BYTES]
-    assert hopeless((20, 20, 10), 2, earlier, every)
-    assert hopeless((30, 20, 10), 2, earlier, every)
-    assert not hopeless((30, 30, 10), 2, earlier, every)  # as good as the median
-    assert not hopeless((20, 31, 10), 2, earlier, every)  # better in one objective
-    assert not hopeless((20, 20, 9), 2, earlier, every)  # fewer bytes
-    assert hopeless((math.nan, 20, 9), 2, earlier, every)  # diverged
-    assert hopeless((20,), 2, [{2: curve[2][:1]} for curve in earlier], [MEAN])
-    assert not hopeless((0, 0, 99), 3, earlier, every)  # no earlier trial was measured at this round
-    assert not hopeless((0, 0, 99), 2, earlier[:4], every)  # too few
+    assert should_prune((20, 20, 10), 2, earlier, every)
+    assert should_prune((30, 20, 10), 2, earlier, every)
+    assert not should_prune((30, 30, 10), 2, earlier, every)  # as good as the median
+    assert not should_prune((20, 31, 10), 2, earlier, every)  # better in one objective
+    assert not should_prune((20, 20, 9), 2, earlier, every)  # fewer bytes
+    assert should_prune((math.nan, 20, 9), 2, earlier, every)  # diverged
+    assert should_prune((20,), 2, [{2: curve[2][:1]} for curve in earlier], [MEAN])
+    assert not should_prune((0, 0, 99), 3, earlier, every)  # no earlier trial was measured at this round
+    assert not should_prune((0, 0, 99), 2, earlier[:4], every)  # too few
 
 
 def test_objectives_follow_the_data():

@@ -146,7 +146,7 @@ def test_examples_unlike_those_of_the_run_are_refused(name, tmp_path):
     for bad, reason in [
         (Examples(x, np.full(len(y), 9)), "row 0 has the label 9; the run has classes 0 to 2"),
         (Examples(x, np.where(np.arange(len(y)) == 5, -1, y)), "row 5 has the label -1"),
-        (Examples(x, y.astype(np.float32)), "must be whole numbers"),
+        (Examples(x, y.astype(np.float32)), "must be integers"),
         (Examples(np.where(np.arange(len(y)) == 4, np.nan, x.T).T.astype(np.float32), y), "row 4 has an input"),
         (Examples(x, y[:3]), r"48 training examples for labels of shape \(3,\)"),
         (Examples(x, y, inside[:3]), r"groups of shape \(3,\)"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from e2fl.learning import Learner, Settings
     from e2fl.models import MODELS, Model
     from e2fl.results import Comparison, Run, read_run
-    from e2fl.runs.unseen import Assigned, assign
+    from e2fl.runs.unseen import Assignment, assign
     from e2fl.wire import Message
 
 _HOMES = {
@@ -43,7 +43,7 @@ _HOMES = {
     "Run": "e2fl.results",
     "Comparison": "e2fl.results",
     "assign": "e2fl.runs.unseen",
-    "Assigned": "e2fl.runs.unseen",
+    "Assignment": "e2fl.runs.unseen",
     "Experiment": "e2fl.config.experiment",
     "load_experiment": "e2fl.config.experiment:load",
     "Algorithm": "e2fl.algorithms",
@@ -81,7 +81,7 @@ __all__ = [
     "GROUPINGS",
     "MODELS",
     "Algorithm",
-    "Assigned",
+    "Assignment",
     "Audit",
     "Client",
     "ClientModel",

@@ -60,10 +60,10 @@ EXAMPLES = """examples:
   e2fl audit predictions.csv --group sex,race       a fairness audit of any table of predictions or scores
   e2fl predict runs/mine new.csv --group north      predictions for the rows of a table
   e2fl export runs/mine --group north --out north.safetensors
-  e2fl data show adult                              a picture of a data set
+  e2fl data show adult                              a summary of a data set, as a table and a picture
   e2fl groups demo --from 2 --to 12                 estimate the number of groups
   e2fl list                                         algorithms, groupings, data sets, models, experiments
-  e2fl list e2fl                                    every setting of one of them
+  e2fl list e2fl                                    the settings of one of them
   e2fl show table1                                  a shipped experiment, to start from
 """
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     act: Callable[[argparse.Namespace], int] = options.act
     sys.path.append(os.getcwd())  # where "mine:MyAlgorithm" is looked for, after everything installed
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # being ended is like Ctrl-C: leave a checkpoint
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: leave a checkpoint
     try:
         code = act(options)
         sys.stdout.flush()
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this command needs {error.name}: pip install 'e2fl[{extra}]'")
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has seen enough. Python must not try to flush again at exit.
+        # The reader of the output, such as `head`, closed the pipe. Python must not try to flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

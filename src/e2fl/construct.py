@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from e2fl.errors import ConfigError
 
-# What other programs call a setting.
+# Names of settings in other libraries, and ours.
 SYNONYMS = {
     "lr": "learning_rate",
     "rate": "learning_rate",
@@ -31,7 +31,7 @@ SYNONYMS = {
 }
 
 
-RENAMED = {"pull": "proximal"}  # settings that had another name
+RENAMED = {"pull": "proximal"}  # old names of settings, and the new ones
 
 
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
@@ -114,7 +114,7 @@ def fit(value: Any, kind: Any, where: str) -> Any:
         try:
             return fit(value, choices[-1], where)
         except ConfigError:
-            raise ConfigError(f"{where} must be {' or '.join(map(_words, choices))}, not {value!r}") from None
+            raise ConfigError(f"{where} must be {' or '.join(map(_described, choices))}, not {value!r}") from None
     if origin is tuple and isinstance(value, list | tuple):
         if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
             raise ConfigError(f"{where} needs two values, not {len(value)}")
@@ -125,9 +125,9 @@ def fit(value: Any, kind: Any, where: str) -> Any:
         return float(value)
     if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
-    raise ConfigError(f"{where} must be {_words(kind)}, not {value!r}")
+    raise ConfigError(f"{where} must be {_described(kind)}, not {value!r}")
 
 
-def _words(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+def _described(kind: Any) -> str:
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     return names.get(kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}")

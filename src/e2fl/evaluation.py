@@ -1,4 +1,4 @@
-"""The counts of a client that evaluates a model on its test examples."""
+"""Counts from evaluating models on a client's test examples."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 class Score:
     """The result of one client: with its own model, and with others for comparison.
 
-    views: by name, then by group of the examples (`NO_GROUP` where there is none). The first view is the client's own.
+    views: by name, then by group of the examples (`NO_GROUP` if there is none). The first view is the client's own.
     group: the group whose model the client used, where the algorithm has groups.
     passes: passes over its training data that the client spent to find its group.
     validation: the same as `views`, on the client's validation examples, where it has any.

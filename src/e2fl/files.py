@@ -78,7 +78,7 @@ def remove(path: Path) -> None:
         return
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # the disk that could not be written may refuse this as well; the error before it matters more
+    except OSError:  # removing may fail for the same reason as writing; the first error matters more
         return
 
 

@@ -1,4 +1,4 @@
-"""Networks: any torch module for dense weights, and the supernetwork of one of convolution and linear layers.
+"""Networks: any torch module for dense weights; convolution and linear layers also as a supernetwork.
 
 To add a network: write a function `(inputs, classes, **settings) -> nn.Module` and one line in `MODELS`.
 """
@@ -92,14 +92,14 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Supernet:
-    """The parts that the seed fixes for a whole run: frozen weights, start scores, and the initial ranking."""
+    """What the seed determines for a whole run: frozen weights, initial scores and the initial ranking."""
 
     weights: Params
     sorted_scores: dict[str, Floats]  # ascending and distinct
     ranking: Ranking
 
     def scores(self, ranking: Ranking) -> dict[str, Floats]:
-        """Return the start scores, assigned to edges in the order of this ranking."""
+        """Return the initial scores, assigned to edges in the order of this ranking."""
         return {layer: scores_from(rank, self.sorted_scores[layer]) for layer, rank in ranking.items()}
 
     def subnetwork(self, mask: Mask) -> Params:
@@ -110,7 +110,7 @@ class Supernet:
 class Model:
     """A network as a function of named weight tensors, which it does not own.
 
-    build: makes the network anew, with fresh initial weights; without it, `reset_parameters` of its layers does.
+    build: builds the network again, with new initial weights; without it, `reset_parameters` of its layers is called.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Model:
         _require_trainable(network)
         self.network = network.requires_grad_(False)
         self.why_unranked = _why_unranked(network)  # empty: the network can be ranked
-        # Whether training draws random numbers, as dropout does; until `require_fit` knows, it may.
+        # Whether training draws random numbers, as dropout does; assumed until `require_fit` has checked.
         self.draws = bool(self.why_unranked) or any(isinstance(module, _DropoutNd) for module in network.modules())
         self._own = threading.local()
         self._build = build
@@ -138,7 +138,7 @@ class Model:
         self.classes = (*self.spec.layers[-1].shape, 1)[0]
 
     def outputs(self, params: Params, x: Tensor, *, training: bool = False) -> Tensor:
-        """Return the logits [examples, classes]; training: with dropout and whatever else is active only then."""
+        """Return the logits [examples, classes]; training: with dropout and the like active."""
         # functional_call puts the weights into the module while it runs, so each thread needs its own module.
         networks: dict[bool, nn.Module] = self._own.__dict__.setdefault("networks", {})
         if training not in networks:
@@ -258,11 +258,13 @@ def _require_trainable(network: nn.Module) -> None:
             )
     for name, weight in network.named_parameters():
         if is_lazy(weight):
-            raise ConfigError(f"layer '{name}' has no shape yet: give its size when you build it, without Lazy layers")
+            raise ConfigError(f"layer '{name}' has no shape yet: build it with its size, not as a Lazy layer")
         if weight.dtype != torch.float32:
             raise ConfigError(f"layer '{name}' is of type {weight.dtype}; use float32, such as network.float()")
         if not weight.numel():
-            raise ConfigError(f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}; are there inputs?")
+            raise ConfigError(
+                f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}; check the inputs of the data"
+            )
     if not any(True for _ in network.parameters()):
         raise ConfigError("the network has no weights to train")
 
@@ -303,7 +305,7 @@ def lenet(
     _require_sizes("hidden", (hidden,))
     depth, height, width = inputs
     if depth < 1 or min(height, width) < 2:
-        raise ConfigError(f"model 'lenet' needs images of at least 2 x 2 points, not inputs of shape {inputs}")
+        raise ConfigError(f"model 'lenet' needs images of at least 2 x 2 pixels, not inputs of shape {inputs}")
     first, second = channels
     return nn.Sequential(
         OrderedDict(

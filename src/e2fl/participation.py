@@ -27,17 +27,17 @@ class Ask:
 
     clients: Sequence[ClientId]
     layers: tuple[str, ...] | None = None  # of the replies, by name; None: the whole model
-    kind: Literal["train", "prepare"] = "train"  # a preparation finds groups; nothing is trained for later use
-    evaluate: bool = True  # False: this round is not worth evaluating unless it is the last
+    kind: Literal["train", "prepare"] = "train"  # a preparation only finds groups; what it trains is not used later
+    evaluate: bool = True  # False: do not evaluate this round unless it is the last
 
 
 @dataclass(frozen=True)
 class Participation(ABC):
-    """A policy. Its fields are its settings; the same seed draws the same clients for every algorithm."""
+    """A participation policy. Its fields are its settings; the same seed draws the same clients for every algorithm."""
 
     away: float = 0.0  # probability that a client is away in a round
-    day: int = 0  # rounds in a day, where clients are present by the hour; 0: at every hour
-    hours: float = 12.0  # of 24, in which a client is present; groups live in time zones of their own
+    day: int = 0  # rounds in a day, if clients are available only at certain hours; 0: they always are
+    hours: float = 12.0  # of 24 in which a client is available; each group has its own time zone
 
     def __post_init__(self) -> None:
         if not 0 <= self.away < 1:
@@ -65,7 +65,7 @@ class Participation(ABC):
         return sorted(self._checked(chosen, present))
 
     def _checked(self, chosen: Any, present: Sequence[ClientId]) -> list[ClientId]:
-        """Return the chosen clients if each is present and none is there twice, or raise an error that names them."""
+        """Return the chosen clients if all are present and distinct, or raise an error that names the wrong one."""
         name = f"{type(self).__name__}.choose"
         if not isinstance(chosen, Sequence | np.ndarray) or isinstance(chosen, str):
             raise ConfigError(f"{name} returned {with_article(type(chosen))}; it must return a list of clients")
@@ -125,7 +125,7 @@ class ByGroup(Participation):
     seats only; where no group is known, this is `uniform`.
     """
 
-    seats: int = 1  # of each group
+    seats: int = 1  # reserved for each group
 
     def __post_init__(self) -> None:
         super().__post_init__()

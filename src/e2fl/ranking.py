@@ -49,7 +49,7 @@ class BordaCount:
         self.sums = np.zeros(edges, dtype=np.int64)
 
     def add(self, rank: Ranks, weight: int = 1) -> None:
-        """Count one ballot, or one that weighs as much as `weight` ballots."""
+        """Count a ballot `weight` times."""
         if weight == 1:
             compiled.add_rank(self.sums, rank)
         else:
@@ -61,13 +61,13 @@ class BordaCount:
 
 
 def vote(ballots: Iterable[Ranking], incumbent: Ranking | None = None, weight: float = 0) -> Ranking:
-    """Elect one ranking, each layer by itself (Borda count).
+    """Elect one ranking by Borda count, separately in each layer.
 
     ballots: read one at a time, any number of them.
-    incumbent: the ranking elected before, which counts as much as `weight` ballots. The weight is taken as a fraction
+    incumbent: the previously elected ranking, which counts as `weight` ballots. The weight is rounded to a fraction
     with a denominator of at most 1000, so that sums are exact integers.
     """
-    share = Fraction(weight).limit_denominator(1000)
+    weight_fraction = Fraction(weight).limit_denominator(1000)
     counts: dict[str, BordaCount] = {}
 
     def add(ranking: Ranking, times: int) -> None:
@@ -77,9 +77,9 @@ def vote(ballots: Iterable[Ranking], incumbent: Ranking | None = None, weight: f
             counts[layer].add(rank, times)
 
     for ballot in ballots:
-        add(ballot, share.denominator)
-    if incumbent is not None and share:
-        add(incumbent, share.numerator)
+        add(ballot, weight_fraction.denominator)
+    if incumbent is not None and weight_fraction:
+        add(incumbent, weight_fraction.numerator)
     if not counts:
         raise ValueError("a vote needs at least one ballot")
     return {layer: count.elect() for layer, count in counts.items()}
@@ -97,7 +97,7 @@ def dropped(edges: int, keep: float) -> int:
 
 
 def mask_of(rank: Ranks, keep: float) -> Bools:
-    """Return which edges are kept: all but the least important."""
+    """Return the mask of one layer: all edges but the least important are kept."""
     return rank >= dropped(len(rank), keep)
 
 
@@ -107,5 +107,5 @@ def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
 
 
 def mask_layers(ranking: Ranking, keep: float) -> Mask:
-    """Return which edges are kept in every layer."""
+    """Return the mask of every layer."""
     return {layer: mask_of(rank, keep) for layer, rank in ranking.items()}

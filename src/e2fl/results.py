@@ -16,8 +16,8 @@ from e2fl.errors import ReportError, RunError
 from e2fl.runs import runner
 from e2fl.runs.folder import PAGE
 from e2fl.runs.predict import Prediction, TrainedRun, from_inputs
+from e2fl.runs.printed_tables import all_tables
 from e2fl.runs.records import Evaluation, Summary
-from e2fl.runs.tables import all_tables
 from e2fl.runs.trackers import flat
 
 if TYPE_CHECKING:

@@ -34,11 +34,11 @@ class Traffic:
     down: int = 0
     served: int = 0  # sent for evaluation, not part of `down`
     grouping_bytes: int = 0  # of `up` and `down`, the bytes sent only to find groups
-    exchanges: int = 0  # how often a client was sent something to train from
+    exchanges: int = 0  # how often a client was sent a message to train from
     grouping_passes: float = 0.0  # over training data, spent by clients to find their group
     trainings: int = 0  # how often a client trained and replied
-    trained_examples: int = 0  # examples that training steps went over, each time counted
-    client_epochs: float = 0.0  # the same as passes over the training data of a client
+    trained_examples: int = 0  # examples processed in training steps, counted each time
+    client_epochs: float = 0.0  # the same, as passes over the training data of a client
     ballot_bits: float = 0.0  # entropy of all ballots, the least that their coder could reach
 
 
@@ -53,7 +53,7 @@ def count_work(traffic: Traffic, meter: Meter, examples: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to clients in one round."""
+    """What clients are asked in one round, and the message for each."""
 
     round_number: int
     ask: Ask
@@ -65,16 +65,16 @@ class Replies:
     """The replies of a round, and why others are missing."""
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
-    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # "kind: reason"
     losses: Mapping[ClientId, float] = field(default_factory=dict)  # of training, as clients report them
 
 
 @dataclass(frozen=True)
 class UnseenScores:
-    """Scores of clients that never took part, and why some could not be evaluated."""
+    """Scores of unseen clients, and why some could not be evaluated."""
 
     scores: Mapping[ClientId, Score]
-    faults: Mapping[ClientId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    faults: Mapping[ClientId, str] = field(default_factory=dict)  # "kind: reason"
 
 
 class Federation(Protocol):
@@ -87,11 +87,11 @@ class Federation(Protocol):
     def traffic(self) -> Traffic: ...
 
     def train(self, request: Request) -> Replies:
-        """Let clients train on what they are sent."""
+        """Send each client its message and let it train."""
         ...
 
     def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
-        """Let clients evaluate what they are sent."""
+        """Send each client its message and let it evaluate its models."""
         ...
 
 
@@ -106,7 +106,7 @@ class Round:
     answered: tuple[ClientId, ...] = ()
     faults: Mapping[ClientId, str] = field(default_factory=dict)
     scores: Mapping[ClientId, Score] | None = None  # of rounds that are evaluated
-    training_loss: float | None = None  # mean over the clients whose reply counts and that report one
+    training_loss: float | None = None  # mean over accepted replies that report one
 
 
 # How many arguments the runtimes pass to each method of an algorithm.
@@ -154,7 +154,7 @@ class Server:
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
             state = expect(algorithm.start(model, population, seed), self.types.state, algorithm, "start")
-            # A description that cannot be stored is found now, not after the last round.
+            # Fail now, not after the last round, if the description cannot be stored.
             expect_description(algorithm.describe(state), self.spec, algorithm)
             self.done = Round(0, state)
             # A preparation is round 0: a run that has one starts before round 1.
@@ -184,8 +184,8 @@ class Server:
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
         known = self.algorithm.describe(self.state)
-        found = known.assignments if known.carried is None else known.carried
-        groups = self.population.declared_groups if found is None else found
+        inferred = known.assignments if known.next_assignments is None else known.next_assignments
+        groups = self.population.declared_groups if inferred is None else inferred
         return self.participation.draw(count, self.population, groups, round_number=round_number, seed=self.seed)
 
     def ask(self) -> Request:
@@ -213,7 +213,7 @@ class Server:
         )
 
     def accept(self, replies: Replies) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
-        """Return the replies that count, and the reasons why others are rejected."""
+        """Return the accepted replies, and why the others are missing or rejected."""
         faults = dict(replies.faults)
         norms: dict[ClientId, float | None] = {}
         for client, answer in replies.answers.items():
@@ -244,7 +244,7 @@ class Server:
     def checked(
         self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
     ) -> Mapping[ClientId, Message]:
-        """Return what a method of the algorithm returned for these clients, or raise an error that names the method."""
+        """Return the messages that a method returned for these clients, or raise an error that names the method."""
         return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
 
     def require_replies(self) -> None:
@@ -269,7 +269,7 @@ def run(server: Server, federation: Federation) -> Iterator[Round]:
 
 @dataclass(frozen=True)
 class Accepted(Mapping[ClientId, Message]):
-    """The replies that count. They are read from `answers` on access, since all of them may not fit into memory."""
+    """The accepted replies, read from `answers` on access, because all of them may not fit into memory."""
 
     answers: Mapping[ClientId, Message]
     ids: Mapping[ClientId, None]

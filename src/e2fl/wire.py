@@ -244,7 +244,7 @@ _LAYERED: dict[Any, _Item] = {
 }
 
 
-# Bytes of any length, which stands in the header.
+# Bytes of any length; the length is in the header.
 _BYTES = _Item(
     "bytes",
     lambda _: 1,

@@ -9,10 +9,12 @@ from typing import Any
 from e2fl.algorithms.afl import AFL
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, GlobalModel, Types, types_of
 from e2fl.algorithms.ditto import Ditto
-from e2fl.algorithms.e2fl import E2FL, FRL, SteadyE2FL
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.e2fl_steady import SteadyE2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.algorithms.fedpm import FedPM
+from e2fl.algorithms.frl import FRL
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL

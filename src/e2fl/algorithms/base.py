@@ -53,14 +53,14 @@ class Description:
     models: returns the models to store, by name; called when they are needed, since making masks takes time.
     metadata: plain JSON values for the history.
     assignments: the group each client was last known to be in; None where groups are declared or there are none.
-    carried: the assignments that the next round starts from, where they differ.
-    warnings: reasons to take results on this data with care.
+    next_assignments: the assignments that the next round starts from, if they differ.
+    warnings: reasons to interpret results on this data with care.
     """
 
     models: Callable[[], Mapping[str, Params | Mask]] = dict
     metadata: Mapping[str, Any] = field(default_factory=dict)
     assignments: Mapping[ClientId, GroupId] | None = None
-    carried: Mapping[ClientId, GroupId] | None = None
+    next_assignments: Mapping[ClientId, GroupId] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -94,7 +94,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         """Return which clients are asked next, and for what.
 
         round_number: from 1 to `last`; 0 asks whether a preparation comes first (`Ask.kind`).
-        draw: draws this many clients, as the experiment's participation policy says.
+        draw: draws this many clients by the experiment's participation policy.
         """
         return Ask(draw(self.clients_per_round))
 
@@ -128,7 +128,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         """Return the models this client evaluates, its own first."""
 
     def for_unseen(self, state: State, client: Client, learner: Learner) -> ClientModels:
-        """Return the same for a client that never took part, from its data and the server's state."""
+        """Return the models of an unseen client, from its data and the server's state."""
         return self.model_for(self.serve(state, [client.id])[client.id], client, learner)
 
 

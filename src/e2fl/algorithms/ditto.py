@@ -1,4 +1,4 @@
-"""Ditto: each client keeps a model of its own, held near the global one.
+"""Ditto: each client keeps a personal model, kept close to the global one.
 
 Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1 with FedAvg for
 the global model. Departures: the personal model is trained for as many epochs as the global one; lambda is the same for
@@ -18,14 +18,14 @@ from e2fl.wire import Weights
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """Ditto: each client keeps a model of its own, held near the global one.
+    """Ditto: each client keeps a personal model, kept close to the global one.
 
     `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss; 0 trains the
     personal models alone. The global model is trained by FedAvg, with the same settings.
     """
 
     # The personal model diverges if learning rate times proximal is well above 1, because each step then overshoots.
-    proximal: float = 1.0  # lambda in the paper: 0 is training alone; a large value stays near the global model
+    proximal: float = 1.0  # lambda in the paper: 0 trains alone; a large value stays close to the global model
 
     def __post_init__(self) -> None:
         super().__post_init__()

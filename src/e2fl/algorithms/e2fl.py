@@ -4,25 +4,21 @@ Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With o
 "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist Poisoning Attacks", USENIX Security 2023).
 
 Departures, all where the paper is silent: ties go to the lower edge number; the mask and the ranking are decided by the
-same non-negative initial scores; a group without a ballot in a round is treated as `absent` says; groups that lie
-inside a client get one ballot each; ballots that are only clustered carry only the layers that clustering reads; a
-client that missed the clustering sends its ballot for it at its next turn, and votes from the turn after that.
+same non-negative initial scores; the setting `absent` decides how a group without ballots in a round votes; a
+client with several groups casts one ballot for each; ballots used only for clustering carry only the layers that
+clustering reads; a client that missed the clustering sends its ballot for it the next time it is asked, and votes from
+the time after that.
 `incumbents` is not in the paper: 0, the default, is the paper's vote.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.ballots import Ballot, Exact, Reference, offset_of
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
-from e2fl.errors import ConfigError, WireError, expect
-from e2fl.grouping import Grouping, KnownGroups, Membership, OneGroup
-from e2fl.grouping.base import Cast
-from e2fl.grouping.decoded_ballots import DECODED
-from e2fl.grouping.messages import (
+from e2fl.e2fl_messages import (
     AnyBallots,
     AnyInvitation,
     Ballots,
@@ -32,9 +28,13 @@ from e2fl.grouping.messages import (
     Masks,
     UncodedBallots,
 )
+from e2fl.errors import ConfigError, WireError, expect
+from e2fl.grouping import Grouping, KnownGroups, Membership
+from e2fl.grouping.base import BallotsByGroup, ExamplesByGroup
+from e2fl.grouping.decoded_ballots import DECODED
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.participation import Ask, ByGroup, Draw, Participation
+from e2fl.participation import Ask, Draw
 from e2fl.ranking import Mask, Ranking, mask_layers, vote
 
 ABSENT = ("carry_forward", "present_only", "init_vote")
@@ -46,13 +46,13 @@ class Rankings:
     """The state of the server after a round."""
 
     global_ranking: Ranking
-    groups: dict[GroupId, Ranking]  # of every group that has voted, as elected last
+    groups: dict[GroupId, Ranking]  # the latest ranking of every group that has voted
     membership: Membership
     keep: float
-    initial: Ranking = field(default_factory=dict)  # where the run started, if absent groups vote or codes need it
-    fan_in: dict[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; codes use it
+    initial: Ranking = field(default_factory=dict)  # kept if absent groups vote with it or ballots are coded
+    fan_in: dict[str, int] = field(default_factory=dict)  # inputs per unit, by layer; for coded ballots
     seed: int = 0
-    unrounded: Ranking = field(default_factory=dict)  # the global ranking as elected, if clients get it rounded
+    unrounded: Ranking = field(default_factory=dict)  # the elected global ranking, if clients get it rounded
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     """
 
     grouping: Grouping = field(default_factory=KnownGroups)
-    absent: str = "carry_forward"  # or present_only, init_vote: how a group votes in a round without its ballots
+    absent: str = "carry_forward"  # or present_only, init_vote: how a group without ballots in a round votes
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
     final_full_vote: bool = False  # one more round, in which all clients of every small group vote
     incumbents: float = 0.0  # ballots that a group's previous ranking counts for in its next vote; 0: the paper
@@ -107,10 +107,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return Ask(small or draw(self.clients_per_round))
 
     def _small(self, membership: Membership) -> list[ClientId]:
-        """Return the clients of groups no larger than a round: their ranking is mostly the vote of one or two."""
+        """Return the clients of groups with at most `clients_per_round` clients; these often have a single ballot."""
         sizes = Counter(membership.assignments.values())
-        own = sorted(membership.assignments.items())
-        return [client for client, group in own if sizes[group] <= self.clients_per_round]
+        assignments = sorted(membership.assignments.items())
+        return [client for client, group in assignments if sizes[group] <= self.clients_per_round]
 
     def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyInvitation]:
         plain = self.grouping.invite(state.membership, clients, state.global_ranking, lambda q: self._mask(state, q))
@@ -124,25 +124,25 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> None:
         expected = CodedBallots if self.coded else Ballots
         if not isinstance(reply, expected):
-            raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} are asked for")
+            raise WireError(f"a reply is of type {type(reply).__name__}; {expected.__name__} is expected")
         if isinstance(reply, Ballots):
             self.grouping.check(state.membership, client, reply.groups, len(reply.rankings))
         elif isinstance(reply, CodedBallots):
             # Before decoding, because a few bytes may stand for many rankings.
             self.grouping.check(state.membership, client, reply.groups, len(reply.lengths))
             reference = self._reference(state, client)
-            DECODED.keep(reply, self.ballot, reference, reply.opened(self.ballot, reference))
+            DECODED.keep(reply, self.ballot, reference, reply.decode(self.ballot, reference))
 
-    def _opened(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
+    def _decoded(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
         if isinstance(reply, Ballots):
             return reply
         assert isinstance(reply, CodedBallots)
         reference = self._reference(state, client)
-        return DECODED.take(reply, self.ballot, reference) or reply.opened(self.ballot, reference)
+        return DECODED.take(reply, self.ballot, reference) or reply.decode(self.ballot, reference)
 
     def _reference(self, state: Rankings, client: ClientId) -> Reference:
-        """Return what a client's ballots are coded against: the ranking it was sent."""
+        """Return the reference for a client's ballots: the ranking it was sent."""
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
         base = self.grouping.start_for(state.membership, client, state.unrounded or state.global_ranking)
         reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client), base)
@@ -150,45 +150,42 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        membership, cast = self._sorted(state.membership, self._decoded(state, replies))
+        ballots = LazyBallots(replies, lambda client, reply: self._decoded(state, client, reply))
+        membership, by_group = self._sorted(state.membership, ballots)
         # One vote inside each group, in which its previous ranking may take part.
-        elected = {q: vote(ballots, state.groups.get(q), self.incumbents) for q, ballots in cast.items()}
+        elected = {q: vote(cast, state.groups.get(q), self.incumbents) for q, cast in by_group.items()}
         if not elected:
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
         global_ranking = vote(self._voters(state, groups, elected))
-        return replace(self._published(state, global_ranking), groups=groups, membership=membership)
+        return replace(self._with_global(state, global_ranking), groups=groups, membership=membership)
 
-    def _decoded(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Mapping[ClientId, Ballots]:
-        """Return the ballots of each reply, decoded when they are read."""
-        return Opened(replies, lambda client, reply: self._opened(state, client, reply))
-
-    def _sorted(self, membership: Membership, ballots: Mapping[ClientId, Ballots]) -> tuple[Membership, Cast]:
-        """Return what the grouping now knows of the groups, and the ballots cast in each."""
+    def _sorted(self, membership: Membership, ballots: Mapping[ClientId, Ballots]) -> tuple[Membership, BallotsByGroup]:
+        """Return the updated membership and the ballots cast in each group."""
         return expect(self.grouping.sort(membership, ballots), tuple, self.grouping, "sort")
 
     def _voters(
         self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]
     ) -> Iterable[Ranking]:
-        """Return the rankings that vote across groups; groups without ballots this round as `absent` says."""
+        """Return the rankings that vote across groups; `absent` decides about groups without ballots this round."""
         if self.absent == "present_only":
             return elected.values()
         if self.absent == "init_vote":
             return [groups.get(group, state.initial) for group in range(state.membership.groups)]
         return groups.values()
 
-    def _published(self, state: Rankings, ranking: Ranking) -> Rankings:
-        """Return the state with a new global ranking, as clients decode it: they train from that one."""
+    def _with_global(self, state: Rankings, ranking: Ranking) -> Rankings:
+        """Return the state with this global ranking, rounded as clients decode it: they train from the rounded one."""
         if self.downlink == Exact():
             return replace(state, global_ranking=ranking)
         origin = Reference(state.initial, state.fan_in, state.keep)
         return replace(state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking)
 
     def _mask(self, state: Rankings, group: GroupId) -> Mask:
-        """Return the mask of a group; one that has not voted shows its start, the initial or the global ranking."""
-        unseen = state.initial if self.absent == "init_vote" else state.global_ranking
-        ranking = state.groups.get(group, state.membership.starts.get(group, unseen))
+        """Return the mask of a group; a group that has not voted uses its start, or the initial or global ranking."""
+        fallback = state.initial if self.absent == "init_vote" else state.global_ranking
+        ranking = state.groups.get(group, state.membership.starts.get(group, fallback))
         return mask_layers(ranking, state.keep)
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
@@ -220,11 +217,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
         fan_in, keep = fan_in_of(learner.model), learner.model.keep
         if isinstance(message, CodedInvitation):
-            message = message.opened(self.downlink, Reference(learner.supernet.ranking, fan_in, keep))
+            message = message.decode(self.downlink, Reference(learner.supernet.ranking, fan_in, keep))
         assert isinstance(message, Invitation)
-        parts = checked_parts(self.grouping.parts(message.masks, client, learner), self.grouping)
+        parts = checked_parts(self.grouping.examples_by_group(message.masks, client, learner), self.grouping)
         if self.inside == "majority" and len(parts) > 1:
-            largest = max(parts, key=lambda part: len(part[1]))  # the first among equals
+            largest = max(parts, key=lambda part: len(part[1]))  # ties: the first
             parts = [(largest[0], client.train)]
         rankings = [learner.fit_scores(message.ranking, rows, part=place) for place, (_, rows) in enumerate(parts)]
         groups = tuple(group for group, _ in parts)
@@ -257,58 +254,35 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return super().for_unseen(replace(state, membership=membership), client, learner)
 
 
-def checked_parts(parts: object, grouping: Grouping) -> list[tuple[GroupId, Examples]]:
-    """Return what `Grouping.parts` returned if it is pairs of a group and examples, or raise an error."""
-    pairs = expect(parts, list, grouping, "parts")
+def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
+    """Return what `Grouping.examples_by_group` returned if it is pairs of a group and examples, or raise an error."""
+    pairs = expect(parts, list, grouping, "examples_by_group")
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], Examples):
             raise ConfigError(
-                f"{type(grouping).__name__}.parts returned {pair!r:.60}; it must return pairs of a group and examples, "
-                "such as [(0, client.train)]"
+                f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}; it must return pairs of a group "
+                "and examples, such as [(0, client.train)]"
             )
     return pairs
 
 
 def fan_in_of(model: Model) -> dict[str, int]:
-    """Return the inputs of a unit of every layer."""
+    """Return the number of inputs per unit, for every layer."""
     return {layer.name: layer.fan_in for layer in model.spec.layers}
 
 
 @dataclass(frozen=True)
-class Opened(Mapping[ClientId, Ballots]):
-    """Replies decoded on access: all of them may not fit into memory."""
+class LazyBallots(Mapping[ClientId, Ballots]):
+    """The ballots of each reply, decoded on access, because all of them may not fit into memory."""
 
     replies: Mapping[ClientId, AnyBallots]
-    open: Callable[[ClientId, AnyBallots], Ballots]
+    decode: Callable[[ClientId, AnyBallots], Ballots]
 
     def __getitem__(self, client: ClientId) -> Ballots:
-        return self.open(client, self.replies[client])
+        return self.decode(client, self.replies[client])
 
     def __iter__(self) -> Iterator[ClientId]:
         return iter(self.replies)
 
     def __len__(self) -> int:
         return len(self.replies)
-
-
-@dataclass(frozen=True)
-class FRL(E2FL):
-    """E2FL with all clients in one group: a single flat vote."""
-
-    grouping: Grouping = field(default_factory=OneGroup, init=False)
-    absent: str = field(default="carry_forward", init=False)
-    inside: str = field(default="each", init=False)
-    final_full_vote: bool = field(default=False, init=False)
-
-
-@dataclass(frozen=True)
-class SteadyE2FL(E2FL):
-    """E2FL as we recommend it: every group takes part in every round, and its previous ranking votes too.
-
-    Two changes to the paper, both on the server. `participation` reserves a seat for every group in every round, and
-    `incumbents` averages out the noise of group votes with only one to three ballots. docs/results.md measures both.
-    """
-
-    incumbents: float = 2.0
-
-    participation: ClassVar[Participation] = ByGroup()

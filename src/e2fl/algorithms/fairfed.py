@@ -48,7 +48,7 @@ class Weighted:
     params: Params
     weights: dict[ClientId, float]
     gap: float | None  # the equal opportunity difference of the previous model, over the clients that replied
-    warning: str = ""  # why results on this data are to be taken with care
+    warning: str = ""  # why to interpret results on this data with care
 
 
 @dataclass(frozen=True)

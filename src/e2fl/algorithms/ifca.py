@@ -201,7 +201,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return after if is_finite(after) else model
 
     def _up_next(self, state: Groups) -> Groups:
-        """Return the state of the next round: the same, or after a trial the next start, and finally the best."""
+        """Return the state for the next round: unchanged, or after a trial the next start, and finally the best one."""
         if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
             return state
         best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
@@ -238,6 +238,6 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
                 "starts_waiting": len(state.waiting),
             },
             assignments=None if self.oracle_groups else state.assigned,
-            # Groups chosen among the models of another start do not compare with those of the next.
-            carried=None if self.oracle_groups else self._up_next(state).assigned,
+            # Groups chosen among the models of one start cannot be compared with those of the next.
+            next_assignments=None if self.oracle_groups else self._up_next(state).assigned,
         )

@@ -21,7 +21,7 @@ from e2fl.wire import Nothing
 
 @dataclass(frozen=True)
 class Alone:
-    """The server has nothing to keep."""
+    """An empty state: the server keeps nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     `epochs` is the training budget of a client; `clients_per_round` only says how many clients train in one block.
     """
 
-    epochs: int = 50  # of a client, all in its one turn
+    epochs: int = 50  # of each client, in its single training
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
     """Return a NumPy number as a Python number, or raise `TypeError` for other types."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{with_article(type(value))} is not a number, a text, a list or a dictionary")
+    raise TypeError(f"{with_article(type(value))} is not a number, a string, a list or a dictionary")
 
 
 def _defect_of_model(model: Any, spec: ModelSpec) -> str:

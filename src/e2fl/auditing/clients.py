@@ -1,4 +1,4 @@
-"""How evenly clients are served, and how unevenly chance alone would serve them."""
+"""How evenly clients are served, and how much spread chance alone would give."""
 
 import math
 from dataclasses import dataclass

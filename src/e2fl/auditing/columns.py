@@ -1,4 +1,4 @@
-"""Which column of a table is what: by the names given, or by the names people use."""
+"""The role of each column of a table: as named by the user, or recognised by common names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ PROTECTED = (*SEX, *RACE, "age_group", "disability", "religion", "nationality")
 
 
 @dataclass
-class Chosen:
+class ChosenColumns:
     """The position of each column that is used."""
 
     places: dict[str, int]  # of y, y_hat, score, accuracy and n, where there are such columns
@@ -84,7 +84,7 @@ class Header:
         return found[0]
 
 
-def choose(header: Header, options: Options) -> Chosen:
+def choose(header: Header, options: Options) -> ChosenColumns:
     """Return the columns to read, or raise `DataError` that says which one is missing."""
     client = header.named(options.client, "--client") if options.client else header.alias("client")
     given = {"y": options.y, "y_hat": options.y_hat, "score": options.score}
@@ -103,7 +103,7 @@ def choose(header: Header, options: Options) -> Chosen:
         look("accuracy")
     if not found.keys() & {"y_hat", "score", "accuracy"}:
         look("score")
-    chosen = Chosen(found, client)
+    chosen = ChosenColumns(found, client)
     chosen.groups = _groups(header, options, chosen.notes)
     if not found.keys() & {"y_hat", "score", "accuracy"}:
         raise DataError(_missing(header, "y_hat" if "y" in found else "accuracy"))

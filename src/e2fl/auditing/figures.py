@@ -23,13 +23,13 @@ def main_grouping(results: list[list[RateTable]]) -> list[RateTable] | None:
     return comparable[-1] if comparable else None
 
 
-def called(row: GroupRate, table: RateTable) -> str:
-    """Return how a sentence calls a group: a number alone would read as a count."""
+def group_phrase(row: GroupRate, table: RateTable) -> str:
+    """Return a group's name for a sentence; a bare number would read as a count."""
     return f"{table.grouping} {row.group}" if row.group.replace(".", "").isdecimal() else row.group
 
 
 def all_groups(table: RateTable) -> str:
-    """Return how a sentence calls all judged groups together."""
+    """Return the phrase for all judged groups together."""
     return "both groups compared" if len(table.judged) == 2 else f"all {len(table.judged)} groups compared"
 
 
@@ -70,8 +70,8 @@ def _gap_figure(table: RateTable) -> Figure:
     return Figure(
         "Largest gap" if sure else "Largest gap, not certain",
         points(table.gap, table.unit),
-        f"{table.rate.title}: {shown(low.value, table.unit)} in {called(low, table)}, "
-        f"{shown(best.value, table.unit)} in {called(best, table)}. "
+        f"{table.rate.title}: {shown(low.value, table.unit)} in {group_phrase(low, table)}, "
+        f"{shown(best.value, table.unit)} in {group_phrase(best, table)}. "
         + ("More than chance explains." if sure else "This may be chance."),
     )
 

@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences that are true of every table.
+"""The findings of an audit as sentences, true for every table.
 
 The rules: a difference is said to be real only if a test, corrected for all comparisons on the page, finds it; equality
 is never claimed beyond what the intervals allow; groups that are too small are named and not judged; "lowest" always
@@ -10,19 +10,27 @@ from dataclasses import dataclass
 
 from e2fl.auditing.clients import ClientSpread
 from e2fl.auditing.comparison import Comparison
-from e2fl.auditing.figures import Figure, all_groups, called, client_figure, few_figure, group_figures, main_grouping
+from e2fl.auditing.figures import (
+    Figure,
+    all_groups,
+    client_figure,
+    few_figure,
+    group_figures,
+    group_phrase,
+    main_grouping,
+)
 from e2fl.auditing.judging import FOUR_FIFTHS, MIN_CLIENTS, UNDER_SHARE, RateTable
 from e2fl.auditing.table import Measure, Table
 from e2fl.auditing.wording import interval, listed, noun, p_value, percent, points, ratio, shown, whole
 
 SAME = 0.01  # accuracies closer than this are called about the same
-FEW_CLIENTS = 10  # of fewer, "eight in ten" means nothing
+FEW_CLIENTS = 10  # with fewer, "eight in ten" is meaningless
 SURELY_SAME = 0.05  # unless their intervals allow a difference of this size
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is said about a table."""
+    """The key figures and sentences about a table."""
 
     figures: list[Figure]
     sentences: list[str]
@@ -79,7 +87,7 @@ def _main_sentences(table: Table, tables: list[RateTable], ll144: bool) -> list[
     accuracy = next((each for each in chance if each.rate.key == "accuracy"), None)
     if accuracy is not None and real and _about_same(accuracy) and not isinstance(table.data, Measure):
         groups = "Both groups have" if len(accuracy.judged) == 2 else "The groups have"
-        values = listed([f"{percent(row.value)} in {called(row, accuracy)}" for row in accuracy.judged], 4)
+        values = listed([f"{percent(row.value)} in {group_phrase(row, accuracy)}" for row in accuracy.judged], 4)
         sentences.append(f"{groups} about the same accuracy ({values}). {_differ_in(real)}")
         chance.remove(accuracy)
     sentences += [f"{describe(each, table)} {certainty(each)}" for each in real[:4]]
@@ -138,7 +146,7 @@ def describe(table: RateTable, source: Table) -> str:
     unit, gap = table.unit, points(table.gap, table.unit)
     one, other = shown(low.value, unit), shown(best.value, unit)
     positive = _positive(source)
-    here, there = called(low, table), called(best, table)
+    here, there = group_phrase(low, table), group_phrase(best, table)
     match table.rate.key:
         case "true_positive_rate":
             return (
@@ -178,10 +186,10 @@ def certainty(table: RateTable) -> str:
     lowest = min(row.p_holm for row in tested)
     if lowest < 0.05:
         low = table.lowest()
-        name = "the lowest" if low is None else called(low, table)
+        name = "the lowest" if low is None else group_phrase(low, table)
         if low is not None and low.p_holm < 0.05:
             return f"This is more than chance explains ({p_value(low.p_holm)} for {name} against the rest)."
-        apart = [called(row, table) for row in tested if row.p_holm < 0.05]
+        apart = [group_phrase(row, table) for row in tested if row.p_holm < 0.05]
         verb = "differs" if len(apart) == 1 else "differ"
         return (
             f"{listed(apart)} {verb} from the rest by more than chance explains ({p_value(lowest)}); for {name} the "

@@ -1,4 +1,4 @@
-"""What counts as enough, what groups are compared with, and the tables of rates that come of it."""
+"""When a group is large enough to be judged, what it is compared with, and the resulting tables of rates."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ UNDER_SHARE = "under 2 %"
 
 @dataclass(frozen=True)
 class Judging:
-    """What counts as enough, and what groups are compared with."""
+    """When a group is large enough to be judged, and what it is compared with."""
 
     reference: tuple[str, ...] = ()  # names of groups; empty: the best group
     largest: bool = False  # compare with the largest group

@@ -1,4 +1,4 @@
-"""Files an audit writes: whole or not at all, and never over an input."""
+"""Writing of an audit's files: complete or not at all, and never over an input."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
 

@@ -1,4 +1,4 @@
-"""Labels and predictions into counted cells."""
+"""Conversion of labels and predictions into counted cells."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from e2fl.auditing.judging import (
     require_references,
 )
 from e2fl.auditing.means import group_means
-from e2fl.auditing.suppression import NOTHING_HIDDEN, Hidden, hidden_groups
+from e2fl.auditing.suppression import NOTHING_HIDDEN, HiddenGroups, hidden_groups
 from e2fl.auditing.table import Grouping, Numbers, Predictions, Table
 from e2fl.auditing.uncertainty import (
     Z95,
@@ -65,7 +65,7 @@ def _of_predictions(
     grouping: Grouping,
     judging: Judging,
     tell: Callable[[int, int], None] | None,
-    hidden: Hidden = NOTHING_HIDDEN,
+    hidden: HiddenGroups = NOTHING_HIDDEN,
 ) -> list[RateTable]:
     rates, columns = rates_of(data)
     if judging.ll144:

@@ -1,4 +1,4 @@
-"""Reads a table for an audit, and tells all of its mistakes at once, with row and column."""
+"""Reading of a table for an audit; all mistakes are reported at once, with row and column."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.auditing.columns import Chosen, Header, choose
+from e2fl.auditing.columns import ChosenColumns, Header, choose
 from e2fl.auditing.measures import build_measure
 from e2fl.auditing.predictions import build_predictions
 from e2fl.auditing.table import Codes, Measure, Options, Predictions, Table, compact, groupings
@@ -30,7 +30,7 @@ def read_table(table: "Path | str | pd.DataFrame", options: Options, tell: Tell 
 class _Columns:
     """The chosen columns while they are read, and the table they make."""
 
-    def __init__(self, source: Source, chosen: Chosen, options: Options):
+    def __init__(self, source: Source, chosen: ChosenColumns, options: Options):
         self.source, self.chosen, self.options = source, chosen, options
         self.titles = [name.strip() for name in source.header]
         self.client = None if chosen.client is None else Names()

@@ -1,7 +1,7 @@
-"""Which groups are hidden because they are small, and which others so that these cannot be computed.
+"""Suppression of small groups, and of others so that the hidden numbers cannot be computed.
 
 A hidden group is the total less all others, a hidden cell of sex and race is its sex less the other races, and a
-hidden race is the sum of its cells. So never is one alone hidden.
+hidden race is the sum of its cells. So a group is never hidden alone.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from e2fl.auditing.table import Grouping, Numbers, Predictions, Table
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenGroups:
     """The positions of hidden groups of one grouping."""
 
     rows: frozenset[int] = frozenset()  # for rates over all rows of a group
     parts: frozenset[int] = frozenset()  # for rates over some of its rows, such as those with a positive label
 
 
-NOTHING_HIDDEN = Hidden()
+NOTHING_HIDDEN = HiddenGroups()
 
 
-def hidden_groups(table: Table, below: int) -> list[Hidden]:
+def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
     """Return for each grouping the groups that are not shown."""
     if below <= 0:
         return [NOTHING_HIDDEN for _ in table.groupings]
@@ -36,7 +36,7 @@ def hidden_groups(table: Table, below: int) -> list[Hidden]:
     smallest = [np.where(each > 0, each, np.inf).min(axis=1) for each in sizes]
     start = [known | set(np.flatnonzero(each < below).tolist()) for known, each in zip(whole, smallest, strict=True)]
     parts = _complete(table.groupings, smallest, start)
-    return [Hidden(frozenset(one), frozenset(other)) for one, other in zip(whole, parts, strict=True)]
+    return [HiddenGroups(frozenset(one), frozenset(other)) for one, other in zip(whole, parts, strict=True)]
 
 
 def _sizes(table: Table, grouping: Grouping) -> Numbers:

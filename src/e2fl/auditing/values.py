@@ -1,4 +1,4 @@
-"""Texts of cells into numbers, labels and group names."""
+"""Conversion of cell texts into numbers, labels and group names."""
 
 import math
 import re
@@ -45,7 +45,7 @@ def number(text: str, decimal_comma: bool = False) -> float:
 
 
 class Mistakes:
-    """What is wrong with a table, with row and column, collected so that all of it can be mended at once."""
+    """What is wrong with a table, with row and column, collected so that the user can fix all of it at once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

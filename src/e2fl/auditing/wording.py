@@ -1,4 +1,4 @@
-"""Numbers in words, the same everywhere on the page."""
+"""Formatting of numbers for sentences, the same everywhere on the page."""
 
 import math
 

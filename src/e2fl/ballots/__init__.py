@@ -1,6 +1,6 @@
-"""Ballots: how a ranking is sent, from the paper's exact one to a tenth of a bit per edge (docs/ballots.md).
+"""Ballots: formats for sending a ranking, from the paper's exact one to a tenth of a bit per edge (docs/ballots.md).
 
-A ballot is written against a `Reference`, which both ends know: the ranking that was broadcast. To add one, subclass
+A ballot is encoded relative to a `Reference` that both ends know: the ranking that was broadcast. To add one, subclass
 `Ballot` and add one line to `BALLOTS`.
 """
 

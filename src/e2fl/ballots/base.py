@@ -1,4 +1,4 @@
-"""What a ballot is: a ranking as bytes, written against a reference ranking that both ends know."""
+"""The interface of ballots: a ranking as bytes, encoded relative to a reference ranking that both ends know."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ CENTRED = OFFSETS // 2  # the offset that leaves borders where they are
 
 @dataclass(frozen=True)
 class Reference:
-    """What both ends know before a ballot is sent."""
+    """What server and client both know before a ballot is sent."""
 
     ranking: Ranking  # such as the one that was broadcast
-    fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs of a unit, by layer; left out: not made use of
+    fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs per unit, by layer; layers left out do not use it
     keep: float = 0.5  # the fraction of edges a mask keeps
     offset: int = CENTRED  # of dithered borders, 0 to OFFSETS - 1
     base: Ranking | None = None  # the server's ranking, of which `ranking` is a rounded copy; None: the same
@@ -34,21 +34,21 @@ def offset_of(seed: int, *place: int) -> int:
 
 
 class Ballot(ABC):
-    """How a ranking is sent. Subclasses are frozen dataclasses whose fields are settings."""
+    """A format for sending a ranking. Subclasses are frozen dataclasses whose fields are settings."""
 
     @abstractmethod
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
-        """Return the ranking as bytes; it has the layers of the reference."""
+        """Return the ranking as bytes. It must have the layers of the reference."""
 
     @abstractmethod
     def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
-        """Return the full ranking these bytes stand for.
+        """Return the full ranking that these bytes encode.
 
         Raises `WireError` unless they are exactly what `encode` writes for some ranking.
         """
 
     def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
-        """Return the ranking that `decode` makes of `encode`'s bytes."""
+        """Return the ranking after encoding and decoding."""
         return self.decode(self.encode(ranking, reference), reference)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Boundary ballots: only edges near the cut change their place."""
+"""Boundary ballots: only edges near the cut change places."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from e2fl.ranking import dropped
 
 @dataclass(frozen=True)
 class Boundary(Coarse):
-    """Says of each edge near the cut between dropped and kept edges whether it stands below, at or above the cut.
+    """For each edge near the cut between dropped and kept edges: whether it is below, at or above the cut.
 
     Edges that are further from the cut than `reach` in the reference ranking keep their place there.
     """
 
     reach: float = 0.1  # as a fraction of the ranking, to each side of the cut
-    band: float = 0.0025  # likewise: edges this close to the cut after training are "at" it
+    band: float = 0.0025  # as a fraction of the ranking: edges this close to the cut after training are "at" it
 
     def __post_init__(self) -> None:
         if not 0 <= self.band < self.reach <= 1:

@@ -1,8 +1,8 @@
 """Coarse ballots: rounded places or moves, entropy-coded given the reference ranking.
 
-The edges of a layer are taken in the order of the reference ranking; coded is by how many buckets, or steps, each of
-them moved. Inside a bucket, edges stand in the order of the reference ranking, so that a decoded ballot is a full
-permutation.
+The edges of a layer are taken in the order of the reference ranking. The symbol of an edge is the number of buckets, or
+steps, that it moved. Inside a bucket, edges are in the order of the reference ranking, so that a decoded ballot is a
+full permutation.
 
 Two things tell the coder how likely a move is. The first is the cell of the edge's place in the reference ranking: an
 edge near the border of its bucket crosses it easily. The second, in large layers, is how much the two units at the
@@ -26,17 +26,17 @@ from e2fl.errors import WireError
 from e2fl.ranking import Ranking, Ranks
 
 CELLS = 64  # of a layer
-SMALLEST_CELL = 64  # edges; a table costs more than it saves below
+SMALLEST_CELL = 64  # edges; in smaller cells a table costs more bits than it saves
 SMALLEST_CELL_OF_KINDS = 1 << 13  # edges, where each cell has a table for every kind
 LEVELS = 32  # of a unit: bit lengths of counts
 KINDS = 5  # of edges between units that moved; one more for all others
-LARGE = 1 << 16  # edges of a layer from which the levels of units are worth their bits
+LARGE = 1 << 16  # edges; in smaller layers the levels of units cost more bits than they save
 _LENGTH = 4  # bytes of the length of the first part
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one layer is coded; follows from the settings and the reference alone."""
+    """How one layer is coded; determined by the settings and the reference alone."""
 
     layer: str
     reference: Ranks
@@ -119,7 +119,7 @@ def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
 
 
 class Coarse(Ballot):
-    """A ballot with one symbol for each edge; here the bucket in which it stands."""
+    """A ballot with one symbol for each edge; in this base class, its bucket."""
 
     @abstractmethod
     def borders(self, edges: int, reference: Reference) -> Int64:

@@ -38,5 +38,5 @@ def encode_mask(mask: Mask, reference: Reference) -> bytes:
 
 
 def decode_mask(raw: bytes | memoryview, reference: Reference) -> Mask:
-    """Return the mask these bytes stand for, or raise `WireError`."""
+    """Return the decoded mask, or raise `WireError`."""
     return mask_layers(_TwoSides().decode(raw, reference), reference.keep)

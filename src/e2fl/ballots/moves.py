@@ -39,10 +39,10 @@ class MovesPlan(Plan):
 class Moves(Coarse):
     """By how many steps of 1 / `steps` of the ranking each edge moved, rounded to the nearest.
 
-    Small moves are rounded to none, larger ones by at most half a step, wherever an edge stands; a bucket tells only
-    which borders were crossed. Steps are `finer` times as small for edges that the broadcast has near the cut between
-    dropped and kept edges, where small moves change the mask. The server adds the moves to `Reference.base`, the
-    ranking it elected, so what was rounded away in the broadcast is not lost.
+    The rounding error is at most half a step for every edge; a bucket only tells which borders were crossed. Steps are
+    `finer` times as small for edges that the broadcast has near the cut between dropped and kept edges, where small
+    moves change the mask. The server adds the moves to `Reference.base`, the ranking it elected, so what was rounded
+    away in the broadcast is not lost.
     """
 
     steps: int = 16  # in the whole ranking; more steps: finer and more bits

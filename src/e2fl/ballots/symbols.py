@@ -8,7 +8,7 @@ from e2fl.errors import WireError
 
 
 def encode_symbols(symbols: UInt8, lengths: Int64, alphabet: int) -> bytes:
-    """Encode symbols below `alphabet`; segments have these lengths and share statistics only inside."""
+    """Encode symbols below `alphabet`. lengths: of the segments; each has its own statistics."""
     ends, counts = _counted(symbols, lengths, alphabet)
     tables = compiled.frequencies(compiled.rounded_counts(counts))
     return compiled.write_tables(counts).tobytes() + compiled.rans_encode(symbols, ends, tables)
@@ -35,6 +35,6 @@ def symbol_entropy(symbols: UInt8, lengths: Int64, alphabet: int) -> float:
 
 
 def _counted(symbols: UInt8, lengths: Int64, alphabet: int) -> tuple[Int64, Int64]:
-    """Return where segments end that are not empty, and how often each symbol occurs in them."""
+    """Return the ends of the non-empty segments, and how often each symbol occurs in them."""
     ends = np.cumsum(lengths[lengths > 0])
     return ends, compiled.count_symbols(symbols, ends, alphabet)

@@ -62,7 +62,7 @@ def add_table(parser: argparse.ArgumentParser) -> None:
         "--plus-minus",
         choices=("std", "ci", "none"),
         default="std",
-        help="what follows ±: the standard deviation over seeds, or half the 95 %% confidence interval; default: std",
+        help="the value after ±: standard deviation over seeds, or half the 95 %% confidence interval; default: std",
     )
 
 
@@ -133,5 +133,7 @@ def folder_for(options: argparse.Namespace, name: str) -> Iterator[Path]:
 
 def add_group(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument(
-        "--group", metavar="G", help="whose model: the name or number of a group, or global; default: the only model"
+        "--group",
+        metavar="G",
+        help="the group whose model to use: its name or number, or global; default: the only model",
     )

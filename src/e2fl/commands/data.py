@@ -9,17 +9,24 @@ from e2fl.commands.arguments import Commands
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets.")
     actions = parser.add_subparsers(metavar="ACTION", title="actions", required=True)
-    known = actions.add_parser("list", help="what is here, what is missing, how large, and its licence")
+    known = actions.add_parser("list", help="list data sets: files present and missing, sizes, licences")
     known.set_defaults(act=_data_list)
     get = actions.add_parser("get", help="download a data set into E2FL_DATA, or into this user's cache")
     get.add_argument("name", metavar="NAME")
     get.set_defaults(act=_data_get)
-    check = actions.add_parser("check", help="compare files with what was published")
+    check = actions.add_parser("check", help="compare files with the published checksums")
     check.add_argument("name", metavar="NAME")
     check.set_defaults(act=_data_check)
     show = actions.add_parser("show", help="draw samples of each group, clients per group, and labels of each client")
     show.add_argument("name", metavar="NAME", help="a data set; `e2fl list datasets` names them")
-    show.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="a setting of it")
+    show.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="changes",
+        help="a setting of the data set, such as clients=20",
+    )
     show.add_argument("--out", type=Path, metavar="FILE", help="an .svg file; default: NAME.svg")
     show.set_defaults(act=_data_show)
     convert = actions.add_parser("convert", help="make one compact .npz of FEMNIST from LEAF's or TFF's files")

@@ -11,18 +11,18 @@ def add_parser(commands: Commands) -> None:
         "flower", help="run on many machines, with Flower", description="Run an experiment with Flower: docs/flower.md."
     )
     actions = flower.add_subparsers(metavar="ACTION", title="actions", required=True)
-    export = actions.add_parser("export", help="an experiment as an app folder for flwr run")
+    export = actions.add_parser("export", help="write an experiment as an app folder for flwr run")
     add_config(export)
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
     export.set_defaults(act=_flower_export)
-    keys = actions.add_parser("keys", help="certificates for the server and a key for each node")
-    keys.add_argument("--nodes", type=int, default=3, metavar="N", help="how many nodes; default: 3")
+    keys = actions.add_parser("keys", help="write certificates for the server and a key for each node")
+    keys.add_argument("--nodes", type=int, default=3, metavar="N", help="number of nodes; default: 3")
     keys.add_argument(
         "--host",
         action="append",
         metavar="NAME",
         dest="hosts",
-        help="name or address nodes reach the server by; may be repeated; default: 127.0.0.1 and localhost",
+        help="name or address by which nodes reach the server; may be repeated; default: 127.0.0.1 and localhost",
     )
     keys.add_argument(
         "--out", type=Path, default=Path("keys"), metavar="DIR", help="the folder to write; default: keys"

@@ -9,10 +9,12 @@ from e2fl.commands.arguments import Commands, add_table
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "report",
-        help="make the page of runs that are on disk",
-        description="Make one self-contained HTML page of all finished runs in these folders, or below them.",
+        help="write the report page for runs on disk",
+        description="Write one self-contained HTML page about all finished runs in these folders and their subfolders.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="the folder of a run, or one that holds some")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="DIR", help="the folder of a run, or a folder with runs in it"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where to write the page; default: report.html in the first DIR"
     )

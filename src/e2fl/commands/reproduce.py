@@ -7,7 +7,9 @@ from e2fl.reproduce.arguments import DESCRIPTION, add_arguments
 
 
 def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("reproduce", help="the paper's tables beside ours", description=DESCRIPTION)
+    parser = commands.add_parser(
+        "reproduce", help="reproduce the paper's tables and compare them with ours", description=DESCRIPTION
+    )
     add_arguments(parser)
     parser.set_defaults(act=_reproduce)
 

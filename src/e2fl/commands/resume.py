@@ -1,4 +1,4 @@
-"""`e2fl resume`: continues what another command started."""
+"""`e2fl resume`: continue a run, comparison, sweep or search."""
 
 import argparse
 import shlex

@@ -22,7 +22,13 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--algorithm", metavar="NAME", help="another algorithm, or a variant of the experiment")
     parser.add_argument("--seeds", default=None, metavar="0,1,...", help="seeds to repeat with; default: one")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, in processes; default: 1")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of runs in parallel, each in its own process; default: 1",
+    )
     parser.add_argument(
         "--pick",
         metavar="MEASURE",

@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         "group/mean,group/worst10,bytes, or user/... where the data declares no groups",
     )
     parser.add_argument(
-        "--pick", metavar="OBJECTIVE", help="what the chosen settings are best in; default: the worst tenth"
+        "--pick", metavar="OBJECTIVE", help="the objective by which settings are chosen; default: the worst tenth"
     )
     parser.add_argument("--no-prune", action="store_true", help="run every trial to its last round")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to store it; default: a new folder in runs/")

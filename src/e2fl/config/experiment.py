@@ -36,8 +36,8 @@ Section = dict[str, Any]
 
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
 
-UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # these never change a result
-NAMING = (("algorithm",), ("algorithm", "name"))  # these choose the algorithm
+UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # settings that never change a result
+NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Experiment:
     rounds: int = 100  # rounds of training
     evaluate_every: int = 10  # rounds between evaluations; the last round is always evaluated
     threads: int | None = None  # clients trained at a time; default: all cores; never changes a result
-    device: str = "cpu"  # what torch calls it: cpu, cuda, cuda:1
-    checkpoint_seconds: float = 30.0  # between checkpoints; never changes a result
+    device: str = "cpu"  # torch's name of the device: cpu, cuda, cuda:1
+    checkpoint_seconds: float = 30.0  # seconds between checkpoints; never changes a result
     keep_client_models: bool = False  # keep the clients' own models after the run; never changes a result
     learner: Section = field(default_factory=dict)  # how clients train: `e2fl list learner`
-    participation: Section = field(default_factory=dict)  # which clients take part; default: as the algorithm says
+    participation: Section = field(default_factory=dict)  # which clients take part; default: the algorithm's own policy
     norm_limit: float = 1000.0  # reject updates with a norm this many times the median of a round; 0: accept all
     variants: dict[str, Section] = field(default_factory=dict)  # by name: what differs for another algorithm
 
@@ -193,7 +193,7 @@ class Experiment:
         return base.changed(given(own))
 
     def _shared(self, other: str) -> list[str]:
-        """Return the settings that another algorithm takes over: all that it has if it is derived from this one."""
+        """Return the settings that another algorithm inherits: all it knows if it is derived from this one."""
         mine, theirs = ALGORITHMS.get(self.algorithm["name"]), ALGORITHMS.get(other)
         derived = fields_of(theirs) if mine and theirs and issubclass(theirs, mine) else {}
         return [key for key in self.algorithm if key == "clients_per_round" or key in derived]
@@ -306,7 +306,7 @@ def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | No
 
 
 def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
-    """Return the experiment that variants are made of: with all changes but those of the algorithm."""
+    """Return the experiment that variants are derived from: with all changes except those of the algorithm."""
     return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
 
 

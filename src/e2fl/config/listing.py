@@ -33,7 +33,7 @@ REQUIRED = "required"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, as a reader needs it."""
+    """One setting, described for a reader."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a configuration can name."""
+    """One entry that a configuration can name."""
 
     kind: str  # algorithms, groupings, datasets, models, participation, learner or experiment
     name: str

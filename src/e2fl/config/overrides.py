@@ -38,7 +38,7 @@ def typed(texts: Iterable[str]) -> list[Change]:
 
 
 def seed_numbers(text: str) -> list[int]:
-    """The seeds of a text such as "0,1,2"."""
+    """Return the seeds in a string such as "0,1,2"."""
     try:
         return [int(part) for part in text.split(",") if part]
     except ValueError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from e2fl.construct import construct, fields_of, fit, look_up
 from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
-from e2fl.data.datasets import rows_of
+from e2fl.data.external_datasets import rows_of
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Population
 from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult

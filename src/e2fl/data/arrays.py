@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.data.datasets import is_dataset, rows_of
+from e2fl.data.external_datasets import is_dataset, rows_of
 from e2fl.data.files.places import existing
 from e2fl.data.files.unpacking import load_npz
-from e2fl.data.own import OwnData, require_valid_settings
 from e2fl.data.partitioned import TEST, TRAIN, UNDECIDED
 from e2fl.data.partitioners import Partitioner, partition_rows
 from e2fl.data.tabular.rows import CheckedRows, as_column, as_inputs, check_rows, row_number
+from e2fl.data.user_data import UserData, require_valid_settings
 from e2fl.errors import DataError
 from e2fl.files import regular_file, sha256_of
 from e2fl.tables.cells import is_missing_text, is_missing_value
 
 
 @dataclass(frozen=True)
-class Npz(OwnData):
+class Npz(UserData):
     """An .npz with x, y and client, and optionally group and split."""
 
     path: str
@@ -60,7 +60,7 @@ class Npz(OwnData):
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays(OwnData):
+class Arrays(UserData):
     """Arrays by client, given in Python."""
 
     table: CheckedRows
@@ -152,7 +152,7 @@ class _Part:
 def _parts(clients: Mapping[Any, Given], split: int) -> list[_Part]:
     names = Counter(str(name) for name in clients)
     if names and (twice := names.most_common(1)[0])[1] > 1:
-        raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must be unique as texts")
+        raise DataError(f"{twice[1]} clients are called '{twice[0]}'; names must be unique as strings")
     nameless = [name for name in names if is_missing_text(name)]
     if nameless:
         raise DataError(f"a client is called '{nameless[0]}', which means a missing value; give it a name")

@@ -17,7 +17,7 @@ from e2fl.data.files.places import data_directory
 from e2fl.data.files.unpacking import BadArchiveError, extract
 from e2fl.data.sets.femnist import ARCHIVE, PARTIAL, files_of, find, look, read_npz
 from e2fl.data.sets.mnist import bundled
-from e2fl.data.summary import DataSummary, look_at
+from e2fl.data.summary import DataSummary, summarise
 from e2fl.data.svg import draw
 from e2fl.errors import ConfigError, DataError
 from e2fl.files import sha256_of, write_text
@@ -94,7 +94,7 @@ def check(name: str) -> str:
 
 
 def _femnist_file(path: Path) -> str:
-    """Return the state of a file that a run on FEMNIST would read."""
+    """Return a description of a file that a run on FEMNIST would read."""
     if path.suffix == ".npz":
         images = read_npz(path)
         return f"{path}: {len(images.y)} images of {len(images.names)} writers, SHA-256 {sha256_of(path)}"
@@ -106,7 +106,7 @@ def show(name: str, settings: dict[str, Any], out: Path | None) -> str:
     target = out or Path(f"{name}.svg")
     if target.suffix != ".svg":
         raise ConfigError(f"the picture must be an .svg file, not {target}")
-    summary = look_at(build({"name": name, **settings}, seed=0, where=f"data '{name}'"))
+    summary = summarise(build({"name": name, **settings}, seed=0, where=f"data '{name}'"))
     write_text(target, draw(summary))
     return f"{in_words(summary)}\n\npicture: {target}"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 ClientId = int
 GroupId = int
-# By name: a model, a tensor, or a number, truth value or text.
+# By name: a model, a tensor, a number, a boolean or a string.
 Memory = MutableMapping[str, Any]
 
 

@@ -127,8 +127,8 @@ def _assign(partitioner: Partitioner, table: Columns) -> None:
         raise ConfigError(f"the {kind} rejected the rows; if it was used before, create a new one: {error}") from error
 
 
-class OwnPartitioner(ABC):
-    """Base of the partitioners of this package: the partitions are computed once for each dataset."""
+class BasePartitioner(ABC):
+    """Base of this package's partitioners: the partitions are computed once for each dataset."""
 
     num_partitions: int
     _dataset: Any = None
@@ -158,7 +158,7 @@ class OwnPartitioner(ABC):
 
 
 @dataclass
-class Iid(OwnPartitioner):
+class Iid(BasePartitioner):
     """A partitioner that shuffles the rows and splits them evenly."""
 
     num_partitions: int
@@ -171,7 +171,7 @@ class Iid(OwnPartitioner):
 
 
 @dataclass
-class Dirichlet(OwnPartitioner):
+class Dirichlet(BasePartitioner):
     """A partitioner that splits the rows of each value of a column in proportions drawn from a Dirichlet distribution.
 
     With a large `alpha` all clients have the same mix; with a small one a few clients have nearly all rows of a value.
@@ -210,7 +210,7 @@ class Dirichlet(OwnPartitioner):
 
 
 @dataclass
-class NaturalId(OwnPartitioner):
+class NaturalId(BasePartitioner):
     """One partition for each value of a column, such as a writer or a hospital."""
 
     partition_by: str
@@ -231,7 +231,7 @@ class NaturalId(OwnPartitioner):
 
 
 @dataclass
-class ByGroup(OwnPartitioner):
+class ByGroup(BasePartitioner):
     """Clients of a single group: each value of a column gets clients in proportion to its rows, all of one size."""
 
     num_partitions: int
@@ -253,7 +253,7 @@ class ByGroup(OwnPartitioner):
         return parts
 
 
-PARTITIONERS: dict[str, type[OwnPartitioner]] = {
+PARTITIONERS: dict[str, type[BasePartitioner]] = {
     "iid": Iid,
     "dirichlet": Dirichlet,
     "natural_id": NaturalId,

@@ -44,7 +44,7 @@ class DataSummary:
         return any(client.groups for client in self.shown)
 
 
-def look_at(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataSummary:
+def summarise(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataSummary:
     """Summarise a data set. At most `clients` clients are built, at least one of each declared group."""
     opened = {number: data.client(number) for number in _picked(data, clients)}
     shown = tuple(_client_summary(data, client) for client in opened.values())

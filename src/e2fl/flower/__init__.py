@@ -1,5 +1,5 @@
 """Runs the same algorithms on many machines, with Flower; see docs/flower.md.
 
 Only this package imports Flower, which is an extra: pip install 'e2fl[flower]'. `server` and `client` make the two
-apps of a Flower run; `strategy` and `fairness` fit into existing Flower pipelines.
+apps of a Flower run; `strategy` and `fairness` are for existing Flower pipelines.
 """

@@ -31,7 +31,7 @@ class Exchange:
     contents: Mapping[NodeId, RecordDict]
     sizes: Mapping[ClientId, int]  # bytes sent to each client
 
-    def read(self, received: NodeReplies) -> "Received":
+    def read(self, received: NodeReplies) -> "ReceivedReplies":
         """Return the replies of the clients that were asked."""
         replies: dict[ClientId, Reply] = {}
         faults: dict[ClientId, str] = {}
@@ -46,15 +46,15 @@ class Exchange:
                 except WireError as error:
                     faults[client] = f"malformed: {error}"
         absent = sorted(self.inbox.keys() - self.nodes.keys())
-        return Received(replies, faults | dict.fromkeys(absent, "missing: no node is connected for this client"))
+        return ReceivedReplies(replies, faults | dict.fromkeys(absent, "missing: no node is connected for this client"))
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedReplies:
     """Replies that are addressed correctly but not decoded, and why others are missing."""
 
     replies: Mapping[ClientId, Reply]  # in rising order of client
-    faults: Mapping[ClientId, str]  # a kind, a colon, the reason
+    faults: Mapping[ClientId, str]  # "kind: reason"
 
     def decode(self, kind: type[Message], spec: ModelSpec, population: Population, config: RunConfig) -> Replies:
         """Return the replies to a training request, as far as the run configuration lets them count."""

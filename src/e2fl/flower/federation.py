@@ -14,7 +14,7 @@ from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import RunError
 from e2fl.evaluation import Score
 from e2fl.files import write_text
-from e2fl.flower.exchange import Received, prepare
+from e2fl.flower.exchange import ReceivedReplies, prepare
 from e2fl.flower.records import RequestMetadata
 from e2fl.flower.roster import Roster
 from e2fl.flower.run_config import RunConfig
@@ -116,7 +116,7 @@ class FlowerFederation:
         inbox: Mapping[ClientId, Message],
         seconds: float,
         layers: tuple[str, ...] | None = None,
-    ) -> tuple[Mapping[ClientId, int], Received]:
+    ) -> tuple[Mapping[ClientId, int], ReceivedReplies]:
         """Return how many bytes were sent to each client, and what was received."""
         self.roster.update()
         metadata = RequestMetadata(

@@ -1,4 +1,4 @@
-"""What a node computes: the client side of any algorithm, on the node's own data and with its own stored models."""
+"""The computations of a node: the client side of any algorithm, on the node's own data and stored models."""
 
 import os
 import re
@@ -30,7 +30,7 @@ _RUN_ID = re.compile("[0-9a-f]{32}")  # comes from the server and names a folder
 
 @dataclass(frozen=True)
 class _Setup:
-    """What an experiment consists of; a process that handles many messages builds it once."""
+    """The parts of an experiment; a process that handles many messages builds them once."""
 
     experiment: Experiment
     data: FederatedData
@@ -100,7 +100,7 @@ class Node:
         return replace(self.setup.learner, round_number=metadata.round_number, client_id=self.client.id, meter=Meter())
 
     def _memories(self, metadata: RequestMetadata) -> Memories:
-        """Return what this client stored in this run, without what it stored for a server that was killed since."""
+        """Return what this client stored in this run, without rounds that a killed server did not save."""
         if not _RUN_ID.fullmatch(metadata.run_id):
             raise RunError("the run id sent by the server is malformed; install the same version of e2fl on both")
         folder = self.memory / metadata.run_id / f"client-{self.client.id}"

@@ -26,7 +26,7 @@ class Roster:
         self.fingerprint = fingerprint
         self.identities: dict[NodeId, Identity | None] = {}  # None: the node was rejected
         self.nodes: dict[ClientId, NodeId] = {}
-        self.warnings: list[str] = []  # a kind, a colon, the reason
+        self.warnings: list[str] = []  # "kind: reason"
         self.unresponsive: set[NodeId] = set()  # nodes that once did not reply in time
         self.duplicates: set[NodeId] = set()  # nodes that say they are a client another node already is
 

@@ -1,4 +1,4 @@
-"""The settings a Flower run adds to an experiment: which clients to wait for, how long, and how many are enough."""
+"""The settings that a Flower run adds to an experiment: how many clients to wait for, and for how long."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -13,9 +13,9 @@ from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.models import Model
 from e2fl.report.finish import finish
 from e2fl.runs.folder import Folder
+from e2fl.runs.printed_tables import comparison
 from e2fl.runs.progress import Progress
 from e2fl.runs.runner import Run, Runtime, Watcher, run_experiment
-from e2fl.runs.tables import comparison
 from e2fl.simulation.simulator import SimulatedFederation
 
 

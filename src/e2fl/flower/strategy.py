@@ -21,7 +21,7 @@ from e2fl import wire
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId
 from e2fl.evaluation import Score, total
-from e2fl.flower.exchange import Exchange, Received, prepare
+from e2fl.flower.exchange import Exchange, ReceivedReplies, prepare
 from e2fl.flower.fairness import summarise
 from e2fl.flower.records import RequestMetadata
 from e2fl.flower.roster import Roster
@@ -177,7 +177,7 @@ class AlgorithmStrategy(Strategy):
         ]
         return [message for _, message in self.sent]
 
-    def _receive(self, replies: Iterable[Message]) -> Received:
+    def _receive(self, replies: Iterable[Message]) -> ReceivedReplies:
         assert self.roster is not None
         assert self.exchange is not None
         # Flower sets the id of a message when it sends it, after `configure_train` returned it.

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 LOST_CODES = (3, 4, 5, 8)  # Flower's error codes for a message, a reply, a node or a process that is gone
 EXPIRY_MARGIN = 5.0  # seconds; Flower must not be asked for a message it has already dropped
-PULL_SECONDS = 0.2  # for one pull, before others start besides it
+PULL_SECONDS = 0.2  # to wait for one pull before starting others
 GRACE_SECONDS = 1.0  # after a deadline, for pulls that have started
 
 IMPOSTOR = "impostor: the reply claims to answer another message"
@@ -30,7 +30,7 @@ class NodeReplies:
     """The outcome of an exchange; every node is in `replies` or in `faults`."""
 
     replies: dict[NodeId, RecordDict] = field(default_factory=dict)
-    faults: dict[NodeId, str] = field(default_factory=dict)  # a kind, a colon, the reason
+    faults: dict[NodeId, str] = field(default_factory=dict)  # "kind: reason"
     unexpected: list[tuple[NodeId | None, str]] = field(default_factory=list)  # replies that are not used, and why
 
 

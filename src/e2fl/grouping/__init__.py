@@ -1,6 +1,6 @@
-"""How a client's group is found.
+"""How a client's group is determined.
 
-To add a way: write a subclass of `Grouping` and one line in `GROUPINGS`.
+To add a grouping: write a subclass of `Grouping` and one line in `GROUPINGS`.
 """
 
 from e2fl.grouping.base import Grouping, Membership

@@ -51,7 +51,7 @@ class View:
         return compiled.rank_of_sums(rank[self.sample].astype(np.int64))
 
 
-def views(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) -> tuple[View, ...]:
+def views_of(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) -> tuple[View, ...]:
     """Return the view of each layer."""
     found = []
     for number, layer in enumerate(model.layers):
@@ -91,7 +91,7 @@ class Rows:
 
 
 class LazyRankings(Mapping[ClientId, Ranking]):
-    """Rankings that are read on access: all of them may not fit into memory."""
+    """Rankings that are read on access, because all of them may not fit into memory."""
 
     def __init__(self, clients: Collection[ClientId], read: Callable[[ClientId], Ranking]):
         self.clients, self.read = clients, read
@@ -107,24 +107,24 @@ class LazyRankings(Mapping[ClientId, Ranking]):
 
 
 class BallotTable:
-    """The rankings of many clients, as far as clustering compares them."""
+    """The rankings of many clients, restricted to the edges that clustering compares."""
 
-    def __init__(self, ballots: Mapping[ClientId, Ranking], looks: Sequence[View], *, in_memory: int = IN_MEMORY):
+    def __init__(self, ballots: Mapping[ClientId, Ranking], views: Sequence[View], *, in_memory: int = IN_MEMORY):
         self.clients = tuple(sorted(ballots))
-        self.views = tuple(looks)
-        size = 4 * len(self.clients) * sum(view.width for view in looks)
+        self.views = tuple(views)
+        size = 4 * len(self.clients) * sum(view.width for view in views)
         self.on_disk = size > in_memory
-        self.rows = {view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in looks}
+        self.rows = {view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in views}
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
         probes: list[Ranking] = []
-        sampled = any(view.sample is not None for view in looks)
+        sampled = any(view.sample is not None for view in views)
         step = max(1, len(self.clients) // PROBES)
         for place, client in enumerate(self.clients):
             ballot = ballots[client]
-            for view in looks:
+            for view in views:
                 self.rows[view.layer].write(place, view.of(ballot[view.layer]))
             if sampled and place % step == 0 and len(probes) < PROBES:
-                probes.append({view.layer: ballot[view.layer] for view in looks})
+                probes.append({view.layer: ballot[view.layer] for view in views})
         self.sampling_error = self._sampling_error(probes) if sampled else 0.0
 
     def __len__(self) -> int:
@@ -178,8 +178,8 @@ class BallotTable:
     def thinned(self, places: Sequence[int], edges: int, seed: int) -> "BallotTable":
         """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
-        looks = views(whole, edges, seed, normalise=False)
-        scaled = [replace(look, scale=look.scale * view.scale) for look, view in zip(looks, self.views, strict=True)]
+        views = views_of(whole, edges, seed, normalise=False)
+        scaled = [replace(thin, scale=thin.scale * view.scale) for thin, view in zip(views, self.views, strict=True)]
         return BallotTable(LazyRankings(range(len(places)), lambda number: self._row(places[number])), scaled)
 
     def _row(self, place: int) -> Ranking:

@@ -1,8 +1,8 @@
-"""Grouping: how the group of a client is found. All variants of E2FL differ only in this.
+"""Grouping: how a client's group is determined. Variants of E2FL differ only in this.
 
 A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a preparation before
-round 1, invites clients, and sorts their ballots by group. On the client it says for which group the client votes and
-with which examples, and which group's subnetwork the client uses.
+round 1, invites clients, and sorts their ballots by group. On the client it decides in which groups the client votes,
+with which examples it trains for each, and which group's subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.e2fl_messages import Ballots, Invitation
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.messages import Ballots, Invitation
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask
@@ -23,35 +23,36 @@ if TYPE_CHECKING:
     from e2fl.grouping.rank_clustering import RankClustering
 
 Replies = Mapping[ClientId, Ballots]
-Cast = dict[GroupId, list[Ranking]]  # the ballots of each group that received any
+BallotsByGroup = dict[GroupId, list[Ranking]]  # only groups with ballots
+ExamplesByGroup = list[tuple[GroupId, Examples]]
 
 
 @dataclass(frozen=True)
 class Membership:
     """Which client is in which group, as far as the server knows."""
 
-    groups: int  # how many there are
+    groups: int  # number of groups
     assignments: dict[ClientId, GroupId]  # declared, clustered, or reported with the last ballot
-    found: bool = False  # True where groups are found, not declared
+    found: bool = False  # True: groups are inferred, not declared
     seed: int = 0
-    starts: dict[GroupId, Ranking] = field(default_factory=dict)  # shown for groups that have not voted
-    origin: Ranking = field(default_factory=dict)  # what every ballot that is clustered starts from
-    centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # found by clustering
-    metadata: dict[str, float | None] = field(default_factory=dict)  # figures about the clustering
+    starts: dict[GroupId, Ranking] = field(default_factory=dict)  # initial rankings of groups that have not voted
+    origin: Ranking = field(default_factory=dict)  # the ranking from which ballots for the clustering are trained
+    centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # from rank clustering
+    metadata: dict[str, float | None] = field(default_factory=dict)  # measures of the clustering
 
 
 @dataclass(frozen=True)
 class Grouping(ABC):
-    """One way to find groups. Its fields are its settings."""
+    """A way to determine groups. Its fields are its settings."""
 
     # On the server.
 
     @abstractmethod
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
-        """Return what is known before the first round."""
+        """Return the membership before the first round."""
 
     def ask(self, membership: Membership, population: Population) -> Ask | None:
-        """Return the preparation that must come before the next round; None: the round can start."""
+        """Return the preparation needed before the next round, or None."""
         return None
 
     def invite(
@@ -61,15 +62,15 @@ class Grouping(ABC):
         ranking: Ranking,
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
-        """Return what each client trains from: the global ranking, and masks where it looks for its group."""
+        """Return what each client trains from: the global ranking, and all masks if it infers its group."""
         return dict.fromkeys(clients, Invitation(ranking, ()))
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
-        """Return the layers that replies to the coming request carry; None: all."""
+        """Return the layers that replies to the next request carry; None: all."""
         return None
 
     def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
-        """Return the ranking that `invite` sends this client, where `ranking` is the global one."""
+        """Return the ranking that `invite` sends this client, given the global ranking."""
         return ranking
 
     def check(self, membership: Membership, client: ClientId, groups: Sequence[GroupId], ballots: int) -> None:
@@ -95,45 +96,45 @@ class Grouping(ABC):
         """Return whether groups lie inside clients, so that a client may vote in several."""
         return False
 
-    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
-        """Sort ballots by group; return what is now known of the groups, and the ballots of each."""
-        cast: Cast = {}
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
+        """Return the updated membership, and the ballots sorted by group."""
+        by_group: BallotsByGroup = {}
         for client, reply in replies.items():
             for group, ranking in zip(reply.groups, reply.rankings, strict=True):
                 known = membership.assignments.get(client, group) if len(reply.groups) == 1 else group
-                cast.setdefault(known, []).append(ranking)
-        return membership, dict(sorted(cast.items()))
+                by_group.setdefault(known, []).append(ranking)
+        return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        """Return the groups whose subnetworks a client is sent: its own, or all where the server does not know."""
+        """Return the groups whose subnetworks a client is sent: its own, or all if the server does not know it."""
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
 
     def clustering(self) -> "RankClustering | None":
-        """Return the rank clustering that finds the groups; None: they are found in another way."""
+        """Return the rank clustering that this grouping uses, or None."""
         return None
 
     # On the client.
 
-    def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
-        """Return the groups this client votes in, each with the examples it trains on for it."""
+    def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
+        """Return the groups in which this client votes, each with the examples to train on."""
         return [(NO_GROUP, client.train)]
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return the group, one of those offered, whose subnetwork this client uses; None: not one alone."""
+        """Return the group, out of `groups`, whose subnetwork this client uses; None: it has several groups."""
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
-        """Return the membership with a client in it that never took part."""
+        """Return the membership with an unseen client added."""
         return membership
 
 
 def require_group(group: GroupId, membership: Membership) -> None:
-    """Raise `WireError` unless there is such a group."""
+    """Raise `WireError` unless the group exists."""
     if not 0 <= group < membership.groups:
-        raise WireError(f"a reply votes in group {group}; there are groups 0 to {membership.groups - 1}")
+        raise WireError(f"a reply votes in group {group}; groups are 0 to {membership.groups - 1}")
 
 
 def require_count(count: int, population: Population, where: str) -> None:

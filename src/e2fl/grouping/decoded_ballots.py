@@ -1,7 +1,7 @@
-"""Ballots that were just decoded, so that a reply that was checked need not be decoded again to be counted.
+"""A cache of decoded ballots, so that a reply is not decoded a second time when it is counted after its check.
 
-Decoding is a pure function of the message and the reference, so this saves time and never changes a result. Memory is
-bounded: the oldest entries are dropped, and an entry is given out once.
+Decoding is a pure function of the message and the reference, so the cache never changes a result. Memory is bounded:
+the oldest entries are dropped, and `take` removes the entry.
 """
 
 import threading
@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from e2fl.ballots import Ballot, Reference
-from e2fl.grouping.messages import Ballots, CodedBallots
+from e2fl.e2fl_messages import Ballots, CodedBallots
 from e2fl.ranking import Ranking
 
 MOST_BALLOTS = 64
@@ -48,8 +48,8 @@ def _same_arrays(one: Ranking, other: Ranking) -> bool:
     return one.keys() == other.keys() and all(one[layer] is other[layer] for layer in one)
 
 
-class Decoded:
-    """A bounded store of decoded replies."""
+class DecodedBallots:
+    """A bounded cache of decoded replies."""
 
     def __init__(self, most_ballots: int = MOST_BALLOTS, most_bytes: int = MOST_BYTES):
         self.most_ballots, self.most_bytes = most_ballots, most_bytes
@@ -57,7 +57,7 @@ class Decoded:
         self.lock = threading.Lock()
 
     def keep(self, message: CodedBallots, ballot: Ballot, reference: Reference, decoded: Ballots) -> None:
-        """Keep what a message was decoded to."""
+        """Store the decoded ballots of a message."""
         with self.lock:
             self.entries[id(message)] = _Entry(message, ballot, reference, decoded)
             self.entries.move_to_end(id(message))
@@ -65,7 +65,7 @@ class Decoded:
                 self.entries.popitem(last=False)
 
     def take(self, message: CodedBallots, ballot: Ballot, reference: Reference) -> Ballots | None:
-        """Return what this message was decoded to with this reference, and forget it; None if it is not kept."""
+        """Remove and return the decoded ballots of this message and reference; None if they are not stored."""
         with self.lock:
             entry = self.entries.get(id(message))
             if entry is None or not entry.is_of(message, ballot, reference):
@@ -82,4 +82,4 @@ class Decoded:
         return sum(entry.bytes for entry in self.entries.values())
 
 
-DECODED = Decoded()
+DECODED = DecodedBallots()

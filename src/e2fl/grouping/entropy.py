@@ -1,4 +1,4 @@
-"""OneShot and Binary: a client asks which group's mask would make a mixture of all masks more certain of its outputs.
+"""OneShot and Binary: a client takes the mask that most reduces the output entropy of a mixture of all masks.
 
 The mixture gives every mask the same share. The gradient of the entropy of the outputs with respect to these shares is
 most negative for the mask that would reduce the entropy most. No labels are used. After Wortsman et al., "Supermasks in

@@ -1,7 +1,7 @@
 """Groups that clients infer: each client chooses, in every round, the group that fits its own data.
 
-The server shows the masks of all groups. A group that has not voted yet is shown with a random ranking of its own, so
-that the groups differ from the first round on, as in IFCA; such a ranking never votes. With `warm`, the server clusters
+The server sends the masks of all groups. A group that has not voted yet has a random ranking of its own, so that the
+groups differ from the first round on, as in IFCA; such a ranking never votes. With `warm`, the server clusters
 the ballots of the first round instead, since clients can only guess among random masks.
 """
 
@@ -11,10 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.data.federated import Client, ClientId, GroupId, Population
+from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError
-from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count, require_group
-from e2fl.grouping.messages import Invitation
+from e2fl.grouping.base import (
+    BallotsByGroup,
+    ExamplesByGroup,
+    Grouping,
+    Membership,
+    Replies,
+    require_count,
+    require_group,
+)
 from e2fl.grouping.rank_clustering import RankClustering, first_rankings
 from e2fl.learning import Learner
 from e2fl.models import Model
@@ -23,7 +31,7 @@ from e2fl.ranking import Mask, Ranking
 
 @dataclass(frozen=True)
 class InferredGroups(Grouping):
-    """Each client finds its own group; a subclass gives the rule as `find`."""
+    """Each client infers its group; a subclass defines the rule as `find`."""
 
     groups: int = 2
     warm: bool = False  # cluster the ballots of the first round, where clients could only guess
@@ -50,7 +58,7 @@ class InferredGroups(Grouping):
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         require_group(group, membership)
 
-    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         if self.warm and replies and not membership.assignments:
             clustering = RankClustering(groups=membership.groups)
             chosen = clustering.cluster(first_rankings(replies), membership.groups, membership.seed).assignments
@@ -61,7 +69,7 @@ class InferredGroups(Grouping):
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
-    def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
+    def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
         return [(self._found(masks, client, learner), client.train)]
 
     def own_group(
@@ -70,7 +78,7 @@ class InferredGroups(Grouping):
         return groups[self._found(masks, client, learner)]
 
     def _found(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
-        """Return what `find` found, or raise an error if it is not one of the masks."""
+        """Return the result of `find`, or raise an error if it is not an index into `masks`."""
         found: object = self.find(masks, client, learner)
         if isinstance(found, bool) or not isinstance(found, int | np.integer) or not 0 <= found < len(masks):
             raise ConfigError(

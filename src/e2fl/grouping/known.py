@@ -1,12 +1,12 @@
-"""Groups that are known: declared by clients, lying inside clients, or one group for all."""
+"""Known groups: declared by clients or for each example, or one group for all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from e2fl.data.federated import Client, Examples, GroupId, Population
+from e2fl.data.federated import Client, GroupId, Population
 from e2fl.errors import ConfigError
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.base import Grouping, Membership
+from e2fl.grouping.base import ExamplesByGroup, Grouping, Membership
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.ranking import Mask
@@ -27,7 +27,7 @@ class KnownGroups(Grouping):
     def inside(self, membership: Membership) -> bool:
         return not membership.assignments
 
-    def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
+    def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
         if client.train.group is None:
             return [(NO_GROUP, client.train)]
         return [(group, client.train.of_group(group)) for group in client.groups()]

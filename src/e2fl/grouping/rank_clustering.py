@@ -9,8 +9,8 @@ One departure where the paper is not silent: it starts from the rankings of rand
 seldom finds small groups, which are the ones E2FL is for, so by default K-means starts from a tree of all rankings and
 continues as in the paper.
 
-The ballots of this preparation carry only the layers that are looked at, so that it costs far fewer bytes than a
-training round. A client that sends none is asked for it at its first turn to train.
+Ballots in this preparation carry only the layers that are compared, so it costs far fewer bytes than a training round.
+A client that sends none is asked for it when it is first drawn to train.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Population
+from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.ballot_table import BallotTable, Centroids, LazyRankings, View, views
-from e2fl.grouping.base import Cast, Grouping, Membership, Replies, require_count
-from e2fl.grouping.messages import Invitation
+from e2fl.grouping.ballot_table import BallotTable, Centroids, LazyRankings, View, views_of
+from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
 from e2fl.grouping.tree import divide
 from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
@@ -44,10 +44,10 @@ PARTS = 10  # subsets of the clients whose trees are compared, to measure stabil
 
 @dataclass(frozen=True)
 class Clustering:
-    """What clustering found: the group of each client, the centroid of each group, and figures about them."""
+    """The result of clustering: the group of each client, the centroid of each group, and quality measures."""
 
     assignments: dict[ClientId, GroupId]
-    centroids: dict[GroupId, Ranking]  # of the layers, and the edges in them, that were looked at
+    centroids: dict[GroupId, Ranking]  # of the layers and edges that were compared
     metadata: dict[str, float | None]  # None: not defined
 
 
@@ -57,8 +57,8 @@ def first_rankings(replies: Replies) -> LazyRankings:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """The result of one start: the group of every client, the centroids, and the sum of distances to them."""
+class KMeansResult:
+    """The result of k-means from one start: the group of every client, the centroids, and the sum of distances."""
 
     assigned: NDArray[np.int64]
     centroids: Centroids
@@ -68,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The distances between clients; of very many clients and edges, only some are used."""
+    """The distances between clients; with very many clients or edges, between a sample of them."""
 
     places: NDArray[np.int64]  # in the table, rising
     distances: NDArray[np.float64]  # [places, places]
@@ -82,14 +82,14 @@ class Pairs:
 
 @dataclass(frozen=True)
 class RankClustering(Grouping):
-    """The server clusters one ballot of every client before round 1; clients do nothing later."""
+    """The server clusters one ballot of every client, once, before round 1."""
 
     groups: int = 2
     layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, otherwise all
     normalise: bool = False  # give every layer the same weight; otherwise large layers dominate
     restarts: int = 10  # random or spread starts; the one with the smallest sum of distances is kept
-    steps: int = 20  # at most, for each start
-    start: str = "tree"  # or random: any clients, as in the paper; or spread: clients far from each other
+    steps: int = 20  # iterations of k-means for each start, at most
+    start: str = "tree"  # or random: random clients, as in the paper; or spread: clients far from each other
     sample_edges: int = 0  # compare only this many random edges of each layer; 0: all
 
     def __post_init__(self) -> None:
@@ -131,14 +131,14 @@ class RankClustering(Grouping):
         return membership.origin if self._is_late(membership, client) else ranking
 
     def _is_late(self, membership: Membership, client: ClientId) -> bool:
-        """Return whether a client missed the clustering: it starts where all others did, so that ballots compare."""
+        """Return whether a client missed the clustering; it then trains from the initial ranking, as the others did."""
         return bool(membership.centroids) and client not in membership.assignments
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
         if group != NO_GROUP:
             super().check_group(membership, client, group)
 
-    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, Cast]:
+    def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
         if not replies:
             return membership, {}
         if not membership.centroids:
@@ -151,9 +151,10 @@ class RankClustering(Grouping):
             for client, reply in replies.items()
             if client not in membership.assignments
         }
-        # A client that was placed only now trained from the initial ranking: it votes from its next turn on.
-        _, cast = super().sort(membership, {client: reply for client, reply in replies.items() if client not in late})
-        return self._joined(membership, late), cast
+        # A client placed just now trained from the initial ranking, so it votes only from its next ballot on.
+        in_time = {client: reply for client, reply in replies.items() if client not in late}
+        _, by_group = super().sort(membership, in_time)
+        return self._joined(membership, late), by_group
 
     def _checked(self, found: object, replies: Replies) -> Clustering:
         """Return the clustering if it places every client in a group that has a centroid, or raise an error."""
@@ -183,7 +184,7 @@ class RankClustering(Grouping):
         return self
 
     def reads(self, model: ModelSpec) -> ModelSpec:
-        """Return the layers that clustering looks at."""
+        """Return the layers that clustering compares."""
         known = {short(layer): layer for layer in model.layers}
         wanted = self.layers or (("conv2",) if "conv2" in known else (ALL,))
         if ALL in wanted:
@@ -200,8 +201,8 @@ class RankClustering(Grouping):
         table = self.table(ballots, seed)
         count = min(count, len(table))
         pairs = Pairs.of(table, seed) if self.start == "tree" else None
-        attempts = self.attempts(table, count, seed, pairs)
-        best = cheapest(attempts)
+        results = self.results(table, count, seed, pairs)
+        best = cheapest(results)
         return Clustering(
             assignments=dict(zip(table.clients, best.assigned.tolist(), strict=True)),
             centroids={
@@ -211,38 +212,38 @@ class RankClustering(Grouping):
             metadata={
                 "cost": best.cost,
                 "steps": best.steps,
-                "stability": stability(pairs, best, count, seed) if pairs else agreement(attempts),
+                "stability": stability(pairs, best, count, seed) if pairs else agreement(results),
                 "sampling_error": table.sampling_error,
             },
         )
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
-        """Return the group of a client whose ballot comes after the clustering."""
+        """Return the nearest group for a ballot that was not clustered."""
         groups = sorted(centroids)
-        looks = self._looks({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
+        views = self._views({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
         distances = [
-            sum(view.scale * compiled.footrule(view.of(ballot[view.layer]), centroids[q][view.layer]) for view in looks)
+            sum(view.scale * compiled.footrule(view.of(ballot[view.layer]), centroids[q][view.layer]) for view in views)
             for q in groups
         ]
         return groups[int(np.argmin(distances))]
 
     def table(self, ballots: Mapping[ClientId, Ranking], seed: int) -> BallotTable:
         """Return the table of these ballots."""
-        return BallotTable(ballots, self._looks(ballots[next(iter(ballots))], seed))
+        return BallotTable(ballots, self._views(ballots[next(iter(ballots))], seed))
 
-    def _looks(self, example: Ranking, seed: int) -> tuple[View, ...]:
+    def _views(self, example: Ranking, seed: int) -> tuple[View, ...]:
         """Return the views of ballots with these layers."""
         spec = self.reads(ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items())))
-        return views(spec, self.sample_edges, seed, normalise=self.normalise)
+        return views_of(spec, self.sample_edges, seed, normalise=self.normalise)
 
-    def attempts(self, table: BallotTable, count: int, seed: int, pairs: Pairs | None) -> list[Attempt]:
+    def results(self, table: BallotTable, count: int, seed: int, pairs: Pairs | None) -> list[KMeansResult]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
-            return [settle(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
-        return [settle(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
+            return [kmeans(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
+        return [kmeans(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
 
     def _drawn(self, table: BallotTable, count: int, seed: int, restart: int) -> Centroids:
-        """Return the rankings of some clients, to start from."""
+        """Return the rankings of some clients as initial centroids."""
         rng = stream(seed, "clustering start", restart)
         if self.start == "spread":
             return table.take(spread(table, count, int(rng.integers(len(table)))))
@@ -272,8 +273,8 @@ def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
     return table.vote(assigned, table.take(range(count)))
 
 
-def settle(table: BallotTable, centroids: Centroids, steps: int) -> Attempt:
-    """Assign and vote in turn, from these centroids, until no assignment changes."""
+def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult:
+    """Run k-means from these centroids: assign and vote in turn, until no assignment changes or for `steps` steps."""
     count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None
     empty: set[int] = set()
@@ -293,25 +294,25 @@ def settle(table: BallotTable, centroids: Centroids, steps: int) -> Attempt:
             for layer, row in table.take([place]).items():
                 centroids[layer][group] = row[0]
     assert assigned is not None
-    return Attempt(assigned, centroids, float(own.sum()), step)
+    return KMeansResult(assigned, centroids, float(own.sum()), step)
 
 
-def cheapest(attempts: Sequence[Attempt]) -> Attempt:
-    """Return the attempt with the smallest sum of distances."""
-    return min(attempts, key=lambda attempt: attempt.cost)
+def cheapest(results: Sequence[KMeansResult]) -> KMeansResult:
+    """Return the result with the smallest sum of distances."""
+    return min(results, key=lambda result: result.cost)
 
 
-def agreement(attempts: Sequence[Attempt]) -> float | None:
+def agreement(results: Sequence[KMeansResult]) -> float | None:
     """Return the mean adjusted Rand index over pairs of the better half of the starts; 1 is full agreement.
 
-    Some starts always end badly; what counts is whether the good ones agree. None for a single start.
+    Some starts always end in poor clusterings, so only the better half is compared. None for a single start.
     """
-    cheap = sorted(attempts, key=lambda attempt: attempt.cost)[: max(2, (len(attempts) + 1) // 2)]
+    cheap = sorted(results, key=lambda result: result.cost)[: max(2, (len(results) + 1) // 2)]
     pairs = [metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)]
     return float(np.mean(pairs)) if pairs else None
 
 
-def stability(pairs: Pairs, kept: Attempt, count: int, seed: int) -> float:
+def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
     """Return how well the result agrees with trees of three quarters of the clients, drawn several times.
 
     The mean adjusted Rand index; 1 is full agreement. No distance is computed again.

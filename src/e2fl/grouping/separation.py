@@ -1,7 +1,7 @@
 """How well groups are separated, from the distances between clients alone.
 
-Clients always differ, in the amount of data or in their labels. Cutting such a cloud into pieces always yields pieces
-whose clients are closer to their own piece than to the next, and the same pieces again for another start. What
+Clients always differ, in the amount of data or in their labels. A cloud without groups can be cut into pieces too, with
+each client closer to its own piece than to the next, and another start gives the same pieces. What
 distinguishes groups from one cloud is that few clients lie between them. The expected number comes from a reference
 cloud with the same covariance and no groups, cut into as many pieces.
 

@@ -15,7 +15,7 @@ from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream
 from e2fl.ranking import Floats, dropped
 
-# A loss of one's own: takes the outputs [examples, classes] and the labels, and returns one number.
+# A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -28,7 +28,7 @@ class Losses:
 
     def add(self, loss: float | Tensor, examples: int) -> None:
         """Add the mean loss of a step over this many examples."""
-        # A tensor stays one: reading its value would make the processor wait for a graphics card at each step.
+        # Kept as a tensor: reading its value would synchronise with the GPU in every step.
         mean = loss.detach().double() if isinstance(loss, Tensor) else loss
         self.total = self.total + mean * examples
         self.examples += examples
@@ -103,7 +103,7 @@ class AutogradEngine:
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Train dense weights by SGD from `params`, which are not changed; `proximal` holds them near `toward`."""
+        """Train dense weights by SGD from `params`, which are not changed; `proximal` keeps them close to `toward`."""
         weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
         anchor = {} if toward is None else {name: weight.to(self.device) for name, weight in toward.items()}
         velocity: Params = {}
@@ -128,7 +128,7 @@ class AutogradEngine:
             outputs = self.model.outputs(leaves, batch.x.to(self.device), training=True)
         labels = batch.y.to(self.device)
         if batch.loss is not None:
-            loss = own_loss(batch.loss, outputs, labels)
+            loss = custom_loss(batch.loss, outputs, labels)
         elif batch.weight is None:
             loss = cross_entropy(outputs, labels)
         else:
@@ -151,7 +151,7 @@ class AutogradEngine:
             return self.model.outputs(moved, x.to(self.device)).cpu()
 
 
-def own_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
+def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the value of a user's loss; raise `ConfigError` if it is not one number computed from the outputs."""
     found = loss(outputs, labels)
     if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:

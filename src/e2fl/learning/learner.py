@@ -27,7 +27,7 @@ SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the 
 class Settings:
     """Settings of local training."""
 
-    learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights mostly need a tenth of it
+    learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights usually need a tenth of it
     momentum: float = 0.9  # of SGD; at least 0, below 1
     weight_decay: float = 1e-4  # added to the gradient as a multiple of the weights or scores
     epochs: int = 2  # passes over its own data that a client makes in a round
@@ -59,7 +59,7 @@ class Settings:
 class Meter:
     """The work a client has done, for the report."""
 
-    examples: int = 0  # that training steps went over, each time counted
+    examples: int = 0  # processed in training steps, counted each time
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
     ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
     losses: Losses = field(default_factory=Losses)  # of its training steps
@@ -123,7 +123,9 @@ class Learner:
         number; it must not draw random numbers. Default: the mean cross-entropy. Compiled loops are used with any loss.
         """
         if loss is not None and weight is not None:
-            raise ConfigError("learner.fit takes either loss or weight: weigh the examples inside the loss")
+            raise ConfigError(
+                "learner.fit takes either loss or weight; to use both, weight the examples inside the loss"
+            )
         return self.engine.fit(
             params,
             self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight, loss),
@@ -240,7 +242,7 @@ class Learner:
 
 
 def diverged(what: str) -> DataError:
-    """The error of a client whose training left something that is not finite, such as scores."""
+    """Return the error for non-finite values after training, such as scores."""
     return DataError(f"training diverged (non-finite {what}); lower learner.learning_rate or check this client's data")
 
 

@@ -147,9 +147,9 @@ class Threshold:
             place = dropped * (sample.size - 1) // scores.size
             reach = sample.size // 100
             self.low, self.high = sample[max(0, place - reach)], sample[min(sample.size - 1, place + reach)]
-        self.settle(*look(scores, 0, self.low, self.high, self.window, 0))
+        self.locate(*look(scores, 0, self.low, self.high, self.window, 0))
 
-    def settle(self, below: int, found: int) -> bool:
+    def locate(self, below: int, found: int) -> bool:
         """Find the threshold, given the number of scores below the window and of edges listed in it.
 
         Return whether the threshold is in the window; if not, the list is of no use.
@@ -231,7 +231,7 @@ class ScoreStep:
             threshold.high,
             threshold.window,
         )
-        threshold.settle(below, found)
+        threshold.locate(below, found)
         self._write()
 
     def _write(self) -> None:

@@ -62,14 +62,14 @@ def data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData([{key: _drawable(value) for key, value in row.items()} for row in rows])
 
 
-def own_name(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return the name, with an invisible mark if it is a property of every JavaScript object."""
     return f"{name}\u200b" if name in INHERITED else name
 
 
 def _drawable(value: Any) -> Any:
     if isinstance(value, str):
-        return own_name(value)
+        return safe_name(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -94,7 +94,7 @@ def dash(study: Study, theme: Theme) -> alt.StrokeDash:
 
 
 def _by_method(study: Study, theme: Theme, choices: Sequence[Any]) -> Channels:
-    labels = [own_name(method.label) for method in study.methods]
+    labels = [safe_name(method.label) for method in study.methods]
     scale = alt.Scale(domain=labels, range=[choices[place % len(choices)] for place in range(len(labels))])
     return {"scale": scale, "legend": alt.Legend(title=None) if theme.legend and len(labels) > 1 else None}
 

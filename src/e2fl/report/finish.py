@@ -11,8 +11,8 @@ from e2fl.report.from_runs import study_of
 from e2fl.report.paper import BYTES, COLUMNS, PaperTable, PlusMinus
 from e2fl.report.verdict import verdict
 from e2fl.runs.folder import COMMAND, PAGE
+from e2fl.runs.printed_tables import all_tables
 from e2fl.runs.runner import Run
-from e2fl.runs.tables import all_tables
 
 
 def finish(runs: Sequence[Run], out: Path, command: str = "") -> None:

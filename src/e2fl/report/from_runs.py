@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from e2fl.runs.runner import Run
 
 SAME = ("name", "seed", "variants")  # settings that do not tell two methods apart
-VIEWS = {"global": "GM"}  # what the paper calls a view
+VIEWS = {"global": "GM"}  # the paper's names for views
 DEPTH = 3  # folders below a given one in which runs are looked for
 EMPTY = 64  # bytes: more than the frame of a message, less than any model
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
@@ -77,19 +77,19 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
             label, seed = _display(run.experiment), run.experiment.seed
             warnings.append(f"{label} was given twice with seed {seed}; the last one is shown.")
         same[run.experiment.seed] = run
-    teams = [[same[seed] for seed in sorted(same)] for same in by_key.values()]
-    labels = labels_of([team[0].experiment for team in teams])
-    named = sorted(zip(labels, teams, strict=True), key=lambda pair: _place(*pair))
-    methods = [method for label, team in named for method in _methods(label, team)]
-    warnings += [f"{label}: {text}." for label, team in named for run in team for text in _warnings(run.summary)]
-    warnings += _differences(methods, teams)
+    by_method = [[same[seed] for seed in sorted(same)] for same in by_key.values()]
+    labels = labels_of([repeats[0].experiment for repeats in by_method])
+    named = sorted(zip(labels, by_method, strict=True), key=lambda pair: _place(*pair))
+    methods = [method for label, repeats in named for method in _methods(label, repeats)]
+    warnings += [f"{label}: {text}." for label, repeats in named for run in repeats for text in _warnings(run.summary)]
+    warnings += _differences(methods, by_method)
     data, picture = _data(runs)
     return Study(
         title=", ".join(dict.fromkeys(run.experiment.name for run in runs)),
         subtitle=_subtitle(runs[0], methods),
         methods=tuple(methods),
         warnings=tuple(dict.fromkeys(warnings)),
-        runs=tuple(_facts(label, run) for label, team in named for run in team),
+        runs=tuple(_facts(label, run) for label, repeats in named for run in repeats),
         unfinished=unfinished,
         data=data,
         data_picture=picture,
@@ -104,22 +104,22 @@ def _warnings(summary: Json) -> list[str]:
     return [str(text).removesuffix(".") for text in texts]
 
 
-def _place(label: str, team: Sequence["Run"]) -> tuple[bool, int, str]:
+def _place(label: str, repeats: Sequence["Run"]) -> tuple[bool, int, str]:
     """Return the sort key of a method on the page: training alone first, then in the order of the algorithms."""
     from e2fl.algorithms import ALGORITHMS
 
     known = list(ALGORITHMS)
-    name = team[0].experiment.algorithm["name"]
-    return not _alone(team), known.index(name) if name in known else len(known), label
+    name = repeats[0].experiment.algorithm["name"]
+    return not _alone(repeats), known.index(name) if name in known else len(known), label
 
 
-def _alone(team: Sequence["Run"]) -> bool:
+def _alone(repeats: Sequence["Run"]) -> bool:
     """Return whether clients train on their own: as recorded, or, in older runs, if replies are empty messages."""
-    summary = team[0].summary
+    summary = repeats[0].summary
     if "trains_alone" in summary:
         return summary["trains_alone"] is True
     sent = (_numbers(summary.get("bytes")) or {}).get("up_per_client_round")
-    return team[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
+    return repeats[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
 
 
 def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
@@ -132,7 +132,7 @@ def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
                 yield from run_folders(inner, depth - 1)
 
 
-TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where the name of the class is not what papers write
+TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where papers use another name than the class
 
 
 def _settings(experiment: "Experiment") -> Json:
@@ -180,13 +180,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _methods(label: str, team: Sequence["Run"]) -> list[Method]:
+def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
-    found = [Method(label, tuple(_outcome(run, None) for run in team), alone=_alone(team))]
-    for view in team[0].summary.get("views", {}):
-        if all(view in run.summary.get("views", {}) for run in team):
+    found = [Method(label, tuple(_outcome(run, None) for run in repeats), alone=_alone(repeats))]
+    for view in repeats[0].summary.get("views", {}):
+        if all(view in run.summary.get("views", {}) for run in repeats):
             name = f"{label} ({VIEWS.get(view, view)})"
-            found.append(Method(name, tuple(_outcome(run, view) for run in team), view=True))
+            found.append(Method(name, tuple(_outcome(run, view) for run in repeats), view=True))
     return found
 
 
@@ -238,24 +238,29 @@ def _sent(summary: Json) -> dict[str, float] | None:
     return found | {"total": found.get("up_total", 0.0) + found.get("down_total", 0.0)}
 
 
-def _differences(methods: Sequence[Method], teams: Sequence[Sequence["Run"]]) -> list[str]:
-    """Return what makes a comparison unfair, in words."""
-    experiments = [team[0].experiment for team in teams]
+def _differences(methods: Sequence[Method], by_method: Sequence[Sequence["Run"]]) -> list[str]:
+    """Return warnings about an unfair comparison."""
+    experiments = [repeats[0].experiment for repeats in by_method]
     found = [
         f"The runs do not share the same {name} section: their numbers cannot be compared directly."
         for name in ("data", "model")
         if len({json.dumps(getattr(experiment, name), sort_keys=True) for experiment in experiments}) > 1
     ]
-    working = [team[0] for team in teams if not _alone(team)]
+    working = [repeats[0] for repeats in by_method if not _alone(repeats)]
     if len({run.experiment.rounds for run in working}) > 1:
         found.append("The runs do not have the same number of rounds: the budgets differ.")
     if len({run.experiment.algorithm.get("clients_per_round", "default") for run in working}) > 1:
         found.append("The runs do not ask the same number of clients per round: the budgets differ.")
     if len({method.seeds for method in methods}) > 1:
         found.append("Not every method was run with every seed: paired statements use the seeds that are shared.")
-    if len({run.summary.get("groups_are") for team in teams for run in team if run.summary.get("groups_are")}) > 1:
+    if (
+        len(
+            {run.summary.get("groups_are") for repeats in by_method for run in repeats if run.summary.get("groups_are")}
+        )
+        > 1
+    ):
         found.append("Some runs measure groups that were found, others declared groups: these cannot be compared.")
-    faults = {run.experiment.label: _faults(run) for team in teams for run in team if _faults(run)}
+    faults = {run.experiment.label: _faults(run) for repeats in by_method for run in repeats if _faults(run)}
     found += [f"{label}: {count} replies were rejected as faulty." for label, count in faults.items()]
     return found
 

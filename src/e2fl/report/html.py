@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from e2fl.errors import ReportError, StorageError
 from e2fl.files import write_text
-from e2fl.report.chart import Plot, own_name
+from e2fl.report.chart import Plot, safe_name
 from e2fl.report.definitions import DEFINITIONS
 from e2fl.report.dotplot import LINE, DotPlot
 from e2fl.report.section import METHOD, Section
@@ -24,7 +24,7 @@ from e2fl.report.verdict import key_figures, verdict
 from e2fl.templates import asset, digest, environment
 from e2fl.version import __version__
 
-MANY = 6  # methods after which the legend does not stay in sight on a phone
+MANY = 6  # with more methods, the legend does not stay visible on a phone
 STATIC = 460  # pixels: width of a plot that is drawn before any script runs; it can be read on a phone
 
 
@@ -117,7 +117,7 @@ def _legend(study: Study) -> list[dict[str, str]]:
     return [
         {
             "label": method.label,
-            "own": own_name(method.label),
+            "own": safe_name(method.label),
             "mark": MARKS[shape_of(place)],
             "colour": ON_PAGE.colour(place),
         }

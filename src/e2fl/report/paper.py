@@ -37,7 +37,7 @@ PLUS_MINUS = {
 }
 TEX_PLUS_MINUS = r"\(\pm\)"
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10))
-SMALL = 0.1  # of a unit: what is less is written in the next one
+SMALL = 0.1  # of a unit: smaller values use the next smaller unit
 FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # never wider than the page
 
 
@@ -60,7 +60,7 @@ class PaperTable:
 
     @property
     def note(self) -> str:
-        """What the numbers are, for the caption."""
+        """The meaning of the numbers, for the caption."""
         told = PLUS_MINUS.get(self.plus_minus, "").format(seeds=self.seeds)
         mean = f"Accuracy in percent{f', mean over {self.seeds} seeds' if self.seeds > 1 else ''}"
         return ". ".join(part for part in (mean, told) if part) + "."

@@ -171,7 +171,7 @@ class Study:
     title: str
     subtitle: str
     methods: tuple[Method, ...]
-    warnings: tuple[str, ...] = ()  # what a reader must know before trusting a comparison
+    warnings: tuple[str, ...] = ()  # reasons to be careful with the comparison
     runs: tuple[Json, ...] = ()  # of each run: label, seed, rounds, version, config, command, folder
     unfinished: str = ""  # while a run is in progress: the round it has reached
     data: Json | None = None  # data.json of the first run that has one
@@ -204,16 +204,16 @@ class Study:
         return "group/worst10" if self.group_names else "user/worst10"
 
     @property
-    def worst_words(self) -> str:
-        """What that measure is called."""
+    def worst_label(self) -> str:
+        """The name of that measure."""
         if not self.group_names:
             return "worst tenth of clients"
         found = "found " if self.groups_found else ""
         return f"worst {found}group" if metrics.tenth(len(self.group_names)) == 1 else f"worst tenth of {found}groups"
 
     @property
-    def interval_words(self) -> str:
-        """What the intervals on this page are."""
+    def interval_label(self) -> str:
+        """A description of the intervals on this page."""
         if len(self.seeds) > 1:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (bootstrap, one run)"
@@ -277,8 +277,8 @@ def gains(method: Method, alone: Method) -> list[Gains]:
 
 
 @dataclass(frozen=True)
-class Front:
-    """A method's accuracy, equity and bytes, and the methods at least as good in all of them and better in one."""
+class ParetoPoint:
+    """A method's accuracy, equity and bytes, and the methods that beat it: as good in all three, better in one."""
 
     method: Method
     mean: float
@@ -287,20 +287,20 @@ class Front:
     beaten_by: tuple[str, ...] = ()
 
 
-def pareto(study: Study) -> list[Front]:
+def pareto(study: Study) -> list[ParetoPoint]:
     """Return which methods no other method beats. Unknown values are not compared."""
     found = []
     for method in study.methods:
         mean, worst, sent = (method.mean(key) for key in ("user/mean", study.worst, "bytes/total"))
         if mean is not None and worst is not None:
-            found.append(Front(method, mean, worst, sent))
+            found.append(ParetoPoint(method, mean, worst, sent))
     return [
         replace(one, beaten_by=tuple(o.method.label for o in found if o is not one and _dominates(o, one)))
         for one in found
     ]
 
 
-def _dominates(first: Front, second: Front) -> bool:
+def _dominates(first: ParetoPoint, second: ParetoPoint) -> bool:
     pairs = [(first.mean, second.mean), (first.worst, second.worst)]
     if first.sent is not None and second.sent is not None:
         pairs.append((-first.sent, -second.sent))

@@ -111,7 +111,7 @@ def cell(found: Interval | None, *, best: bool = False) -> Cell:
 
 
 def written(value: Value, column: Column) -> str:
-    """Return a value as people read it; a dash if there is none."""
+    """Return a value formatted for display; a dash if there is none."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return DASH
     if isinstance(value, str):
@@ -125,7 +125,7 @@ def written(value: Value, column: Column) -> str:
 
 
 def span(cell: Cell, column: Column) -> str:
-    """Return the interval of a cell as people read it; empty if there is none, or if its ends look the same."""
+    """Return the formatted interval of a cell; empty if there is none, or if its ends look the same."""
     if cell.value is None or any(end is None or not math.isfinite(end) for end in (cell.low, cell.high)):
         return ""
     coarser = replace(column, digits=max(0, column.digits - 1))

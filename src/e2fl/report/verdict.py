@@ -1,7 +1,7 @@
 """The verdict and the key figures: a few plain sentences computed from the numbers, true in every case.
 
-They compare, of the methods that exchange something, the one that is best for the worst group with the one of the
-others that is best on average. Views of the same run appear in the tables only.
+They compare two of the methods that exchange messages: the one that is best for the worst group, and, of the others,
+the one that is best on average. Views of the same run appear in the tables only.
 """
 
 from collections import Counter
@@ -86,7 +86,7 @@ def _compared(study: Study, pair: Pair) -> list[str]:
     if worst is None or mean is None:
         return _single(study)
     working = [method for method in study.main if not method.alone]
-    where = f"the {study.worst_words}"
+    where = f"the {study.worst_label}"
     against = "training alone" if baseline.alone else baseline.label
     if abs(worst.mean) < SMALL:
         first = f"{subject.label} and {against} reach the same accuracy for {where}"
@@ -145,7 +145,7 @@ def _alone(study: Study, pair: Pair) -> list[str]:
             sentences.append(_worse_words(pair.subject, *worse))
         better = difference(alone, pair.subject, study.worst)
         if pair.baseline is not alone and better is not None and better.mean >= SMALL:
-            sentences.append(f"Training alone is better still for the {study.worst_words}, by {points(better.mean)}.")
+            sentences.append(f"Training alone is better still for the {study.worst_label}, by {points(better.mean)}.")
     return sentences
 
 
@@ -176,8 +176,8 @@ def _single(study: Study) -> list[str]:
     gap = 0.0 if best is None else best - worst
     if gap >= SMALL:
         named = _named(method) if study.group_names else ""
-        top = "best group" if study.worst_words.endswith("group") else "best tenth"
-        told = f"{start}; the {study.worst_words}{named} reaches {worst:.1f} %, {points(gap)} less than the {top}."
+        top = "best group" if study.worst_label.endswith("group") else "best tenth"
+        told = f"{start}; the {study.worst_label}{named} reaches {worst:.1f} %, {points(gap)} less than the {top}."
     elif len(study.group_names) > 1:
         told = f"{start}. {_every(len(study.group_names))} have the same accuracy."
     else:
@@ -244,17 +244,17 @@ def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
     best = subject.mean(study.worst.replace("worst", "best"))
     if best is not None and best - interval.mean < SMALL:
         what = "groups" if study.group_names else "clients"
-        return KeyFigure(study.worst_words.capitalize(), value, f"All {what} have this accuracy with {subject.label}.")
+        return KeyFigure(study.worst_label.capitalize(), value, f"All {what} have this accuracy with {subject.label}.")
     lowest = sorted({name for outcome in subject.outcomes for name in outcome.lowest_groups()})
-    if study.worst_words.endswith("group") and len(lowest) == 1:
+    if study.worst_label.endswith("group") and len(lowest) == 1:
         value = f"{lowest[0]}: {value}"
     detail = f"accuracy with {subject.label}"
-    if study.worst_words.endswith("group") and len(lowest) > 1:
+    if study.worst_label.endswith("group") and len(lowest) > 1:
         detail += f"{_named(subject)}"
     if interval.low is not None and interval.high is not None:
         detail += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
     judgement = _certain(study, subject, lowest)
-    return KeyFigure(study.worst_words.capitalize(), value, f"{detail}.{judgement}")
+    return KeyFigure(study.worst_label.capitalize(), value, f"{detail}.{judgement}")
 
 
 def _certain(study: Study, method: Method, lowest: list[str]) -> str:
@@ -285,8 +285,8 @@ def _gap_figure(study: Study, subject: Method) -> KeyFigure | None:
     if best is None or worst is None or len(study.group_names) == 1:
         return None
     title = "Gap between best and worst group"
-    if not study.worst_words.endswith("group"):
-        title = f"Gap between best and {study.worst_words}"
+    if not study.worst_label.endswith("group"):
+        title = f"Gap between best and {study.worst_label}"
     pair = chosen(study)
     detail = f"percentage points with {subject.label}"
     if pair is not None:
@@ -302,7 +302,7 @@ def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
         return None
     against = "training alone" if pair.baseline.alone else pair.baseline.label
     if abs(found.mean) < SMALL:
-        return KeyFigure(f"Best for the {study.worst_words}", "no difference", f"{pair.subject.label} and {against}")
+        return KeyFigure(f"Best for the {study.worst_label}", "no difference", f"{pair.subject.label} and {against}")
     best = pair.subject.label if found.mean > 0 else against
     other = against if found.mean > 0 else pair.subject.label
     detail = f"{points(found.mean)} more than {other}. "
@@ -312,7 +312,7 @@ def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
         detail += f"Over clients: {span(found)}. {ONE_RUN}"
     else:
         detail += ONE_RUN if found.count else "They share no seed, so this may be chance."
-    return KeyFigure(f"Best for the {study.worst_words}", best, detail)
+    return KeyFigure(f"Best for the {study.worst_label}", best, detail)
 
 
 def _mean(method: Method, key: str) -> float:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 DESCRIPTION = (
-    "Run what a table or figure needs and is missing, and show it, with the paper's numbers beside ours. Runs that "
+    "Run the missing runs of a table or figure and compare the paper's numbers with ours. Runs that "
     "were interrupted are resumed; runs in the ledger are not repeated. Exit code 3: runs are still missing."
 )
 
@@ -28,20 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="changes",
         help="change a setting of all runs, such as rounds=300 or data.samples_per_client=60; may be repeated",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what is missing, and run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the missing runs without running them")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("runs/reproduce"),
         metavar="DIR",
-        help="where the runs and figures go; default: runs/reproduce",
+        help="folder for runs and figures; default: runs/reproduce",
     )
     parser.add_argument(
         "--ledger", type=Path, default=Path("results"), metavar="DIR", help="the ledger; default: results"
     )
-    parser.add_argument("--collect", type=Path, metavar="RUNS_DIR", help="put the runs in this folder into the ledger")
-    parser.add_argument("--commit", metavar="HASH", help="the commit of collected runs that do not say it themselves")
+    parser.add_argument("--collect", type=Path, metavar="RUNS_DIR", help="add the runs in this folder to the ledger")
+    parser.add_argument("--commit", metavar="HASH", help="the commit of collected runs that do not record it")
     parser.add_argument("--write-docs", action="store_true", help="write the pages and figures from the ledger")
     parser.add_argument(
-        "--docs", type=Path, default=Path("docs"), metavar="DIR", help="where the pages go; default: docs"
+        "--docs", type=Path, default=Path("docs"), metavar="DIR", help="folder for the pages; default: docs"
     )

@@ -1,7 +1,8 @@
-"""The paper's claims, each with a verdict from our runs: "holds", "does not hold" or "cannot be told".
+"""The paper's claims, each with a verdict from our runs: "holds", "does not hold", "inconclusive" or "not tested".
 
 A claim holds, or does not, if at least two seeds were run with both methods and the 95 % interval of the difference,
-paired by seed, excludes 0. In all other cases it cannot be told; the figure is shown all the same.
+paired by seed, excludes 0. Otherwise it is inconclusive, and the number is still shown; a claim without runs is not
+tested.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,9 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, level, teams
+from e2fl.reproduce.tables import Reader, level, repeats_of
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+HOLDS, FAILS, INCONCLUSIVE, UNTESTED = "holds", "does not hold", "inconclusive", "not tested"
 
 Choice = Callable[[Sequence[Entry]], list[Entry]]
 
@@ -30,9 +31,9 @@ class Claim:
     read: Reader
     paper: float  # percent of the baseline's figure if relative, else in units of the figure
     relative: bool
-    settings: Mapping[str, Choice]  # the settings of ours in which it can be tested, by name
+    settings: Mapping[str, Choice]  # our settings in which it can be tested, by name
     view: str | None = None
-    size: bool = False  # the size of the figure counts, not its sign
+    size: bool = False  # compare absolute values
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def findings(entries: Sequence[Entry]) -> list[Finding]:
     for claim in claims():
         tested = [_test(claim, setting, choose(entries)) for setting, choose in claim.settings.items()]
         known = [finding for finding in tested if finding is not None]
-        found += known or [Finding(claim.text, _size(claim.paper, claim), "–", OPEN, "not run")]
+        found += known or [Finding(claim.text, _size(claim.paper, claim), "–", UNTESTED, "not run")]
     return [*found, _order(entries)]
 
 
@@ -76,7 +77,7 @@ def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | Non
 def verdict(differences: Interval, claimed: float) -> str:
     """Return whether the differences have the sign that is claimed."""
     if differences.half is None or abs(differences.mean) <= differences.half:
-        return OPEN
+        return INCONCLUSIVE
     return HOLDS if (differences.mean > 0) == (claimed > 0) else FAILS
 
 
@@ -91,7 +92,7 @@ def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, floa
         Entry(ours[seed].config, tuple(line for line in ours[seed].history if theirs[seed].at(line["round"])))
         for seed in seeds
     ]
-    found = teams(both)
+    found = repeats_of(both)
     if not found:
         return None
     number = found[0].round
@@ -178,11 +179,11 @@ def _order(entries: Sequence[Entry]) -> Finding:
             for place in range(len(seeds))
         ]
         shown = ", ".join(f"{rule} {sum(values) / len(values):.1f} %" for rule, values in matched.items())
-        word = OPEN if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
+        word = INCONCLUSIVE if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
         count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
         figure = f"{shown} after {number} rounds, {count}"
         return Finding(text, claimed, f"{samples} images a client", word, figure)
-    return Finding(text, claimed, "–", OPEN, "not run")
+    return Finding(text, claimed, "–", UNTESTED, "not run")
 
 
 def _matched(entry: Entry, number: int) -> float:

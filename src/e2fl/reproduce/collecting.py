@@ -26,14 +26,14 @@ from e2fl.version import __version__
 RECORD = "record.json"
 SHIPPED = "as-shipped"
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
-FREE = ("seed", "rounds", "evaluate_every")  # these make no other setting
-# An absolute path of any system, wherever it stands in a text.
+FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ within one configuration
+# An absolute path of any system, anywhere in a string.
 PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s\"']+|\\\\[^\s\"']+)")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a run, as far as the run folder does not contain it."""
+    """The origin of a run: what the run folder does not record."""
 
     commit: str | None  # None: not known
     machine: Json
@@ -129,7 +129,7 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
             changes = _changes(load(str(name), algorithm=variant), from_dict(dict(config) | {"variants": {}}))
             words = [f"{key}={_value(value)}" for key, value in changes.items()]
             shipped_run = load(str(name), words, algorithm=variant)
-            shipped_run.build_algorithm()  # a setting that this version does not have is refused
+            shipped_run.build_algorithm()  # rejects settings that this version does not have
             made = shipped_run.to_dict()
         except E2flError:
             continue

@@ -63,7 +63,7 @@ def _reproduce(options: argparse.Namespace) -> bool:
 
 
 def shown(name: str, entries: Sequence[Entry]) -> str:
-    """Return the comparison of the paper with ours, as far as these runs go."""
+    """Return the comparison of the paper's numbers with those of these runs."""
     if not entries:
         return "no run has an evaluated round yet"
     by_images = _grouped(entries, lambda entry: f"{images(entry)} images a client")

@@ -110,7 +110,7 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def worth_drawing(points: Sequence[dict[str, Any]]) -> bool:
-    """Return whether there is more than one way to send rankings."""
+    """Return whether the runs use more than one ballot format."""
     return len({point["ballot"] for point in points}) > 1
 
 

@@ -10,7 +10,7 @@ from e2fl.config.completion import trimmed
 from e2fl.config.experiment import from_dict
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.our_tables import Variation, described, variations
-from e2fl.reproduce.tables import NONE, Column, Table, interval, level, teams, traffic_columns, with_interval
+from e2fl.reproduce.tables import NONE, Column, Table, interval, level, repeats_of, traffic_columns, with_interval
 
 DATA_SETS = {
     "fair_mnist_rotate": "FairMNISTRotate",
@@ -72,11 +72,11 @@ def _board(entries: Sequence[Entry]) -> Table:
     ranked = []
     for settings in dict.fromkeys(entry.settings for entry in entries):
         same = [entry for entry in entries if entry.settings == settings]
-        team = teams(same)[0]
-        means = [interval(team, column) for column in COLUMNS]
+        repeats = repeats_of(same)[0]
+        means = [interval(repeats, column) for column in COLUMNS]
         shown = [NONE if mean is None else with_interval(mean, 2) for mean in means]
         rank = means[1] or means[2]
-        row = (described(same[0]), str(len(team.entries)), str(team.round), *shown)
+        row = (described(same[0]), str(len(repeats.entries)), str(repeats.round), *shown)
         ranked.append((-(rank.mean if rank else 0.0), row))
     titles = ("method", "seeds", "rounds", *(column.title for column in COLUMNS))
     return Table(titles, tuple(row for _, row in sorted(ranked)))

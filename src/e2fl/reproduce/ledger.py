@@ -26,9 +26,9 @@ from e2fl.errors import E2flError, RunError
 Json = dict[str, Any]
 
 DEPTH = 5  # levels of folders below a given one in which runs are searched
-# Settings that do not tell two runs of one method apart: more rounds are the same run, continued.
+# Settings that do not distinguish two runs of one method: more rounds are the same run, continued.
 NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
-FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings that came later, and what was done before
+FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings added later, and the behaviour before
 LARGEST = 64 * 2**20  # bytes of a file
 LONGEST = 100  # characters of a folder's name
 FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare

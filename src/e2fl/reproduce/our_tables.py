@@ -11,7 +11,7 @@ from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import fewer_images, select
-from e2fl.reproduce.tables import NONE, Column, Table, Team, interval, level, teams, with_interval
+from e2fl.reproduce.tables import NONE, Column, Repeats, Table, interval, level, repeats_of, with_interval
 
 GROUPS = [
     Column("groups: mean", (), level("group", "mean")),
@@ -86,32 +86,32 @@ def described(entry: Entry) -> str:
 
 def rows_by(
     runs: Iterable[Variation], cells: Callable[[Variation], Cells | None], at: int | None = None
-) -> dict[Cells, Team]:
+) -> dict[Cells, Repeats]:
     """Return the runs by the first cells of their row; None leaves a run out. at: the round; default: the last."""
     found: dict[Cells, list[Entry]] = {}
     for run in runs:
         key = cells(run)
         if key is not None and (at is None or run.entry.at(at) is not None):
             found.setdefault(key, []).append(run.entry)
-    return {key: teams(own)[0] if at is None else Team(tuple(own), at) for key, own in found.items()}
+    return {key: repeats_of(own)[0] if at is None else Repeats(tuple(own), at) for key, own in found.items()}
 
 
-def table_of(titles: Sequence[str], rows: Mapping[Cells, Team], columns: Sequence[Column]) -> Table:
-    """Return a row for each team: its own cells, the number of seeds, and the figures with intervals."""
+def table_of(titles: Sequence[str], rows: Mapping[Cells, Repeats], columns: Sequence[Column]) -> Table:
+    """Return a row for each method: its cells, the number of seeds, and the measures with intervals."""
     made = []
-    for cells, team in rows.items():
-        means = [interval(team, column) for column in columns]
+    for cells, repeats in rows.items():
+        means = [interval(repeats, column) for column in columns]
         shown = [
             NONE if mean is None else with_interval(mean, c.digits) for mean, c in zip(means, columns, strict=True)
         ]
-        made.append((*cells, str(len(team.entries)), *shown))
+        made.append((*cells, str(len(repeats.entries)), *shown))
     return Table((*titles, "seeds", *(column.title for column in columns)), tuple(made), (), not made)
 
 
 def demo(entries: Sequence[Entry]) -> Table:
     """Return the table of the four methods of the demo."""
     rows = rows_by(variations(entries, "demo"), lambda run: (run.entry.method,) if not run.changes else None)
-    ordered: dict[Cells, Team] = {(NAMES[method],): rows[(method,)] for method in DEMO if (method,) in rows}
+    ordered: dict[Cells, Repeats] = {(NAMES[method],): rows[(method,)] for method in DEMO if (method,) in rows}
     return table_of(("",), ordered, [*GROUPS, *GLOBAL])
 
 
@@ -129,7 +129,7 @@ CRITERIA: dict[str, Callable[[dict[str, dict[str, float]]], bool]] = {
 
 
 def criteria(entries: Sequence[Entry]) -> Table:
-    """Return the table of what the demo promises of e2fl_steady, by seed; only seeds that all four methods have."""
+    """Return the table of the demo's criteria for e2fl_steady, by seed; only seeds that all four methods have."""
     figures: dict[int, dict[str, dict[str, float]]] = {}
     for run in variations(entries, "demo"):
         if not run.changes and run.entry.method in DEMO:
@@ -190,7 +190,7 @@ def same_turns(entries: Sequence[Entry]) -> Table:
     return table_of(("",), _same_turns(entries), GROUPS)
 
 
-def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Team]:
+def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Repeats]:
     def cells(run: Variation) -> Cells | None:
         method, changes = run.entry.method, run.changes
         if method == "e2fl_steady" and not changes:
@@ -215,11 +215,11 @@ def in_words(entries: Sequence[Entry]) -> list[str]:
         return []
     names = ("mean over groups", "worst group", "variance over groups", "mean over clients", "variance over clients")
     sentences = []
-    for (label,), team in rows.items():
+    for (label,), repeats in rows.items():
         better: list[str] = []
         worse: list[str] = []
         for name, column in zip(names, GROUPS, strict=True):
-            own, ours = team.values(column.read), steady.values(column.read)
+            own, ours = repeats.values(column.read), steady.values(column.read)
             seeds = sorted(own.keys() & ours.keys())
             if not seeds:
                 continue
@@ -257,7 +257,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
 def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50, 100, 300)) -> Table:
     """Return the table of the paper's setting and the recommended one on the MNIST files, by round."""
     runs = [Variation(entry, {}) for entry in select(entries, "table1", fewer_images(samples))]
-    rows: dict[Cells, Team] = {}
+    rows: dict[Cells, Repeats] = {}
     for method in ("fedavg", "ifca_oracle", "qffl", "e2fl", "e2fl_steady"):
         for number in rounds:
             own = [run for run in runs if run.entry.method == method]
@@ -294,8 +294,8 @@ def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
 BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *GROUPS, GLOBAL[0]]
 
 
-def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Team]:
-    """Return runs with one way to send rankings each: ballot, downlink, incumbents."""
+def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Repeats]:
+    """Return the runs by ballot, downlink and incumbents."""
     fixed = {} if samples is None else fewer_images(samples)
 
     def cells(run: Variation) -> Cells | None:
@@ -313,18 +313,18 @@ def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None =
         return (*sent, "2" if steady else "0")
 
     rows = rows_by(variations(entries, experiment), cells)
-    size = {key: _mean(team, bits("up")) for key, team in rows.items()}
+    size = {key: _mean(repeats, bits("up")) for key, repeats in rows.items()}
     place = {"2": 0, "0": 1, NONE: 2}
     return dict(sorted(rows.items(), key=lambda item: (place[item[0][2]], -size[item[0]], item[0])))
 
 
-def _mean(team: Team, column: Column) -> float:
-    values = list(team.values(column.read).values())
+def _mean(repeats: Repeats, column: Column) -> float:
+    values = list(repeats.values(column.read).values())
     return over_seeds(values).mean if values else 0.0
 
 
 def ballot_name(section: Mapping[str, Any]) -> str:
-    """Return the display name of a way to send rankings."""
+    """Return the display name of a ballot format."""
     if section["name"] == "moves":
         return f"moves, {section.get('steps', 16)} steps{_finer(section, 4)}"
     if section["name"] != "buckets":
@@ -371,12 +371,12 @@ def clustering_ballots(entries: Sequence[Entry]) -> Table:
 
 
 def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the worst group against bits, a point for each way to send rankings, averaged over seeds."""
+    """Return the worst group against bits: one point for each ballot format, averaged over seeds."""
     worst = GROUPS[1]
     points = []
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
-        for (ballot, downlink, incumbents), team in ballot_rows(entries, experiment, samples).items():
-            up, value = _mean(team, bits("up")), _mean(team, worst)
+        for (ballot, downlink, incumbents), repeats in ballot_rows(entries, experiment, samples).items():
+            up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
             if up and value:
                 points.append(
                     {
@@ -388,7 +388,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         "incumbents": incumbents,
                         "bits": round(up, 4),
                         "worst": round(value, 3),
-                        "seeds": len(team.entries),
+                        "seeds": len(repeats.entries),
                     }
                 )
     return points
@@ -407,7 +407,7 @@ def _short(ballot: str, downlink: str) -> str:
 
 
 def _numbers(name: str) -> str:
-    """Return the buckets or steps of a way to send rankings, and how much finer they are near the cut."""
+    """Return the buckets or steps of a ballot format, and how much finer they are near the cut."""
     if name.startswith("uneven"):
         return f"{len(name.split())} uneven"
     return "x".join(re.findall(r"\d+(?= (?:steps|buckets|x))", name)) + (" dither" if "dither" in name else "")

@@ -33,41 +33,41 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "entries": runs,
         "samples": SAMPLES,
         "table1": {
-            samples: _holding(
+            samples: _for_template(
                 paper_tables.table1(select(runs, "table1", fewer_images(samples)), papers=samples == PAPERS)
             )
             for samples in SAMPLES
         },
-        "table2": _holding(paper_tables.table2(select(runs, "femnist"))),
-        "table2_narrow": _holding(paper_tables.table2(select(runs, "femnist", NARROW), compared=False)),
+        "table2": _for_template(paper_tables.table2(select(runs, "femnist"))),
+        "table2_narrow": _for_template(paper_tables.table2(select(runs, "femnist", NARROW), compared=False)),
         "table4": {
-            alpha: _holding(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
+            alpha: _for_template(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
             for alpha in (5000, 1)
         },
         "table5": {
-            samples: _holding(
+            samples: _for_template(
                 paper_tables.table5(select(runs, "table5", fewer_images(samples)), papers=samples == PAPERS)
             )
             for samples in SAMPLES
         },
-        "table6": _holding(paper_tables.table6(select(runs, "table6"))),
+        "table6": _for_template(paper_tables.table6(select(runs, "table6"))),
         "inference": {
-            samples: _holding(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
+            samples: _for_template(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
             for samples in SAMPLES
         },
-        "demo": _holding(our_tables.demo(runs)),
-        "criteria": _holding(our_tables.criteria(runs)),
-        "ablation": _holding(our_tables.ablation(runs)),
-        "validation": _holding(our_tables.validation(runs)),
-        "same_turns": _holding(our_tables.same_turns(runs)),
+        "demo": _for_template(our_tables.demo(runs)),
+        "criteria": _for_template(our_tables.criteria(runs)),
+        "ablation": _for_template(our_tables.ablation(runs)),
+        "validation": _for_template(our_tables.validation(runs)),
+        "same_turns": _for_template(our_tables.same_turns(runs)),
         "in_words": our_tables.in_words(runs),
-        "single_changes": _holding(our_tables.single_changes(runs)),
-        "at_scale": {samples: _holding(our_tables.at_scale(runs, samples)) for samples in SAMPLES},
-        "natural": {name: _holding(our_tables.natural(runs, name)) for name in NATURAL},
-        "ballots": _holding(our_tables.ballots(runs, "demo")),
-        "clustering_ballots": _holding(our_tables.clustering_ballots(runs)),
-        "ballots_wide": _holding(our_tables.ballots(runs, "table1", 60)),
-        "causes": _holding(causes(runs)),
+        "single_changes": _for_template(our_tables.single_changes(runs)),
+        "at_scale": {samples: _for_template(our_tables.at_scale(runs, samples)) for samples in SAMPLES},
+        "natural": {name: _for_template(our_tables.natural(runs, name)) for name in NATURAL},
+        "ballots": _for_template(our_tables.ballots(runs, "demo")),
+        "clustering_ballots": _for_template(our_tables.clustering_ballots(runs)),
+        "ballots_wide": _for_template(our_tables.ballots(runs, "table1", 60)),
+        "causes": _for_template(causes(runs)),
         "findings": findings(runs),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,
@@ -180,11 +180,11 @@ def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
     return 0 if line is None else int(min(line["inference"]["found"].values()))
 
 
-def _holding(table: Table) -> dict[str, Any]:
+def _for_template(table: Table) -> dict[str, Any]:
     """Return what a template needs of a table."""
     if table.empty:
-        return {"text": "Not run: the ledger has no run for this table.", "holes": ()}
-    return {"text": markdown(table), "holes": table.holes}
+        return {"text": "Not run: the ledger has no run for this table.", "not_run": ()}
+    return {"text": markdown(table), "not_run": table.not_run}
 
 
 def _machine(entry: Entry) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import LAYERS, RULES, paper
-from e2fl.reproduce.tables import NONE, Column, Line, Table, build, level, spread_columns, traffic_columns
+from e2fl.reproduce.tables import NONE, Column, MethodRow, Table, build, level, spread_columns, traffic_columns
 
 
 def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
@@ -15,18 +15,18 @@ def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
     rows = paper()["table1"]
     three, six = paper()["rounds"], paper()["rounds_qffl"]
     lines = [
-        Line("Local", "local", rows["local"], paper_rounds=None),
-        Line("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
-        Line("IFCA, groups found", "ifca", rows["ifca"], paper_rounds=three),
-        Line("IFCA, groups known", "ifca_oracle", rows["ifca"], paper_rounds=three),
-        Line("q-FFL", "qffl", rows["qffl"], paper_rounds=six),
-        Line("E2FL, groups known", "e2fl", rows["e2fl"], paper_rounds=three),
-        Line("E2FL (GM)", "e2fl", view="global"),
-        Line("E2FL, lowest loss", "e2fl_lowest_loss", rows["e2fl"], paper_rounds=three),
-        Line("E2FL, rank clustering", "e2fl_rank_clustering"),
-        Line("E2FL, absent groups do not vote", "e2fl_present_only"),
-        Line("Steady E2FL (ours)", "e2fl_steady"),
-        Line("FRL", "frl"),
+        MethodRow("Local", "local", rows["local"], paper_rounds=None),
+        MethodRow("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
+        MethodRow("IFCA, groups found", "ifca", rows["ifca"], paper_rounds=three),
+        MethodRow("IFCA, groups known", "ifca_oracle", rows["ifca"], paper_rounds=three),
+        MethodRow("q-FFL", "qffl", rows["qffl"], paper_rounds=six),
+        MethodRow("E2FL, groups known", "e2fl", rows["e2fl"], paper_rounds=three),
+        MethodRow("E2FL (GM)", "e2fl", view="global"),
+        MethodRow("E2FL, lowest loss", "e2fl_lowest_loss", rows["e2fl"], paper_rounds=three),
+        MethodRow("E2FL, rank clustering", "e2fl_rank_clustering"),
+        MethodRow("E2FL, absent groups do not vote", "e2fl_present_only"),
+        MethodRow("Steady E2FL (ours)", "e2fl_steady"),
+        MethodRow("FRL", "frl"),
     ]
     return build(
         lines,
@@ -40,14 +40,14 @@ def table2(entries: Sequence[Entry], *, compared: bool = True) -> Table:
     """Return Table 2. compared: with the paper's rows; only the paper's network is comparable."""
     rows, three = paper()["table2"], paper()["rounds"]
     lines = [
-        Line("Local", "local", rows["local"]),
-        Line("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
-        Line("q-FFL", "qffl", rows["qffl"], paper_rounds=paper()["rounds_qffl"]),
-        Line("E2FL, one shot (Q = 2)", "one_shot", rows["one_shot"], paper_rounds=three),
-        Line("E2FL, rank clustering (Q = 5)", "rank_clustering", rows["rank_clustering"], paper_rounds=three),
-        Line("E2FL, lowest loss (Q = 2)", "e2fl", rows["e2fl"], paper_rounds=three),
-        Line("E2FL, lowest loss, absent groups do not vote", "e2fl_present_only"),
-        Line("FRL", "frl"),
+        MethodRow("Local", "local", rows["local"]),
+        MethodRow("FedAvg", "fedavg", rows["fedavg"], paper_rounds=three),
+        MethodRow("q-FFL", "qffl", rows["qffl"], paper_rounds=paper()["rounds_qffl"]),
+        MethodRow("E2FL, one shot (Q = 2)", "one_shot", rows["one_shot"], paper_rounds=three),
+        MethodRow("E2FL, rank clustering (Q = 5)", "rank_clustering", rows["rank_clustering"], paper_rounds=three),
+        MethodRow("E2FL, lowest loss (Q = 2)", "e2fl", rows["e2fl"], paper_rounds=three),
+        MethodRow("E2FL, lowest loss, absent groups do not vote", "e2fl_present_only"),
+        MethodRow("FRL", "frl"),
     ]
     if not compared:
         lines = [replace(line, paper=None) for line in lines]
@@ -66,12 +66,12 @@ def table4(entries: Sequence[Entry], alpha: float) -> Table:
     twenty = paper()["rounds_adult"]
     rows = {method: found.get(f"{alpha:g}") for method, found in paper()["table4"].items()}
     lines = [
-        Line("FedAvg", "fedavg", rows["fedavg"], paper_rounds=twenty),
-        Line("FairFed", "fairfed", rows["fairfed"], paper_rounds=twenty),
-        Line("E2FL, each row with the model of its own sex", "e2fl", rows["e2fl"], paper_rounds=twenty),
-        Line("E2FL, the global model for all rows", "e2fl", rows["e2fl"], "global", twenty),
-        Line("E2FL, the women's model for all rows", "e2fl", rows["e2fl"], "as_group0", twenty),
-        Line("E2FL, the men's model for all rows", "e2fl", rows["e2fl"], "as_group1", twenty),
+        MethodRow("FedAvg", "fedavg", rows["fedavg"], paper_rounds=twenty),
+        MethodRow("FairFed", "fairfed", rows["fairfed"], paper_rounds=twenty),
+        MethodRow("E2FL, each row with the model of its own sex", "e2fl", rows["e2fl"], paper_rounds=twenty),
+        MethodRow("E2FL, the global model for all rows", "e2fl", rows["e2fl"], "global", twenty),
+        MethodRow("E2FL, the women's model for all rows", "e2fl", rows["e2fl"], "as_group0", twenty),
+        MethodRow("E2FL, the men's model for all rows", "e2fl", rows["e2fl"], "as_group1", twenty),
     ]
     return build(lines, entries, adult_columns)
 
@@ -85,14 +85,14 @@ def table5(entries: Sequence[Entry], *, papers: bool = True) -> Table:
     lines = []
     for layer in LAYERS:
         given, runs = {"matched": paper()["table5"][layer]}, paper()["runs_table5"]
-        lines.append(Line(f"{layer}, random starts", f"{layer}_random", given, paper_seeds=runs))
-        lines.append(Line(f"{layer}, tree", layer))
+        lines.append(MethodRow(f"{layer}, random starts", f"{layer}_random", given, paper_seeds=runs))
+        lines.append(MethodRow(f"{layer}, tree", layer))
     return build(lines, entries, lambda view: columns, papers=papers)
 
 
 def table6(entries: Sequence[Entry]) -> Table:
     lines = [
-        Line(f"Q = {groups}", f"q{groups}", paper()["table6"][f"q{groups}"], paper_rounds=paper()["rounds"])
+        MethodRow(f"Q = {groups}", f"q{groups}", paper()["table6"][f"q{groups}"], paper_rounds=paper()["rounds"])
         for groups in (2, 3, 4, 5)
     ]
     return build(lines, entries, lambda view: spread_columns(("found", "user"), view))
@@ -100,14 +100,14 @@ def table6(entries: Sequence[Entry]) -> Table:
 
 def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 100, 200, 300)) -> Table:
     """Return the share of clients that found their group, by round; the paper has it in a figure without numbers."""
-    rows, holes = [], []
+    rows, not_run = [], []
     for method in (*RULES, *(f"{rule}_warm" for rule in RULES)):
         runs = [entry for entry in entries if entry.method == method]
         if not runs:
-            holes.append(method)
+            not_run.append(method)
         cells = []
         for number in rounds:
             lines = [line for entry in runs if (line := entry.at(number)) is not None]
             cells.append(f"{np.mean([line['inference']['matched'] for line in lines]):.1f}" if lines else NONE)
         rows.append((method, str(len(runs)), *cells))
-    return Table(("rule", "seeds", *(f"round {number}" for number in rounds)), tuple(rows), tuple(holes), not entries)
+    return Table(("rule", "seeds", *(f"round {number}" for number in rounds)), tuple(rows), tuple(not_run), not entries)

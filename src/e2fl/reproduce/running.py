@@ -1,4 +1,4 @@
-"""Runs that a study lacks: they are listed, timed, started or resumed, and stopped at the budget."""
+"""The missing runs of a study: listing, timing, starting or resuming them, and stopping at the time budget."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data import FederatedData
 from e2fl.reproduce.collecting import RECORD, Origin, place
 from e2fl.reproduce.ledger import Entry, Json
-from e2fl.reproduce.studies import Wanted
+from e2fl.reproduce.studies import PlannedRun
 from e2fl.runs.progress import duration
 from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from e2fl.version import __version__
@@ -24,10 +24,10 @@ class BudgetSpent(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingRun:
     """A run that has not reached its rounds."""
 
-    wanted: Wanted
+    wanted: PlannedRun
     reached: int  # the last evaluated round so far
 
 
@@ -36,10 +36,12 @@ class Pace:
     """The speed of a method, measured on its first rounds."""
 
     seconds: float  # of a round
-    last: int  # round; some methods need fewer than they are given
+    last: int  # the last round; some methods need fewer than requested
 
 
-def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[Entry] | None = None) -> list[Missing]:
+def missing(
+    wanted: Sequence[PlannedRun], entries: Sequence[Entry], begun: Sequence[Entry] | None = None
+) -> list[MissingRun]:
     """Return the runs that no entry has brought to their last round.
 
     begun: the entries that count as the start of a run; default: all of them.
@@ -50,12 +52,12 @@ def missing(wanted: Sequence[Wanted], entries: Sequence[Entry], begun: Sequence[
         if not any(_complete(entry, run.experiment.rounds) for entry in entries if (entry.settings, entry.seed) == key):
             started = entries if begun is None else begun
             reached = [entry.rounds for entry in started if (entry.settings, entry.seed) == key]
-            found.append(Missing(run, max(reached, default=0)))
+            found.append(MissingRun(run, max(reached, default=0)))
     return found
 
 
 def _complete(entry: Entry, rounds: int) -> bool:
-    # A method that ended at another round than it was given, as Local does, decides by itself when it is done.
+    # A method that ended at another round than requested, as Local does, sets its own number of rounds.
     return entry.rounds >= rounds or (entry.finished and entry.rounds != int(entry.config["rounds"]))
 
 
@@ -95,7 +97,7 @@ class Runner:
         self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
         self._data: tuple[str, FederatedData] | None = None  # the last built only
 
-    def run(self, todo: Sequence[Missing]) -> bool:
+    def run(self, todo: Sequence[MissingRun]) -> bool:
         """Run all of these, each method's first round first to time it. Return whether everything was reached."""
         try:
             self.tell(estimate(todo, self.measure(todo)))
@@ -106,7 +108,7 @@ class Runner:
             return False
         return True
 
-    def measure(self, todo: Sequence[Missing]) -> dict[str, Pace]:
+    def measure(self, todo: Sequence[MissingRun]) -> dict[str, Pace]:
         """Return the pace of each method, timed on the first rounds of its first missing run, which are kept."""
         paces: dict[str, Pace] = {}
         for item in todo:
@@ -114,7 +116,7 @@ class Runner:
                 paces[item.wanted.label] = self._one(item.wanted, 2)
         return paces
 
-    def _one(self, wanted: Wanted, stop_after: float) -> Pace:
+    def _one(self, wanted: PlannedRun, stop_after: float) -> Pace:
         """Start or resume a run, and return its pace. Raise `BudgetSpent` only at the deadline."""
         if time.monotonic() >= self.deadline:
             raise BudgetSpent
@@ -142,7 +144,7 @@ class Runner:
         return self._data[1]
 
 
-def listing(todo: Sequence[Missing]) -> str:
+def listing(todo: Sequence[MissingRun]) -> str:
     """Return what will be run, a line for each method."""
     lines = []
     for method, items in _by_method(todo).items():
@@ -154,7 +156,7 @@ def listing(todo: Sequence[Missing]) -> str:
     return "\n".join(lines)
 
 
-def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
+def estimate(todo: Sequence[MissingRun], paces: Mapping[str, Pace]) -> str:
     """Return how long it takes, from the pace of each method."""
     lines, whole = [], 0.0
     for method, items in _by_method(todo).items():
@@ -165,8 +167,8 @@ def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
     return "\n".join([*lines, f"together about {duration(whole)} on this machine, evaluations not counted"])
 
 
-def _by_method(todo: Sequence[Missing]) -> dict[str, list[Missing]]:
-    found: dict[str, list[Missing]] = {}
+def _by_method(todo: Sequence[MissingRun]) -> dict[str, list[MissingRun]]:
+    found: dict[str, list[MissingRun]] = {}
     for item in todo:
         found.setdefault(item.wanted.label, []).append(item)
     return found

@@ -67,7 +67,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedRun:
     """One run that a study needs."""
 
     method: str
@@ -200,14 +200,14 @@ def study(name: str) -> Study:
 
 def wanted(
     study: Study, changes: Sequence[str] = (), seeds: Sequence[int] | None = None, methods: Sequence[str] | None = None
-) -> list[Wanted]:
+) -> list[PlannedRun]:
     """Return all runs of a study, the first seed of every method before the second of any."""
     known = {method for part in study.parts for method in part.methods}
     for method in methods or ():
         if method not in known:
             raise ConfigError(f"{study.name} has no method '{method}'{did_you_mean(method, known)}")
     found = [
-        (place, number, Wanted(method, with_seed(_experiment(study, part, method, changes), seed), part.changes))
+        (place, number, PlannedRun(method, with_seed(_experiment(study, part, method, changes), seed), part.changes))
         for number, part in enumerate(study.parts)
         for method in part.methods
         if methods is None or method in methods

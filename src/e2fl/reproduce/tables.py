@@ -28,17 +28,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of strings under titles; `holes` names the methods that the ledger lacks, `empty`: it has none of them."""
+    """Rows of strings under titles; `not_run` names the methods that the ledger lacks, `empty`: it has none of them."""
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    holes: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
     empty: bool = False
 
 
 @dataclass(frozen=True)
-class Team:
-    """The runs of one method that differ in their seed, at a round that all of them have."""
+class Repeats:
+    """The runs of one method with different seeds, at a round that all of them have reached."""
 
     entries: tuple[Entry, ...]
     round: int
@@ -55,7 +55,7 @@ class Team:
 
 
 @dataclass(frozen=True)
-class Line:
+class MethodRow:
     """A method in a table: its label, its runs, the row of the paper it is compared with, the model that is scored."""
 
     label: str
@@ -94,7 +94,7 @@ def found_groups(figure: str) -> Reader:
     return read
 
 
-def teams(entries: Iterable[Entry]) -> list[Team]:
+def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
     """Return the longest run, and before it the last round that most seeds share, if that is another one."""
     runs = sorted(entries, key=lambda entry: entry.seed)
     if not runs:
@@ -106,7 +106,7 @@ def teams(entries: Iterable[Entry]) -> list[Team]:
     longest = max(counts)
     far = [number for number in counts if number >= FAR * longest]
     shared = max(far, key=lambda number: (len(counts[number]), number))
-    return [Team(tuple(counts[number]), number) for number in dict.fromkeys((shared, longest))]
+    return [Repeats(tuple(counts[number]), number) for number in dict.fromkeys((shared, longest))]
 
 
 def spread_columns(names: Sequence[str], view: str | None = None) -> list[Column]:
@@ -135,7 +135,7 @@ def traffic_columns() -> list[Column]:
 
 
 def build(
-    lines: Sequence[Line],
+    methods: Sequence[MethodRow],
     entries: Sequence[Entry],
     columns: Callable[[str | None], list[Column]],
     *,
@@ -143,50 +143,50 @@ def build(
 ) -> Table:
     """Return each method's row of the paper, our rows, and the differences.
 
-    papers: whether the paper's row is shown where ours is missing; otherwise the method is only named among the holes.
+    papers: whether the paper's row is shown where ours is missing; otherwise the method is only listed as not run.
     """
     titles = ("method", "", "seeds", "round", *(column.title for column in columns(None)))
     rows: list[tuple[str, ...]] = []
-    holes = []
+    not_run = []
     shown: list[Mapping[str, Any]] = []
-    for line in lines:
-        own = [entry for entry in entries if entry.method == line.method]
+    for method in methods:
+        own = [entry for entry in entries if entry.method == method.method]
         if not own:
-            holes.append(line.label)
-        if line.paper is not None and line.paper not in shown and (own or papers):
-            cells = [_plain(_dig(line.paper, column.key), column.digits) for column in columns(line.view)]
-            seeds = line.paper_seeds or paper()["seeds"]
-            rows.append((line.label, "paper", str(seeds), str(line.paper_rounds or ""), *cells))
-            shown.append(line.paper)
+            not_run.append(method.label)
+        if method.paper is not None and method.paper not in shown and (own or papers):
+            cells = [_plain(_dig(method.paper, column.key), column.digits) for column in columns(method.view)]
+            seeds = method.paper_seeds or paper()["seeds"]
+            rows.append((method.label, "paper", str(seeds), str(method.paper_rounds or ""), *cells))
+            shown.append(method.paper)
         if not own and papers:
-            rows.append((line.label, "ours", "0", NONE, *(NONE for _ in columns(line.view))))
-        for team in teams(own):
-            rows += _ours(line, team, columns(line.view))
-    return Table(titles, tuple(rows), tuple(holes), not entries)
+            rows.append((method.label, "ours", "0", NONE, *(NONE for _ in columns(method.view))))
+        for repeats in repeats_of(own):
+            rows += _ours(method, repeats, columns(method.view))
+    return Table(titles, tuple(rows), tuple(not_run), not entries)
 
 
-def _ours(line: Line, team: Team, columns: Sequence[Column]) -> list[tuple[str, ...]]:
-    means = [interval(team, column) for column in columns]
-    seeds = str(len(team.entries))
+def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column]) -> list[tuple[str, ...]]:
+    means = [interval(repeats, column) for column in columns]
+    seeds = str(len(repeats.entries))
     shown = [
         NONE if mean is None else with_interval(mean, column.digits)
         for mean, column in zip(means, columns, strict=True)
     ]
-    rows = [(line.label, "ours", seeds, str(team.round), *shown)]
-    if line.paper is not None:
+    rows = [(method.label, "ours", seeds, str(repeats.round), *shown)]
+    if method.paper is not None:
         differences = []
         for mean, column in zip(means, columns, strict=True):
-            given = _dig(line.paper, column.key)
+            given = _dig(method.paper, column.key)
             if mean is None or given is None:
                 differences.append(NONE)
             else:
                 differences.append(f"{mean.mean - given:+.{column.digits}f}")
-        rows.append((line.label, "difference", "", "", *differences))
+        rows.append((method.label, "difference", "", "", *differences))
     return rows
 
 
-def interval(team: Team, column: Column) -> Interval | None:
-    values = list(team.values(column.read).values())
+def interval(repeats: Repeats, column: Column) -> Interval | None:
+    values = list(repeats.values(column.read).values())
     return over_seeds(values) if values else None
 
 

@@ -22,7 +22,7 @@ from e2fl.errors import RunError
 from e2fl.files import replacing, sha256, sha256_of
 from e2fl.runs.old_states import updated
 
-KEPT = 2  # checkpoints on disk: if the newest proves damaged, there is one more
+KEPT = 2  # checkpoints on disk: a spare one in case the newest is damaged
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
             raise ValueError("its arrays do not match their checksum")
         state = _decode(updated(body["tree"]), tensors(raw), kind)
         return Checkpoint(int(body["number"]), state, body["extra"])
-    except Exception as error:  # whatever is wrong with the file, the answer is the same
+    except Exception as error:  # any damage is reported in the same way
         raise RunError(f"checkpoint {path.name} is damaged or of another kind ({error})") from error
 
 

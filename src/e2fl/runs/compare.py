@@ -14,7 +14,7 @@ from e2fl.runs.runner import Run, Watcher, run_experiment
 
 
 def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
-    """Return the algorithms or variants of these names, with changes made to all, and all checked before one runs.
+    """Return the algorithms or variants of these names, with changes applied and checked before any of them runs.
 
     A setting of an algorithm, or of its grouping, is changed in those that have it. It is an error if none has it.
     """
@@ -26,7 +26,7 @@ def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Chan
     general = [change for change in changes if change not in particular]
     found = {name: experiment.variant(name, general) for name in names}
     for change in ordered(particular):
-        found = _where_it_fits(change, found)
+        found = _changed_where_defined(change, found)
     for method in found.values():
         method.build_algorithm()
         method.build_settings()
@@ -73,7 +73,7 @@ def file_name(name: str) -> str:
     return re.sub(r"[:/\\]", ".", name)
 
 
-def _where_it_fits(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
+def _changed_where_defined(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
     """Change a setting of an algorithm in those that have it."""
     if change.path[1:] == ("label",) and len(found) > 1:
         raise ConfigError("algorithm.label would give all compared algorithms the same name")

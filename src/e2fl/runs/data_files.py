@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from e2fl.data.federated import Client, FederatedData
-from e2fl.data.summary import look_at
+from e2fl.data.summary import summarise
 from e2fl.data.svg import draw
 from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
@@ -28,8 +28,8 @@ def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None])
     else:
         folder.write_json("data.json", described)
     try:
-        picture = draw(look_at(data))
-    except Exception as error:  # as above
+        picture = draw(summarise(data))
+    except Exception as error:  # the same
         warn(f"data.svg is not written: {type(error).__name__}: {error}")
     else:
         folder.write("data.svg", picture)

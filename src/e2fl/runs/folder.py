@@ -58,7 +58,7 @@ class Folder:
     def claimed(self) -> Iterator[None]:
         """Keep other processes out of this folder; raise `RunError` if one is using it."""
         if fcntl is None:
-            yield  # this system has no such locks
+            yield  # no file locks on this system
             return
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Folder:
         return any(not entry.name.endswith(PARTIAL) for entry in self.path.iterdir())
 
     def require_new(self, resume: bool) -> None:
-        """Raise `RunError` if the folder holds something and is not to be continued."""
+        """Raise `RunError` if the folder is not empty and `resume` is False."""
         if self.exists() and not resume:
             raise RunError(
                 f"{self.path} already exists; pass --resume to continue it, or choose another folder with --out"
@@ -108,7 +108,7 @@ class Folder:
         self.write("times.jsonl", "".join(_time(number, seconds) for number, seconds in times.items()))
 
     def append_times(self, number: int, seconds: float) -> None:
-        """Record how long the rounds up to this one took; not in the history, which is the same in every repetition."""
+        """Record the seconds up to this round; not in the history, which must be identical in every repetition."""
         with writing(self.path / "times.jsonl"), (self.path / "times.jsonl").open("a", encoding="utf-8") as file:
             file.write(_time(number, seconds))
 

@@ -1,4 +1,4 @@
-"""How well groups were found, and what finding them cost.
+"""How well groups were recovered, and what it cost.
 
 Compared with the groups that clients declare: `matched` and `purity` are percentages, `adjusted_rand` is 1 at best; all
 three are None where no groups are declared. `changed` is a percentage, None where no client had a group before.
@@ -62,7 +62,7 @@ def of_round(done: Round, found: Groups, before: Groups, population: Population,
 
 
 def difference(now: Traffic, before: Traffic) -> Traffic:
-    """Return what finding groups cost between two points of a run."""
+    """Return the cost of finding groups between two points of a run."""
     return Traffic(
         grouping_bytes=now.grouping_bytes - before.grouping_bytes,
         grouping_passes=now.grouping_passes - before.grouping_passes,

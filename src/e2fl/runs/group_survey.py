@@ -1,9 +1,9 @@
 """How many groups are there? Rank clustering for several numbers of groups, and which number fits.
 
 Every client trains once from the start, as rank clustering prepares, and its ballot is clustered into 2, 3 and more
-groups. Three figures show a good number: the same groups are found without a quarter of the clients (stability), few
-clients lie between two groups (blur), and clients are nearer to their own group than to the next (silhouette). Blur is
-compared with that of a reference cloud with the same covariance and no groups, cut into as many pieces.
+groups. Three measures indicate a good number: the same groups are found without a quarter of the clients (stability),
+few clients lie between two groups (blur), and clients are nearer to their own group than to the next (silhouette). Blur
+is compared with that of a reference cloud with the same covariance and no groups, cut into as many pieces.
 
 Where clients declare groups, the agreement with those is reported too, for the clustering that is kept and for a start
 on average.
@@ -21,7 +21,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import Attempt, Pairs, cheapest, first_rankings, settle, stability
+from e2fl.grouping.rank_clustering import KMeansResult, Pairs, cheapest, first_rankings, kmeans, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.randomness import stream
 from e2fl.ranking import Ranking
@@ -29,11 +29,11 @@ from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import aligned
 
-STEADY = 0.6  # the least stability of groups that do not depend on which clients are present
-SHARP = 0.5  # the largest blur of clear groups, as a fraction of that of a cloud
-ALIKE = 0.99  # a silhouette of this fraction of the highest is as good, and fewer groups are simpler
-FIRM = 0.8  # the least stability of groups that are reported without a caveat
-JUDGES = 400  # the most clients that blur is computed over; drawn uniformly
+MIN_STABILITY = 0.6  # minimum stability for groups to be called clear
+MAX_RELATIVE_BLUR = 0.5  # maximum blur of clear groups, as a fraction of the blur of a reference cloud
+NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal; fewer groups are then preferred
+FIRM_STABILITY = 0.8  # minimum stability for groups to be reported without a caveat
+BLUR_CLIENTS = 400  # blur is computed over at most this many clients, drawn uniformly
 CLOUDS = 5  # reference clouds drawn, for the mean of their blur
 
 
@@ -61,12 +61,12 @@ class Row:
 
     @property
     def clear(self) -> bool:
-        return self.stability >= STEADY and self.blur <= SHARP * self.cloud
+        return self.stability >= MIN_STABILITY and self.blur <= MAX_RELATIVE_BLUR * self.cloud
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The figures of each number of groups."""
+    """The measures for each number of groups."""
 
     rows: tuple[Row, ...]
     clustering: RankClustering = field(default_factory=RankClustering)  # its settings; its number of groups is not used
@@ -76,7 +76,7 @@ class Survey:
         """The number of groups that fits best, or None if no groups are clear."""
         clear = [row for row in self.rows if row.clear]
         highest = max((row.silhouette for row in clear), default=0.0)
-        good = [row for row in clear if row.silhouette >= ALIKE * highest]
+        good = [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
         return min(good, key=lambda row: row.groups, default=None)
 
     def table(self) -> str:
@@ -106,20 +106,21 @@ class Survey:
         return cells
 
     def advice(self) -> str:
-        """Return what to do, in words."""
+        """Return a recommendation, as text."""
         best = self.best
         if best is None:
             return (
-                "Warning: these groups look like noise. For no number of groups are they stable without a quarter of "
-                f"the clients (at least {STEADY}) and clearly apart (a blur of at most {SHARP} times that of a "
-                "reference cloud). Use one group (algorithm frl), or let clients train longer first (learner.epochs)."
+                "Warning: these groups look like noise. No number of groups is both stable without a quarter of the "
+                f"clients (at least {MIN_STABILITY}) and clearly separated (a blur of at most {MAX_RELATIVE_BLUR} "
+                "times that of a reference cloud). Use one group (algorithm frl), or let clients train longer first "
+                "(learner.epochs)."
             )
         text = (
             f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie between groups, and "
             f"the groups found without a quarter of the clients agree to {best.stability:.2f}."
         )
-        if best.stability < FIRM:
-            text += " That is not much: treat the groups as a tendency."
+        if best.stability < FIRM_STABILITY:
+            text += " That is low: treat these groups with caution."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
         return text
@@ -163,43 +164,43 @@ def survey(
     tell(f"comparing {len(ballots)} ballots")
     table = clustering.table(ballots, experiment.seed)
     pairs = Pairs.of(table, experiment.seed)
-    judges = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:JUDGES])
-    judged = pairs.distances[np.ix_(judges, judges)]
-    clouds = [cloud(judged, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
+    sampled = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS])
+    sampled_distances = pairs.distances[np.ix_(sampled, sampled)]
+    clouds = [cloud(sampled_distances, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
     declared = [data.population.declared[client] for client in table.clients]
     centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
-    alone = settle(table, centre, 1).cost
+    alone = kmeans(table, centre, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        attempts = clustering.attempts(table, groups, experiment.seed, pairs)
-        kept = cheapest(attempts)
+        results = clustering.results(table, groups, experiment.seed, pairs)
+        kept = cheapest(results)
         assigned = kept.assigned[pairs.places]
         rows.append(
             Row(
                 groups,
                 stability(pairs, kept, groups, experiment.seed),
                 silhouette(pairs.distances, assigned),
-                blur(judged, assigned[judges]),
+                blur(sampled_distances, assigned[sampled]),
                 float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
                 int(np.bincount(kept.assigned, minlength=groups).min()),
                 kept.cost / alone if alone else 1.0,
                 _agreement([kept], declared),
-                _agreement(attempts, declared) if len(attempts) > 1 else None,
+                _agreement(results, declared) if len(results) > 1 else None,
             )
         )
     tell("done")
     return Survey(tuple(rows), clustering)
 
 
-def _agreement(attempts: Sequence[Attempt], declared: Sequence[GroupId | None]) -> Agreement | None:
+def _agreement(results: Sequence[KMeansResult], declared: Sequence[GroupId | None]) -> Agreement | None:
     """Return the average agreement over these clusterings; None if the group of any client is unknown."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
         return None
     return Agreement(
-        float(np.mean([metrics.matched(attempt.assigned, true) for attempt in attempts])),
-        float(np.mean([metrics.purity(attempt.assigned, true) for attempt in attempts])),
+        float(np.mean([metrics.matched(result.assigned, true) for result in results])),
+        float(np.mean([metrics.purity(result.assigned, true) for result in results])),
     )
 
 

@@ -27,11 +27,11 @@ class Runtime(Federation, Protocol):
         ...
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Score clients that never took part; a fault of one of them is recorded, never raised."""
+        """Score unseen clients; a fault of one of them is recorded, never raised."""
         ...
 
     def warnings(self) -> list[str]:
-        """Return what went wrong outside training since the last call: a kind, a colon, the reason."""
+        """Return what went wrong outside training since the last call, as "kind: reason"."""
         ...
 
 
@@ -86,7 +86,7 @@ class Loop:
     def assignments_before(self, state: Any) -> Mapping[ClientId, GroupId]:
         """Return the groups that clients are in when the round after this state begins."""
         described = self.algorithm.describe(state)
-        return (described.assignments if described.carried is None else described.carried) or {}
+        return (described.assignments if described.next_assignments is None else described.next_assignments) or {}
 
     def membership(self, state: Any, served: Mapping[ClientId, GroupId]) -> GroupsAre | None:
         """Return how the algorithm knows the group of a client. served: the groups that clients were served as."""

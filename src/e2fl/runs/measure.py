@@ -1,4 +1,4 @@
-"""From counts to figures: the computations after an evaluated round and at the end of a run."""
+"""From counts to measures: the computations after an evaluated round and at the end of a run."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ def _loss(values: Sequence[float]) -> dict[str, float]:
 
 
 def divergence_warnings(measured: Json) -> list[str]:
-    """Return what a reader must know before trusting the accuracies of a line of history or a summary."""
+    """Return warnings about diverged models in a line of history or a summary."""
     views = {"": measured, **(measured.get("views") or {})}
     counts = {name: View({}, None, {}, diverged=part.get("diverged", 0)) for name, part in views.items()}
     return Measures(counts.pop(""), counts).warnings()

@@ -37,7 +37,7 @@ def updated(tree: Any) -> Any:
 
 
 def lacks_initial_ranking(state: Any, extra: Mapping[str, Any], algorithm: Mapping[str, Any]) -> bool:
-    """Whether an updated state lacks the ranking that absent groups vote with: it was not kept beside a clustering.
+    """Return whether an updated state lacks the initial ranking, which was not stored with a clustering.
 
     extra: what was stored beside the state; algorithm: the settings of the run.
     """

@@ -122,7 +122,7 @@ class TrainedRun:
     def network(self, name: str) -> nn.Module:
         """Return a plain torch module with the weights of one model, in evaluation mode."""
         network = self.experiment.build_model_for(self.shape, self.classes).network
-        network.load_state_dict(self.params(name), strict=False)  # buffers are constants, which it has
+        network.load_state_dict(self.params(name), strict=False)  # buffers are constants that the network already has
         return network.eval()
 
     def predict(self, examples: Examples, group: str | int | None, data: FederatedData | None = None) -> Prediction:

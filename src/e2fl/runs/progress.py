@@ -138,7 +138,7 @@ def timed_steps() -> Callable[[str], None]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people read it: 40 s, 12 min, 3 h 20 min."""
+    """Return a readable duration: 40 s, 12 min, 3 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -146,7 +146,7 @@ def duration(seconds: float) -> str:
 
 
 def figures(measured: Json) -> str:
-    """Return mean and worst accuracy of a line of history, in words."""
+    """Return mean and worst accuracy of a line of history, as text."""
     text = f"clients {measured['user']['mean']:.1f} %"
     if measured["group"]:
         worst = min(measured["groups"], key=lambda name: measured["groups"][name]["accuracy"])

@@ -75,7 +75,7 @@ class Measures:
         return cls(View.from_json(values), {n: View.from_json(v) for n, v in (values.get("views") or {}).items()})
 
     def warnings(self) -> list[str]:
-        """Return what a reader must know before trusting the accuracies."""
+        """Return warnings about diverged models."""
         views = {"": self.own, **{f" (view {name})": view for name, view in self.views.items()}}
         return [_diverged(view.diverged, name) for name, view in views.items() if view.diverged]
 
@@ -97,10 +97,10 @@ class Evaluation:
     bytes: Mapping[str, int]  # since the run began: up_total, down_total, served_total
     asked: int = 0  # clients asked to train in this round
     answered: int = 0
-    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, since the line before
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own figures; "notes" on disk
-    inference: Mapping[str, Any] | None = None  # how well groups were found, where they were
-    validation: Measures | None = None  # on validation examples, where the data has some
+    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, since the previous line
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # measures that the algorithm adds; "notes" on disk
+    inference: Mapping[str, Any] | None = None  # how well groups were recovered, if they were inferred
+    validation: Measures | None = None  # on validation examples, if the data has any
     training_loss: float | None = None  # mean over the clients that trained in this round
 
     def to_json(self) -> Json:
@@ -144,7 +144,7 @@ class Budget:
 
     client_trainings: int = 0  # how often a client trained
     client_epochs: float = 0.0  # passes over a client's own training data, summed over all trainings
-    examples: int = 0  # training examples processed, each as often as it was
+    examples: int = 0  # training examples processed, with repetitions
 
     def to_json(self) -> Json:
         return {name.name: getattr(self, name.name) for name in fields(self)}
@@ -169,18 +169,18 @@ class Summary:
     trains_alone: bool = False  # clients send nothing
     inference: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)  # "notes" on disk
-    warning: str = ""  # of the algorithm about such data; "caution" on disk
+    warning: str = ""  # the algorithm's warning about this data; "caution" on disk
     bytes: Mapping[str, float] = field(default_factory=dict)
     budget: Budget | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, per_round
     data: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)  # shape, classes, groups, and names of groups and labels
     environment: Mapping[str, str] = field(default_factory=dict)
-    unseen: Mapping[str, Any] | None = None  # how clients fare that were kept out of training
-    client_models: str = "none"  # what became of the models that clients keep: none, kept, or dropped
+    unseen: Mapping[str, Any] | None = None  # results of clients kept out of training
+    client_models: str = "none"  # what happened to the models that clients keep: none, kept, or dropped
     bits: Mapping[str, float | None] | None = None  # per edge and in total; None where clients send nothing
     participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked, by group
-    validation: Measures | None = None  # on validation examples, where the data has some
+    validation: Measures | None = None  # on validation examples, if the data has any
 
     def to_json(self) -> Json:
         measured = self.measures.to_json()

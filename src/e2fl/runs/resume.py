@@ -75,7 +75,7 @@ class Requirements:
     def __call__(self, found: Checkpoint) -> None:
         self.same_experiment(found)
         name = f"checkpoint round-{found.round_number:07d}"
-        # A last round that was evaluated only because it was the last leaves a line that a longer run does not have.
+        # A last round evaluated only because it was the last leaves a line that a longer run does not have.
         history = found.extra.get("unevaluated", found.extra).get("history")
         if history is not None and not _begins_with(self.folder.path / "history.jsonl", history):
             raise RunError(f"{name} does not match history.jsonl, which was damaged, truncated or edited since")
@@ -97,7 +97,7 @@ class Requirements:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredRun:
     """A run as it was when its checkpoint was written."""
 
     round: Round
@@ -114,7 +114,7 @@ def restore(
     experiment: Experiment,
     data_file: object,
     warn: Callable[[str], None],
-) -> Restored | None:
+) -> RestoredRun | None:
     """Return the last good checkpoint of a run; None if it starts again from its first round.
 
     stored: the configuration in the folder; data_file: the digest of the file of a user's own data.
@@ -143,7 +143,7 @@ def restore(
     if "unevaluated" in extra:  # the last round of a run that now has more
         last, extra = last - 1, extra | extra["unevaluated"]
     size = extra.get("history", {}).get("bytes")
-    return Restored(
+    return RestoredRun(
         Round(found.round_number, found.state, bool(extra["ever_answered"])),
         Totals.from_json(extra),
         [line for line in folder.read_history(size) if line["round"] <= last],
@@ -155,7 +155,7 @@ def restore(
 def _require_continuable(
     folder: Folder, loop: Loop, found: Checkpoint | None, stored: Experiment, experiment: Experiment
 ) -> None:
-    """Raise an error unless a finished run can continue from its very end: its results must not be lost."""
+    """Raise an error unless a finished run can continue after its last round, so that no results are lost."""
     path = folder.path
     if found is None or found.round_number != loop.last_of(stored.rounds):
         raise RunError(f"{path} cannot be continued: its last checkpoint is gone or damaged; start a new run")

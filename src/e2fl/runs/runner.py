@@ -75,7 +75,7 @@ def run_experiment(
 
 def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        # A population smaller than the default number of clients per round is served whole.
+        # With fewer clients than the default of clients_per_round, all of them take part.
         few = len(data.population) < algorithm.clients_per_round
         if few and algorithm.clients_per_round != type(algorithm).clients_per_round:
             raise ConfigError(
@@ -109,14 +109,14 @@ class _Runner:
         self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
         algorithm = experiment.build_algorithm()
         self.federation = federate(algorithm, model, folder)
-        # A mistake in the configuration is found here, before anything is written.
+        # Mistakes in the configuration raise an error here, before anything is written.
         self.loop = Loop(experiment, algorithm, self.federation, model)
         self.history: list[Json] = []
         self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
         self.evaluated_at = 0.0  # seconds of the run at the last line of history
         self.totals = Totals()
-        self.unevaluated: Totals | None = None  # what would be kept had the last round not been evaluated
+        self.unevaluated: Totals | None = None  # the totals as if the last round had not been evaluated
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
@@ -197,7 +197,7 @@ class _Runner:
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
             totals = Totals(totals.traffic, found_groups(done.scores), asked=totals.asked)
-            if not any(divergence_warnings(past) for past in self.history):  # once is enough
+            if not any(divergence_warnings(past) for past in self.history):  # warn once
                 for warning in divergence_warnings(measured):
                     self.watcher.warn(f"round {done.number}: {warning}")
             self.history.append(measured)

@@ -1,4 +1,4 @@
-"""Trackers: pass the figures of a run on to other tools while it trains, under the names they have everywhere.
+"""Trackers: write the measures of a run to other tools during training, under the same names as elsewhere.
 
 A name is the path of a number in a line of history.jsonl, such as user/mean, group/worst10 or groups/G1/accuracy.
 All data stays on this machine, in the folder of the run.
@@ -105,7 +105,7 @@ class MLflow(Watcher):
 
         now = int(time.time() * 1000)
         values = [Metric(name, value, now, number) for name, value in flat(measured).items()]
-        for start in range(0, len(values), 1000):  # the most it takes at a time
+        for start in range(0, len(values), 1000):  # the limit of one call
             self.client.log_batch(self.run, metrics=values[start : start + 1000])
 
     def end(self) -> None:

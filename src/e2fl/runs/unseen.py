@@ -1,4 +1,4 @@
-"""Unseen clients: the group and the model of a client that never took part, from the folder of a run."""
+"""Unseen clients: the group and the model for a client that took no part in a run, from its folder."""
 
 import dataclasses
 import warnings
@@ -22,14 +22,14 @@ from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.resume import Requirements
-from e2fl.simulation.evaluator import Scoreboard, do
+from e2fl.simulation.evaluator import Scoreboard, run_job
 
 UNSEEN = -1  # no client of a run has this number
 NO_LABEL = -1
 
 
 @dataclass(frozen=True)
-class Assigned:
+class Assignment:
     """The group and the model that an unseen client gets; no group if the algorithm has none.
 
     params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client, `by_group` has the
@@ -43,7 +43,7 @@ class Assigned:
     score: Tally | None
 
 
-class Unlabelled(Examples):
+class UnlabelledExamples(Examples):
     """Examples without labels, for algorithms that do not need any."""
 
     def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
@@ -57,13 +57,13 @@ class Unlabelled(Examples):
 
 
 def _without_labels(examples: Examples) -> Examples:
-    return Unlabelled(examples.x, examples.y, examples.group, examples.scale, examples.shift)
+    return UnlabelledExamples(examples.x, examples.y, examples.group, examples.scale, examples.shift)
 
 
 def assign(
     folder: str | Path, train: Examples, *, test: Examples | None = None, group: GroupId | None = None
-) -> Assigned:
-    """Return the group and the model of a client that never took part, from the folder of a finished run.
+) -> Assignment:
+    """Return the group and the model for an unseen client, from the folder of a finished run.
 
     train: its examples. Their labels may all be -1, unknown, unless the algorithm uses losses or trains. group: the
     group it declares, for algorithms that use declared groups. The folder is not changed, and the same data always
@@ -103,9 +103,9 @@ def assign(
         board = Scoreboard()
         board.plan(own, test)
         for job in board.jobs():
-            board.settle(job, do(job, learner))
+            board.add(job, run_job(job, learner))
         score = total(board.result(own, test, group).values())
-    return Assigned(
+    return Assignment(
         models.group,
         learner.weights_of(own.model),
         {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
@@ -141,7 +141,7 @@ def _require_fit(name: str, examples: Examples, shape: tuple[int, ...], groups: 
     if y.shape != (len(x),):
         raise DataError(f"there are {len(x)} {name} examples for labels of shape {y.shape}")
     if y.dtype.kind not in "iu":
-        raise DataError(f"labels of {name} examples must be whole numbers, not {y.dtype}")
+        raise DataError(f"labels of {name} examples must be integers, not {y.dtype}")
     finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     if not finite.all():
         raise DataError(f"{name} row {finite.argmin()} has an input that is missing or not finite")
@@ -166,4 +166,4 @@ def _are_groups(group: NDArray[Any], groups: int) -> bool:
 
 
 def _which(groups: int) -> str:
-    return f"the run has groups 0 to {groups - 1}" if groups else "groups are whole numbers, 0 or more"
+    return f"the run has groups 0 to {groups - 1}" if groups else "groups are integers, 0 or more"

@@ -1,6 +1,6 @@
 """The memory of clients between rounds: in files if the run has a folder, otherwise in this process.
 
-A file is a safetensors file; numbers, truth values and strings are JSON in its metadata. Nothing is pickled.
+A file is a safetensors file; numbers, booleans and strings are JSON in its metadata. Nothing is pickled.
 
 Every version is kept until no checkpoint needs it, so that a run resumed from an earlier round finds its clients as
 they were then.
@@ -22,7 +22,7 @@ from e2fl.files import replacing, sha256
 from e2fl.models import Params, storable
 
 DIGEST = "sha256"  # of the contents, in the metadata of a file
-VALUES = "values"  # numbers, truth values and texts as JSON, in the metadata of a file
+VALUES = "values"  # numbers, booleans and strings as JSON, in the metadata of a file
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
@@ -128,7 +128,7 @@ class Memories:
 def _checked(name: Any, value: Any) -> Any:
     """Return what a client stores under a name as it is read back, or raise `ConfigError`."""
     if not isinstance(name, str) or not name or "/" in name:
-        raise ConfigError(f"client.memory has the name {name!r}; names are texts without '/'")
+        raise ConfigError(f"client.memory has the name {name!r}; names are strings without '/'")
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, Mapping) and value and all(isinstance(part, torch.Tensor) for part in value.values()):

@@ -61,7 +61,7 @@ class Scoreboard:
             if block:
                 yield Job(self.models[model], tuple(block))
 
-    def settle(self, job: Job, found: list[Tally]) -> None:
+    def add(self, job: Job, found: list[Tally]) -> None:
         """Add the result of a job; jobs are added in the order they were planned."""
         for (key, _, _), tally in zip(job.pieces, found, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
@@ -86,7 +86,7 @@ class Scoreboard:
         return self.parts[id(test)]
 
 
-def do(job: Job, learner: Learner) -> list[Tally]:
+def run_job(job: Job, learner: Learner) -> list[Tally]:
     """Evaluate one job."""
     params = learner.weights_of(job.model)
     return [learner.tally(params, examples, rows) for _, examples, rows in job.pieces]
@@ -98,6 +98,6 @@ def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score
     for model in models.views.values():
         board.plan(model, client.test)
     for job in board.jobs():
-        board.settle(job, do(job, learner))
+        board.add(job, run_job(job, learner))
     views = {name: board.result(model, client.test, client.group) for name, model in models.views.items()}
     return Score(views, models.group, learner.meter.grouping_passes)

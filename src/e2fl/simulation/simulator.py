@@ -24,14 +24,14 @@ from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import Scoreboard, do
+from e2fl.simulation.evaluator import Scoreboard, run_job
 from e2fl.simulation.spool import Spool
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BRIEF = 0.002  # seconds of computing per item, below which threads do not pay off
+BRIEF = 0.002  # seconds of computation per item; below this, threads do not pay off
 
 
 class SimulatedFederation:
@@ -129,7 +129,7 @@ class SimulatedFederation:
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Evaluate clients that never took part; one that fails is a fault and does not stop the others."""
+        """Evaluate unseen clients; one that fails is a fault and does not stop the others."""
         used: dict[ClientId, tuple[ClientModels, float]] = {}
         faults: dict[ClientId, str] = {}
 
@@ -140,7 +140,7 @@ class SimulatedFederation:
                 models = self.algorithm.for_unseen(state, client, learner)
                 models = expect_models(models, self.learner.model.spec, self.algorithm, "for_unseen")
                 return models, learner.meter.grouping_passes
-            except Exception as error:  # the run is finished and must not be lost to one client's data
+            except Exception as error:  # one client's data must not lose a finished run
                 return error
 
         for client, found in self._each("unseen", look, sorted(clients)):
@@ -151,7 +151,7 @@ class SimulatedFederation:
         tests = {client_id: (client.test, client.group) for client_id, client in clients.items()}
         try:
             scores = self._score(used, tests)
-        except Exception:  # the test examples of some client cannot be evaluated: find out whose
+        except Exception:  # some client's test examples cannot be evaluated; find out which
             scores = {}
             for client in used:
                 try:
@@ -170,8 +170,8 @@ class SimulatedFederation:
         for client, (models, _) in used.items():
             for model in models.views.values():
                 board.plan(model, tests[client][0])
-        for job, found in self._each("score", lambda job: do(job, self.learner), board.jobs()):
-            board.settle(job, found)
+        for job, found in self._each("score", lambda job: run_job(job, self.learner), board.jobs()):
+            board.add(job, found)
         return {
             client: Score(
                 {name: board.result(model, *tests[client]) for name, model in models.views.items()},
@@ -190,7 +190,7 @@ class SimulatedFederation:
         self.memories.forget(before)
 
     def warnings(self) -> list[str]:
-        """Return what went wrong besides training; in one process, nothing."""
+        """Return no warnings: in one process, nothing can go wrong besides training."""
         return []
 
     def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
@@ -221,7 +221,7 @@ class SimulatedFederation:
             return result
 
         brief = self.pace.get(kind, math.inf) < BRIEF
-        yield from zip(todo, _here(timed, todo) if brief else self.pool.map(timed, todo), strict=True)
+        yield from zip(todo, _in_this_thread(timed, todo) if brief else self.pool.map(timed, todo), strict=True)
         if spent:
             self.pace[kind] = sum(spent) / len(spent)
 
@@ -230,7 +230,7 @@ def _failed(error: Exception) -> str:
     return f"failed: {type(error).__name__}: {error}"
 
 
-def _here(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def _in_this_thread(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Do the work in this thread, on one core as in the threads of the pool."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

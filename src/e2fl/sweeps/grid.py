@@ -36,7 +36,7 @@ class Point:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The values as people read them, in the order of the axes."""
+        """The formatted values, in the order of the axes."""
         return tuple(shown(change.value) for change in self.changes)
 
 
@@ -87,7 +87,7 @@ def without_validation_share(base: Experiment) -> Experiment:
 
 
 def shown(value: Any) -> str:
-    """Return a value as people read it."""
+    """Return a value formatted for display."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -42,7 +42,7 @@ def parquet_batches(path: Path, wanted: Sequence[str], *, rows: int, limit: int,
             )
         if "unusable" in found:
             name, kind = found["unusable"]
-            raise DataError(f"{path}: column '{name}' holds {kind}; only numbers, texts, and true or false can be used")
+            raise DataError(f"{path}: column '{name}' holds {kind}; only numbers, strings and booleans can be used")
         with arrow.memory_map(str(out)) as file:  # the mapping stays alive after the file is removed
             yield from arrow.ipc.open_stream(file)
 

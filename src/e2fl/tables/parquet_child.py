@@ -63,12 +63,12 @@ def main() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     except (ImportError, ValueError, OSError):
-        pass  # not on this system, or a lower limit is set already
+        pass  # not supported on this system, or a lower limit is already set
     try:
         found = answer(json.load(sys.stdin))
     except MemoryError:  # Arrow has one that is both this and its own
         found = {"memory": True}
-    except Exception as error:  # whatever the reader does with a damaged file
+    except Exception as error:  # the reader may raise anything for a damaged file
         found = {"damaged": f"{type(error).__name__}: {error}"[:500]}
     json.dump(found, sys.stdout)
 

@@ -1,4 +1,4 @@
-"""For tests: the contract of algorithms, plain twins of compiled code, and a toy problem."""
+"""Test support: the contract of algorithms, plain twins of compiled code, and a toy problem."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ TESTED = ("mean", "worst10", "variance")
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedMethod:
     """One method: its space, its trials, and the chosen one."""
 
     name: str
@@ -40,7 +40,7 @@ class Tuned:
         objectives: Sequence[Objective],
         pick: int,
     ) -> Self:
-        """Choose the trial on the front that is best in the objective `pick`, the first among equals."""
+        """Choose the trial on the front that is best in the objective `pick`; ties go to the first."""
         by_number = {trial.number: trial for trial in trials}
         best = front(by_number, objectives)
         chosen = max((by_number[n] for n in best), key=lambda t: float(point_of(t, objectives)[pick]), default=None)
@@ -74,7 +74,7 @@ class Result:
     prune: bool
     share: float  # of each client's training rows that was set aside for validation
     rounds: int
-    tuned: Sequence[Tuned]
+    tuned: Sequence[TunedMethod]
     final: Sequence[Run]
 
     @property
@@ -87,7 +87,7 @@ class Result:
         return ", ".join(f"{name} = {shown(value)}" for name, value in trial.settings.items()) or "as in the experiment"
 
     def cells(self, trial: Trial) -> list[str]:
-        """Return the objectives of a trial as people read them; dashes if it was not completed."""
+        """Return the formatted objectives of a trial; dashes if it was not completed."""
         if trial.state != "complete":
             return ["–" for _ in self.objectives]
         return [objective.told(values) for objective, values in zip(self.objectives, trial.values, strict=True)]

@@ -21,7 +21,7 @@ from e2fl.runs.runner import Run, read_run
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.sweeps.grid import shown, with_validation_share, without_validation_share
 from e2fl.sweeps.tasks import InThisProcess, Task, record, saved
-from e2fl.tuning.results import Result, Tuned
+from e2fl.tuning.results import Result, TunedMethod
 from e2fl.tuning.space import Choice, Dimension, change, fitted, own_settings
 from e2fl.tuning.trials import (
     PATIENCE,
@@ -30,16 +30,16 @@ from e2fl.tuning.trials import (
     State,
     Trial,
     curve_of,
-    hopeless,
     objectives_of,
     pick_of,
+    should_prune,
 )
 
 if TYPE_CHECKING:
     import optuna
 
 RECORD, TRIAL, FINAL = "tune.json", "trial.json", "final"
-DRAWS = 20  # times the budget: so often settings are drawn until enough of them are new
+DRAWS = 20  # draws per trial of the budget, at most, to find settings that are new
 
 
 def tune(
@@ -89,7 +89,8 @@ def tune(
         search = Search(seeds, budget, out, runner, pruner, tell, list(methods))
         trials = {name: search.run(name, validated[name], spaces[name]) for name in methods}
         tuned = [
-            Tuned.of(name, methods[name], spaces[name], trials[name], pruner.objectives, place) for name in methods
+            TunedMethod.of(name, methods[name], spaces[name], trials[name], pruner.objectives, place)
+            for name in methods
         ]
         final = _final(tuned, seeds, out / FINAL, watcher)
     first = next(iter(validated.values()))
@@ -152,7 +153,7 @@ class Pruner(Watcher):
         if not self.active or measured is None or not PATIENCE * self.last <= number < self.last:
             return
         values = [objective.measured(measured) for objective in self.objectives]
-        if hopeless(values, number, self.earlier, self.objectives):
+        if should_prune(values, number, self.earlier, self.objectives):
             raise Pruned
 
 
@@ -178,7 +179,7 @@ class Search:
         ]
         sampler = optuna.samplers.TPESampler(seed=method.seed % 2**32)
         study = optuna.create_study(directions=directions, sampler=sampler)
-        study.enqueue_trial(own_settings(space, completed(method)))  # tuning never makes an algorithm worse than it was
+        study.enqueue_trial(own_settings(space, completed(method)))  # so that tuning never makes an algorithm worse
         distributions = {dimension.name: _distribution(dimension) for dimension in space}
         size = 1.0
         for dimension in space:
@@ -257,7 +258,7 @@ def _distribution(dimension: Dimension) -> "optuna.distributions.BaseDistributio
     return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
-def _final(tuned: Sequence[Tuned], seeds: Sequence[int], out: Path, watcher: Watcher | None) -> list[Run]:
+def _final(tuned: Sequence[TunedMethod], seeds: Sequence[int], out: Path, watcher: Watcher | None) -> list[Run]:
     """Train the chosen settings on all training rows: a comparison that `e2fl report` can read."""
     chosen = {method.name: without_validation_share(method.best) for method in tuned if method.best is not None}
     return compare(chosen, seeds, out=out, resume=True, watcher=watcher) if chosen else []

@@ -43,7 +43,7 @@ class Range:
         return min(max(float(f"{drawn:.{DIGITS}g}"), self.low), self.high)
 
     def __str__(self) -> str:
-        kind = "whole numbers, " if self.whole else ""
+        kind = "integers, " if self.whole else ""
         return f"{kind}{self.low:g} to {self.high:g}{', logarithmic' if self.log else ''}"
 
 
@@ -84,7 +84,7 @@ def space_of(texts: Sequence[str]) -> list[Dimension]:
         name, _, values = (part.strip() for part in text.partition("="))
         if name in BUDGET:
             raise ConfigError(f"{name} is part of the budget, which all trials share; use --set {name}=... for it")
-        (axis,) = axes_of([text], "--space")  # a range is a word to it
+        (axis,) = axes_of([text], "--space")  # it reads a range as a string
         match = RANGE.fullmatch(values)
         if match is not None:
             found.append(_range(name, *match.groups()))

@@ -17,7 +17,7 @@ from e2fl.sweeps.results import Pick, told, value_of, view_of
 
 BYTES = "bytes"
 WARM = 5  # trials that must have reached a round before others are pruned there
-PATIENCE = 0.25  # of the rounds: none is pruned before
+PATIENCE = 0.25  # of the rounds: no trial is pruned before
 
 State = Literal["complete", "pruned", "diverged"]
 Curve = dict[int, tuple[float, ...]]  # by evaluated round, the objectives on validation data; NaN: diverged
@@ -51,7 +51,7 @@ class Objective:
         return math.nan if view.get("diverged") else value_of(view, self.pick)
 
     def told(self, values: Sequence[float]) -> str:
-        """Return the mean over seeds as people read it."""
+        """Return the formatted mean over seeds."""
         if self.pick is not None:
             return told(values)
         spread = f" ± {np.std(values, ddof=1) / 2**20:.2g}" if len(values) > 1 else ""
@@ -109,11 +109,11 @@ def oriented(values: Sequence[float], objectives: Sequence[Objective]) -> np.nda
 
 
 def dominates(one: np.ndarray, other: np.ndarray) -> bool:
-    """Return whether one is nowhere worse than the other, and better somewhere."""
+    """Return whether one is at least as good in all objectives, and better in one."""
     return bool((one >= other).all() and (one > other).any())
 
 
-def hopeless(line: Sequence[float], number: int, earlier: Sequence[Curve], objectives: Sequence[Objective]) -> bool:
+def should_prune(line: Sequence[float], number: int, earlier: Sequence[Curve], objectives: Sequence[Objective]) -> bool:
     """Return whether the medians of earlier trials at this round dominate a trial.
 
     For one objective this is the usual median rule. For several, a trial that is better than the median in any of them

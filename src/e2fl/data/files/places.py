@@ -1,4 +1,4 @@
-"""The places of data sets on this machine."""
+"""Where data sets are stored on this machine."""
 
 import os
 from pathlib import Path

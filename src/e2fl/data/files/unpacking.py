@@ -124,9 +124,9 @@ def _npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.d
     except (*BAD_HEADER, tokenize.TokenError) as error:
         raise DataError(f"{what} has a header that cannot be read") from error
     if kind.hasobject:
-        raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or texts")
+        raise DataError(f"{what} holds pickled objects, which could run code; save it as plain numbers or strings")
     if kind.kind not in "biufcmMSU" or not kind.itemsize or not all(type(side) is int and side >= 0 for side in shape):
-        raise DataError(f"{what} is not an array of plain numbers or texts")
+        raise DataError(f"{what} is not an array of plain numbers or strings")
     # Sides of 0 are left out: NumPy cannot make an array of shape (0, 2**70) either.
     if len(shape) > MOST_SIDES or math.prod(max(1, side) for side in shape) * kind.itemsize > NPZ_LIMIT:
         raise DataError(f"{what} has the impossible shape {str(shape)[:100]}")

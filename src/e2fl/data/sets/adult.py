@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
 from e2fl.data.files.catalogue import ADULT
-from e2fl.data.partitioners import ByGroup, Dirichlet, Iid, OwnPartitioner, Rows, partition_rows
+from e2fl.data.partitioners import BasePartitioner, ByGroup, Dirichlet, Iid, Rows, partition_rows
 from e2fl.errors import ConfigError, DataError
 from e2fl.randomness import stream
 
@@ -123,7 +123,7 @@ class Adult(FederatedData):
         parts = partition_rows(self._partitioner(), {"sex": self.table.sex[train], "label": self.table.y[train]})
         return [self._examples(train[rows]) for rows in parts]
 
-    def _partitioner(self) -> OwnPartitioner:
+    def _partitioner(self) -> BasePartitioner:
         if self.partition == "iid":
             return Iid(self.clients, self.seed)
         if self.partition == "by_group":

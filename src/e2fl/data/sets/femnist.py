@@ -207,7 +207,7 @@ def read_npz(path: Path) -> Images:
     arrays = load_npz(path, ("x", "y", "writer", "split", "writer_ids"))
     x, y, writer, split, ids = (arrays[name] for name in ("x", "y", "writer", "split", "writer_ids"))
     if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or ids.dtype.kind != "U" or ids.ndim != 1:
-        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids a list of texts")
+        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}] and writer_ids a list of strings")
     if not len(x):
         raise DataError(f"{path}: x holds no images")
     for name, values, limit in (("y", y, CLASSES), ("writer", writer, len(ids)), ("split", split, 3)):

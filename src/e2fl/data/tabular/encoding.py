@@ -14,9 +14,9 @@ from e2fl.data.tabular.sheet import Column, Sheet
 from e2fl.errors import DataError
 from e2fl.tables.cells import as_number
 
-CATEGORIES = 1000  # different texts of one column, at most
-FEW = 20  # texts that are categories even if each row has its own
-NEARLY_ALL = 0.9  # share of the rows; columns with more different texts are identifiers or free text
+CATEGORIES = 1000  # different strings in one column, at most
+FEW = 20  # up to this many different strings are categories, even if each row has its own
+NEARLY_ALL = 0.9  # share of the rows; columns with more different strings are identifiers or free text
 ROUNDING = 1e-12  # deviation relative to the mean at which a column counts as constant
 
 
@@ -127,7 +127,7 @@ def _choice(
         many = f"in {count} training rows" if identifier else f"more than {CATEGORIES}"
         anyway = f", or keep it with words = ['{name}']" if identifier and len(words) <= CATEGORIES else ""
         raise DataError(
-            f"{sheet.where}: column '{name}' has {len(words)} different texts, {many}; "
+            f"{sheet.where}: column '{name}' has {len(words)} different strings, {many}; "
             "is it an identifier or a date, or should these be numbers? For example, "
             f"{sheet.row_name(int(rows[odd]))} has '{column[odd][:40]}'. Leave it out with features = [...]{anyway}"
         )

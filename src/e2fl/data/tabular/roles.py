@@ -150,7 +150,7 @@ def read_labels(
             if not isinstance(numbers[text], int):
                 raise DataError(
                     f"{sheet.where}: {sheet.row_name(row)} has {text} in column '{name}'; "
-                    "labels are classes: integers or texts"
+                    "labels are classes: integers or strings"
                 )
         classes.sort(key=lambda text: (numbers[text], text))
     index = {text: number for number, text in enumerate(classes)}

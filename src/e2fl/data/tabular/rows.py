@@ -90,7 +90,7 @@ def _inputs(x: NDArray[Any], where: str, row_name: RowName) -> NDArray[np.uint8]
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind not in "fiub":
-        raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; put texts into a table (CSV or DataFrame)")
+        raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; put strings into a table (CSV or DataFrame)")
     numbers = x.astype(np.float32, copy=False)  # float32 in a file stays on disk
     step = max(1, BLOCK // max(1, math.prod(x.shape[1:])))
     for start in range(0, len(x), step):
@@ -162,7 +162,7 @@ def _classes(y: NDArray[Any], where: str, row_name: RowName) -> tuple[NDArray[np
         bad = np.flatnonzero(~np.isfinite(y) | (y != np.floor(y)))
         if len(bad):
             raise DataError(
-                f"{where}: {row_name(int(bad[0]))} has the label {y[bad[0]]}; labels must be integers or texts"
+                f"{where}: {row_name(int(bad[0]))} has the label {y[bad[0]]}; labels must be integers or strings"
             )
         y = y.astype(np.int64)
     labels, codes = np.unique(y, return_inverse=True)
@@ -214,7 +214,7 @@ def as_inputs(values: Any, where: str) -> NDArray[Any]:
         return x
     if x.dtype == np.object_:
         return _row_by_row(x, where)  # not `values`: iterating a DataFrame gives the names of its columns
-    raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; put texts into a table (CSV or DataFrame)")
+    raise DataError(f"{where}: inputs must be numbers, not {x.dtype}; put strings into a table (CSV or DataFrame)")
 
 
 def _as_array(values: Any) -> NDArray[Any]:

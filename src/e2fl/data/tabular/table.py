@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from e2fl.construct import did_you_mean
 from e2fl.data.arrays import Arrays
 from e2fl.data.federated import Examples
-from e2fl.data.own import client_rows, require_valid_settings
 from e2fl.data.partitioned import UNDECIDED
 from e2fl.data.tabular.encoding import Choice, Encoding, learn
 from e2fl.data.tabular.roles import (
@@ -30,6 +29,7 @@ from e2fl.data.tabular.roles import (
 )
 from e2fl.data.tabular.rows import RowName, as_splits, check_rows
 from e2fl.data.tabular.sheet import Column, Frame, Sheet, Texts, is_missing, within_memory
+from e2fl.data.user_data import client_rows, require_valid_settings
 from e2fl.errors import ConfigError, DataError
 from e2fl.tables.cells import as_text
 
@@ -130,7 +130,7 @@ def from_table(
     /,
     *,
     path: str | None = None,  # a CSV or Parquet file
-    label: str,  # the column of classes: texts or integers
+    label: str,  # the column of classes: strings or integers
     client: str | None = None,  # the column that names the client of a row
     group: str | None = None,  # the column of groups, of clients or inside them
     split: str | None = None,  # a column of train and test; default: test_share of each client's rows is drawn

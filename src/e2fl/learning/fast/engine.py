@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.compiled import Float32
-from e2fl.learning.autograd import AutogradEngine, Batch, Slope, own_loss
+from e2fl.learning.autograd import AutogradEngine, Batch, Slope, custom_loss
 from e2fl.learning.fast.stages import Convolution, ConvolutionSizes, Linear, LinearSizes, Rates, Shape, Signs, Stage
 from e2fl.learning.fast.vectors import row_length
 from e2fl.learning.score_step import ScoreStep, WeightStep
@@ -145,7 +145,7 @@ class Plan:
             loss = last.slope_of_loss(y, self._shares[:n] if batch.weight is None else batch.weight.numpy())
         else:
             outputs = torch.from_numpy(last.outputs_of(n).copy()).requires_grad_()
-            loss = own_loss(batch.loss, outputs, batch.y)
+            loss = custom_loss(batch.loss, outputs, batch.y)
             last.put_slope(torch.autograd.grad(loss, outputs)[0].numpy())
         if batch.losses is not None:
             batch.losses.add(loss, n)
@@ -157,7 +157,7 @@ class Plan:
         """Return the logits [examples, classes] of at most one batch."""
         return self._forward(x).outputs_of(len(x))
 
-    def go_back(self, slope: Float32) -> None:
+    def backward(self, slope: Float32) -> None:
         """Accumulate gradients from this derivative at the outputs: steps with learning rate 0 and momentum 1."""
         last = self._chain[-1]
         assert isinstance(last, Linear)
@@ -266,7 +266,7 @@ class CompiledEngine(AutogradEngine):
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Train dense weights by SGD from `params`, which are not changed; `proximal` holds them near `toward`."""
+        """Train dense weights by SGD from `params`, which are not changed; `proximal` keeps them close to `toward`."""
         trained = _own(params)
         plan: Plan | None = None
         for batch in batches:
@@ -293,7 +293,7 @@ class CompiledEngine(AutogradEngine):
         images = x.numpy()
         for at in range(0, len(images), SCORED_TOGETHER):
             rows = slice(at, min(at + SCORED_TOGETHER, len(images)))
-            plan.go_back(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
+            plan.backward(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
         found = {name: torch.empty(weight.shape) for name, weight in params.items()}
         plan.take_gradient({name: _flat(weight) for name, weight in found.items()})
         return found

@@ -344,7 +344,7 @@ class Linear:
             layout,
             (magnitude, rate, momentum, decay, threshold.low, threshold.high),
         )
-        if threshold.settle(below, found):
+        if threshold.locate(below, found):
             clear_dropped(threshold.bits, threshold.window[:found], threshold.key, threshold.first_tied, self._kept)
         else:
             pack_kept(threshold, self._kept)

@@ -19,18 +19,18 @@ def section(study: Study, theme: Theme) -> Section | None:
         {"label": method.label, "bits": method.mean("bits/up_per_edge"), "worst": method.mean(study.worst)}
         for method in known
     ]
-    worst = f"{study.worst_words}, %"
+    worst = f"{study.worst_label}, %"
     x = quantity(alt.X, "bits", "bits per edge up, mean", **room([0.0, *(row["bits"] for row in values)]))
     y = quantity(alt.Y, "worst", worst, **room([row["worst"] for row in values], high=100.0))
     points = scatter(values, study, theme, x, y, [METHOD_TIP, tip("bits", "bits per edge up"), tip("worst", worst)])
     told = "; ".join(f"{v['label']}: {v['bits']:.2f} bits, {v['worst']:.1f} %" for v in values)
-    title = f"{study.worst_words.capitalize()} against bits"
+    title = f"{study.worst_label.capitalize()} against bits"
     words = f"Points: {worst} against bits per edge up. {told}."
     plot = draw("bits", title, "Up and to the left is better.", words, [points], theme, 280)
-    intro = "What a client sends for each edge of the network, and what the worst group gets for it."
+    intro = "The bits that a client sends for each edge of the network, and the accuracy of the worst group."
     columns = (
         METHOD,
-        Column(study.worst, study.worst_words, definition="worst10"),
+        Column(study.worst, study.worst_label, definition="worst10"),
         *(Column(f"bits/{key}", title, 3, "bits per edge", "bits") for key, title in COLUMNS),
     )
     rows = tuple(

@@ -15,7 +15,7 @@ from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 BINS = 40
-HILL = 0.72  # of the height of a row; the name stands above
+HILL = 0.72  # of the height of a row; the name is above
 LEVELS = (("user", "loss over clients"), ("group", "loss over groups"))
 LOWEST = 10  # clients in the table of the lowest
 
@@ -97,7 +97,7 @@ def _histograms(study: Study, theme: Theme, samples: dict[str, Numbers]) -> Plot
     told = [f"{label} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}" for label, v in samples.items()]
     caption = (
         "One histogram of all clients per method; the vertical line is the mean. A narrow one far to the right is good "
-        "for all clients; a tail to the left are clients with a poor model."
+        "for all clients; a tail to the left shows clients with a poor model."
     )
     words = f"Histograms of the accuracy of clients in percent. {'; '.join(told)}."
     return draw("distribution", "Accuracy over clients", caption, words, layers, theme, 40 + 78 * len(samples))

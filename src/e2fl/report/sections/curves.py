@@ -23,7 +23,7 @@ class Moment:
 
 
 def section(study: Study, theme: Theme) -> Section | None:
-    worst = f"{study.worst_words}, %"
+    worst = f"{study.worst_label}, %"
     keys = {"user/mean": "mean of clients, %", study.worst: worst, "user/std": "standard deviation of clients"}
     found = {m.label: moments for m in study.methods if (moments := curve(m, list(keys)))}
     if not any(len(moments) > 1 for moments in found.values()):
@@ -111,7 +111,7 @@ def _row(label: str, moment: Moment, key: str, along: str, size: float) -> Row |
 
 def _table(study: Study, found: dict[str, list[Moment]], keys: Sequence[str]) -> Table:
     name, size, digits = unit([moment.sent for moments in found.values() for moment in moments])
-    titles = dict(zip(keys, ("mean of clients", study.worst_words, "std. dev. of clients"), strict=True))
+    titles = dict(zip(keys, ("mean of clients", study.worst_label, "std. dev. of clients"), strict=True))
     columns = [METHOD, Column("round", "round", 0)]
     columns += [Column("bytes_sent", f"{name} sent", digits, definition="bytes", scale=1 / size)]
     columns += [Column(key, titles[key], definition=key.partition("/")[2]) for key in keys]

@@ -19,7 +19,7 @@ def section(study: Study, theme: Theme) -> Section | None:
         # As an image, not as part of the page: then nothing in it runs.
         picture = f"data:image/svg+xml;base64,{base64.b64encode(study.data_picture).decode()}"
     table = _table(study.data)
-    intro = " ".join(_counts(study.data)) or "What the clients hold."
+    intro = " ".join(_counts(study.data)) or "The data of the clients."
     words = "Picture of the data: examples, sizes and labels; the table has the numbers."
     return Section("data", "Data", intro, (), (), () if table is None else (table,), picture, words)
 

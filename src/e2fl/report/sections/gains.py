@@ -81,7 +81,7 @@ def _points(study: Study, theme: Theme, found: Sequence[tuple[Method, list[Gains
         f"{m.label} {np.mean([(g.difference < 0).sum() for g in by_seed]):.1f}" for m, by_seed in found if not m.view
     )
     clients = len(runs[0][1].names)
-    caption = "Each point is a client. Above the dashed line it does better with the others than on its own."
+    caption = "Each point is a client. Above the dashed line, the client does better in the federation than on its own."
     caption += f" One client in {step} is drawn; the counts are of all." if step > 1 else ""
     words = f"Clients as points, training alone against taking part. Worse than alone, of {clients:,} clients: {worse}."
     return draw("gains", "Who gains by taking part", caption, words, layers, theme, 400)

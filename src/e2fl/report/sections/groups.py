@@ -43,7 +43,7 @@ def group_dots(study: Study) -> DotPlot:
     return DotPlot(
         "group-accuracy",
         f"Accuracy by {what}",
-        f"Lines: {study.interval_words}.{order}{hollow}",
+        f"Lines: {study.interval_label}.{order}{hollow}",
         _words(study, ordered[1:]),
         "accuracy, %",
         ordered,
@@ -88,7 +88,7 @@ def group_table(study: Study) -> Table:
             label, _, kind = column.key.rpartition("/")
             found.append(cell(by_label[label].interval(f"groups/{group}/{kind}")))
         rows.append(tuple(found))
-    note = f"Small figures: {study.interval_words}."
+    note = f"Small figures: {study.interval_label}."
     return Table("groups", "Accuracy by group", tuple(columns), tuple(rows), note)
 
 

@@ -51,7 +51,7 @@ def section(study: Study, theme: Theme) -> Section:
     pair = chosen(study)
     tables = [main_table(study), None if pair is None else difference_table(study, pair.subject), budget_table(study)]
     intro = "Measured after the last round, never the best one; the same seed gives every method the same data."
-    intro = f"{intro} {budget_words(study)}".strip()
+    intro = f"{intro} {budget_sentence(study)}".strip()
     return Section("outcome", "Outcome", intro, tuple(table for table in tables if table is not None))
 
 
@@ -64,7 +64,7 @@ def main_table(study: Study) -> Table:
         for m in study.methods
     ]
     note = "Accuracies and standard deviations in percentage points, variances in percentage points squared. "
-    note += f"Small figures: {study.interval_words}"
+    note += f"Small figures: {study.interval_label}"
     note += "." if len(study.seeds) > 1 else ", for the means and the worst values."
     note += " Bold: the best of a column." if len(study.methods) > 1 else ""
     columns = (METHOD, *(_column(study, measure) for measure in used))
@@ -80,7 +80,7 @@ def _column(study: Study, measure: Measure) -> Column:
     title, head = measure.title, measure.head
     if head == "groups":
         head = "found groups" if study.groups_found else "groups"
-        title = title.replace(" 10 %", "") if study.worst_words.endswith("group") else title
+        title = title.replace(" 10 %", "") if study.worst_label.endswith("group") else title
     return Column(measure.key, title, 2, head, measure.definition)
 
 
@@ -95,7 +95,7 @@ def _best(methods: Sequence[Method], measure: Measure) -> set[str]:
 def difference_table(study: Study, subject: Method) -> Table | None:
     """Return the subject of the verdict minus each of the other methods."""
     others = [method for method in study.methods if method is not subject]
-    keys = [("user/mean", "mean of clients"), (study.worst, study.worst_words), ("user/std", "std. dev. of clients")]
+    keys = [("user/mean", "mean of clients"), (study.worst, study.worst_label), ("user/std", "std. dev. of clients")]
     keys += [("group/std", "std. dev. of groups")] if study.group_names else []
     several = len(study.seeds) > 1
     columns = [Column("against", f"{subject.label} minus")]
@@ -110,7 +110,7 @@ def difference_table(study: Study, subject: Method) -> Table | None:
             found = difference(subject, other, key)
             row += [cell(found), Cell(_judged(found))] if several else [cell(found)]
         rows.append(tuple(row))
-    note = f"In percentage points; {study.interval_words}. A lower standard deviation is better."
+    note = f"In percentage points; {study.interval_label}. A lower standard deviation is better."
     if len(study.seeds) == 1:
         note += " One run only: an interval over clients does not show how far another run would differ."
     return Table("differences", f"{subject.label} against the others", tuple(columns), tuple(rows), note)
@@ -138,7 +138,7 @@ def budget_table(study: Study) -> Table | None:
     return Table("budget", "Training budget of each method", tuple(columns), rows)
 
 
-def budget_words(study: Study) -> str:
+def budget_sentence(study: Study) -> str:
     """Return whether the budgets differ, in words."""
     epochs = {m.label: value for m in study.main if (value := m.mean("budget/client_epochs")) is not None}
     missing = [method.label for method in study.main if method.label not in epochs]

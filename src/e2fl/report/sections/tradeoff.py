@@ -6,7 +6,7 @@ import altair as alt
 
 from e2fl.report.chart import METHOD_TIP, Plot, Row, draw, quantity, room, scatter, tip, tip_text
 from e2fl.report.section import METHOD, Section
-from e2fl.report.study import Front, Study, pareto
+from e2fl.report.study import ParetoPoint, Study, pareto
 from e2fl.report.table import Column, Table, cells, unit
 from e2fl.report.theme import Theme
 
@@ -20,13 +20,15 @@ def section(study: Study, theme: Theme) -> Section | None:
     plots = [_plot(study, theme, fronts, "mean")]
     if all(front.sent is not None for front in fronts):
         plots.append(_plot(study, theme, fronts, "sent"))
-    intro = "Accuracy, equity and data sent pull against each other: which methods are not beaten in all of them?"
+    intro = (
+        "Methods trade accuracy, equity and data sent against each other. Which methods are not beaten in all three?"
+    )
     return Section("tradeoff", "Trade-off", intro, (), tuple(plots), (tradeoff_table(study, fronts),))
 
 
-def _plot(study: Study, theme: Theme, fronts: Sequence[Front], along: str) -> Plot:
+def _plot(study: Study, theme: Theme, fronts: Sequence[ParetoPoint], along: str) -> Plot:
     name, size, _ = unit([front.sent for front in fronts if not front.method.alone])
-    worst = f"{study.worst_words}, %"
+    worst = f"{study.worst_label}, %"
     values: list[Row] = [
         {"label": f.method.label, "mean": f.mean, "worst": f.worst}
         | {"sent": None if f.sent is None else f.sent / size, "front": "beaten" if f.beaten_by else "not beaten"}
@@ -56,13 +58,13 @@ def _plot(study: Study, theme: Theme, fronts: Sequence[Front], along: str) -> Pl
     return draw(f"tradeoff-{along}", title, f"{better} {FILLED}", words, layers, theme, 280)
 
 
-def tradeoff_table(study: Study, fronts: Sequence[Front]) -> Table:
+def tradeoff_table(study: Study, fronts: Sequence[ParetoPoint]) -> Table:
     """Return a table of accuracy, equity and bytes."""
     name, size, digits = unit([front.sent for front in fronts if not front.method.alone])
     columns = (
         METHOD,
         Column("user/mean", "mean of clients", definition="mean"),
-        Column(study.worst, study.worst_words, definition="worst10"),
+        Column(study.worst, study.worst_label, definition="worst10"),
         Column("bytes/total", f"{name} in all", digits, definition="bytes", scale=1 / size),
         Column("front", "on all three", definition="pareto"),
     )

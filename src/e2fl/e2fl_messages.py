@@ -1,4 +1,4 @@
-"""What E2FL's server and clients send each other.
+"""Messages between E2FL's server and clients.
 
 Rankings travel exactly, as in the paper, or coded (`e2fl.ballots`). Both forms of a message have one base class, which
 tells them apart by the kind in the header.
@@ -18,7 +18,7 @@ from e2fl.wire import Message, mask_size
 
 
 class AnyInvitation(Message):
-    """The ranking to start from, and the mask of every group where the client finds its group by itself."""
+    """The ranking to start from, and, if the client infers its group, the mask of every group."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class Invitation(AnyInvitation):
 class CodedInvitation(AnyInvitation):
     """An invitation with a coded ranking, and masks as differences to the mask of that ranking."""
 
-    lengths: tuple[int, ...]  # of the codes, that of the ranking first
+    lengths: tuple[int, ...]  # bytes of each code; the ranking comes first
     codes: bytes
 
     @classmethod
     def of(cls, invitation: Invitation, downlink: Ballot, origin: Reference) -> Self:
-        """Code an invitation. origin: the initial ranking, which every client can compute from the seed."""
+        """Encode an invitation. origin: the initial ranking, which every client can compute from the seed."""
         known = Reference(invitation.ranking, keep=origin.keep)
         masks = [encode_mask(mask, known) for mask in invitation.masks]
         codes = [downlink.encode(invitation.ranking, origin), *masks]
         return cls(tuple(map(len, codes)), b"".join(codes))
 
-    def opened(self, downlink: Ballot, origin: Reference) -> Invitation:
-        """Return the invitation these codes stand for, or raise `WireError`."""
+    def decode(self, downlink: Ballot, origin: Reference) -> Invitation:
+        """Return the decoded invitation, or raise `WireError`."""
         ranking, *masks = parts_of(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
         known = Reference(start, keep=origin.keep)
@@ -59,7 +59,7 @@ class CodedInvitation(AnyInvitation):
 
 
 class AnyBallots(Message):
-    """One ranking for each group the client votes in; `NO_GROUP` where the server knows the group."""
+    """One ranking for each group the client votes in; the group is `NO_GROUP` if the server knows it."""
 
     groups: tuple[int, ...]
 
@@ -77,24 +77,24 @@ class CodedBallots(AnyBallots):
     """Ballots coded against the ranking that the client was sent."""
 
     groups: tuple[int, ...]
-    lengths: tuple[int, ...]  # of the codes
+    lengths: tuple[int, ...]  # bytes of each code
     codes: bytes
 
-    def opened(self, ballot: Ballot, reference: Reference) -> Ballots:
-        """Return the ballots these codes stand for, or raise `WireError`."""
+    def decode(self, ballot: Ballot, reference: Reference) -> Ballots:
+        """Return the decoded ballots, or raise `WireError`."""
         codes = parts_of(self.codes, self.lengths)
         return Ballots(self.groups, tuple(ballot.decode(code, reference) for code in codes))
 
 
 @dataclass(frozen=True)
 class UncodedBallots(AnyBallots):
-    """Ballots that are coded, and their entropy metered, when they are sent: only then the layers are known."""
+    """Ballots that are encoded when they are sent, because only then the layers of the reply are known."""
 
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
     ballot: Ballot
     reference: Reference
-    meter: Meter = field(default_factory=Meter)
+    meter: Meter = field(default_factory=Meter)  # records the entropy of the ballots
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         reference = self.reference.only(layer.name for layer in model.layers)
@@ -111,7 +111,7 @@ class Masks(Message):
     """
 
     groups: tuple[int, ...]
-    voted: tuple[int, ...]  # those of these groups that have voted
+    voted: tuple[int, ...]  # which of these groups have voted
     masks: tuple[Mask, ...]
     global_mask: Mask
 

@@ -1,4 +1,4 @@
-"""The tables that are printed when runs are done, one row for each algorithm."""
+"""The tables that `run` and `compare` print, one row for each algorithm."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def all_tables(summaries: Sequence[Json], first: str | None = None) -> str:
 def comparison(summaries: Sequence[Json]) -> str:
     """Return the paper's table: groups, clients and bytes. Runs that differ only in their seed share a row of means."""
     most = max(summary["bytes"][f"{way}_per_client_round"] for summary in summaries for way in ("up", "down"))
-    unit, size = ("MiB", 2**20) if most >= 0.1 * 2**20 else ("KiB", 2**10)  # 0.00 MiB says nothing of a small model
+    unit, size = ("MiB", 2**20) if most >= 0.1 * 2**20 else ("KiB", 2**10)  # small models would show 0.00 MiB
     head = ("", "groups", "", "", "", "clients", "", "", "", f"{unit} / client / round", "")
     names = ("algorithm", "mean", "worst", "best", "variance", "mean", "worst", "best", "variance", "up", "down")
     rows = []

@@ -1,4 +1,4 @@
-"""Data sets of torch and of Hugging Face, as arrays. Neither library is needed: what counts is how rows are read."""
+"""Data sets of torch and Hugging Face, read into arrays. Neither library is needed: only the row interface counts."""
 
 from collections.abc import Mapping
 from typing import Any

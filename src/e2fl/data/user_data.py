@@ -1,4 +1,4 @@
-"""The base of users' own data sets: checked rows, split into clients, with groups of clients or inside them."""
+"""The base of users' own data sets: checked rows, split into clients."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from e2fl.data.tabular.rows import CheckedRows, as_column, as_inputs
 from e2fl.errors import ConfigError, DataError
 
 GROUPS = ("auto", "clients", "inside")
-STRAY = 0.05  # share of rows outside their client's main group below which these rows are probably mistakes
+STRAY = 0.05  # if fewer rows than this share are outside their client's main group, they are probably mistakes
 
 
-class OwnData(PartitionedData):
+class UserData(PartitionedData):
     """A data set made of `CheckedRows`; subclasses say where they come from."""
 
     name = "own"
