@@ -115,6 +115,10 @@ class Grouping(ABC):
 
     # On the client.
 
+    def most_masks(self) -> int:
+        """Return how many masks an invitation may hold; those of a grouping whose `invite` sends none: 0."""
+        return 0
+
     def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
         """Return the groups this client votes in, each with the examples it trains on for it."""
         return [(NO_GROUP, client.train)]

@@ -61,6 +61,9 @@ class InferredGroups(Grouping):
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
+    def most_masks(self) -> int:
+        return self.groups
+
     def parts(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[tuple[GroupId, Examples]]:
         return [(self._found(masks, client, learner), client.train)]
 
