@@ -1,12 +1,19 @@
 """Bits per edge, entropy and totals: what a summary and a report say of the messages of a run."""
 
+import csv
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from e2fl.config.experiment import Experiment
+from e2fl.report import report_runs
+from e2fl.report.sections import bits
+from e2fl.report.table import written
+from e2fl.report.theme import ON_PAGE
 from e2fl.runs.runner import run_experiment
+from tests.studies import method, study
 from tests.test_coded_ballots import coded
 
 
@@ -47,3 +54,48 @@ def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy: Experime
     assert all(group["asked_per_client"] == group["asked"] / 4 for group in found.values())
     inside = replace(toy, data=toy.data | {"inside": True, "classes": 2})
     assert "participation" not in run_experiment(inside).summary
+
+
+# The report.
+
+
+def rate(up: float, entropy: float | None) -> dict[str, float]:
+    known = {} if entropy is None else {"entropy_up_per_edge": entropy, "over_entropy": 100 * (up / entropy - 1)}
+    return {"up_per_edge": up, "down_per_edge": 2.0} | known
+
+
+def test_a_report_has_bits_overhead_and_the_total_of_a_run() -> None:
+    exact = method("exact", {"x": 80}, bits=rate(20.9, None), mib=25.0)
+    cheap = method("moves", {"x": 78}, bits=rate(1.01, 1.0), mib=3.125)
+    alone = method("local", {"x": 70}, alone=True)
+    assert bits.section(study(alone), ON_PAGE) is None
+    found = bits.section(study(exact, cheap, alone), ON_PAGE)
+    assert "moves: 1.01 bits, 78.0 %" in found.plots[0].alt
+    assert "exact: 20.90 bits up, 2.00 down; the whole run sent 400.00 MiB." in found.intro
+    assert "moves: 1.01 bits up (1.0 % above the entropy), 2.00 down; the whole run sent 50.00 MiB." in found.intro
+    (table,) = found.behind
+    texts = [[written(part.value, table.columns[place]) for place, part in enumerate(row)] for row in table.rows]
+    assert texts == [
+        ["exact", "80.00", "20.900", "–", "2.000", "–", "400.00"],
+        ["moves", "78.00", "1.010", "1.000", "2.000", "1.0", "50.00"],
+    ]
+    assert table.columns[-1].title == "MiB in all"
+    assert "exact rankings" in table.note
+    # One method has a table and no plot; where all messages are coded, there is no dash to explain.
+    single = bits.section(study(cheap), ON_PAGE)
+    assert single.plots == ()
+    assert single.tables[0].note == ""
+
+
+@pytest.mark.parametrize("ballot", ["exact", "moves"])
+def test_the_page_of_a_single_run_says_what_it_sent(ballot: str, toy: Experiment, tmp_path: Path) -> None:
+    experiment = replace(toy, algorithm=toy.algorithm | {"ballot": {"name": ballot}})
+    done = run_experiment(experiment, out=tmp_path / "run")
+    report_runs([tmp_path / "run"], tmp_path / "page.html", export_to=tmp_path / "files")
+    (row,) = csv.DictReader((tmp_path / "files" / "bits.csv").open())
+    sent = done.summary["bits"]
+    assert float(row["bits/up_per_edge"]) == sent["up_per_edge"]
+    assert float(row["bytes/total"]) == sent["up_total_bytes"] + sent["down_total_bytes"]
+    over = "" if ballot == "exact" else 100 * (sent["up_per_edge"] / sent["entropy_up_per_edge"] - 1)
+    assert row["bits/over_entropy"] == str(over)
+    assert "up, above the entropy, %" in (tmp_path / "page.html").read_text()
