@@ -182,13 +182,17 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name: str, toy:
     assert again.summary | {"seconds": 0} == whole.summary | {"seconds": 0}  # bits and participation among them
 
 
-@pytest.mark.parametrize("name", GROUPINGS)
+RECOMMENDED = {"ballot": {"name": "moves"}, "downlink": {"name": "buckets", "buckets": 12, "finer": 8, "near": 0.08}}
+
+
+@pytest.mark.parametrize("name", [*GROUPINGS, "recommended"])
 def test_the_simulator_and_flower_agree(name: str, toy: Experiment, tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
     from tests.test_runtimes_agree import assert_equal, on_flower
 
     section = {"name": name} | ({} if name in ("known", "one") else {"groups": 2})
-    experiment = coded(replace(toy, rounds=4), grouping=section)
+    settings = RECOMMENDED | {"name": "e2fl_steady"} if name == "recommended" else {"grouping": section}
+    experiment = coded(replace(toy, rounds=4), **settings)
     on_nodes, simulated = on_flower(experiment, tmp_path), run_experiment(experiment)
     assert_equal(on_nodes, simulated)
     assert on_nodes.summary["participation"] == simulated.summary["participation"]
