@@ -12,7 +12,15 @@ from e2fl.ballots import Buckets, Reference, encode_mask
 from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.known import KnownGroups
-from e2fl.grouping.messages import AnyBallots, AnyInvitation, Ballots, CodedBallots, CodedInvitation, Invitation
+from e2fl.grouping.messages import (
+    AnyBallots,
+    AnyInvitation,
+    Ballots,
+    CodedBallots,
+    CodedInvitation,
+    Invitation,
+    parts_of,
+)
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model, mlp
 from e2fl.ranking import mask_layers
@@ -86,9 +94,17 @@ def test_mutated_invitations_give_wire_errors_only() -> None:
     assert refused > 900
 
 
+@pytest.mark.parametrize("lengths", [(), (-1, 4), (2,), (4,), (1, 1), (4, -1), (2**31 - 1, 3)])
+def test_lengths_must_add_up(lengths: tuple[int, ...]) -> None:
+    assert parts_of(b"abc", (1, 0, 2)) == [b"a", b"", b"bc"]
+    with pytest.raises(WireError, match="cannot be cut"):
+        parts_of(b"abc", lengths)
+
+
+@pytest.mark.parametrize("more", [1, 1000])
 @pytest.mark.parametrize("kind", ["known", "lowest_loss"])
-def test_an_invitation_with_many_cheap_masks_is_refused_before_they_are_decoded(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+def test_an_invitation_with_too_many_masks_is_refused_before_they_are_decoded(
+    kind: str, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dataclass(frozen=True)
     class ManyMasks(E2FL):
@@ -96,13 +112,13 @@ def test_an_invitation_with_many_cheap_masks_is_refused_before_they_are_decoded(
             sent = super().broadcast(state, clients)
             mask = encode_mask(mask_layers(state.global_ranking, state.keep), Reference(state.global_ranking))
             return {
-                c: replace(m, lengths=(*m.lengths, *(len(mask),) * 1000), codes=m.codes + 1000 * mask)
+                c: replace(m, lengths=(*m.lengths, *(len(mask),) * more), codes=m.codes + more * mask)
                 for c, m in sent.items()
             }
 
     monkeypatch.setattr("e2fl.grouping.messages.decode_mask", lambda *_: pytest.fail("a mask was decoded"))
     problem = Problem(ManyMasks(clients_per_round=5, ballot=Buckets(16), grouping=grouping(kind)))
-    with pytest.raises(WireError, match=r"an invitation has 100[02] masks; at most [02] are expected"):
+    with pytest.raises(WireError, match=r"an invitation has \d+ masks; at most [02] are expected"):
         list(problem.run(problem.federation(), 1))
 
 
