@@ -217,6 +217,17 @@ def test_changed_bytes_are_read_as_their_twin_reads_them(
         assert plain.rans_encode(expected, ends, tables) == changed
 
 
+@pytest.mark.parametrize("state", [0, 2**31 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("place", [0, 1])
+def test_states_that_no_encoder_reaches_are_refused(state: int, place: int) -> None:
+    states = [1 << 31, 1 << 31]
+    tables = np.array([[1 << plain.PRECISION, 0]], np.uint32)
+    assert compiled.rans_decode(np.array(states, "<u8").tobytes(), np.array([3]), tables).tolist() == [0, 0, 0]
+    states[place] = state
+    with pytest.raises(ValueError, match="impossible state"):
+        compiled.rans_decode(np.array(states, "<u8").tobytes(), np.array([3]), tables)
+
+
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
 def test_the_code_is_within_half_a_percent_of_the_entropy(share: float) -> None:
     rng = np.random.default_rng(0)
