@@ -171,6 +171,17 @@ def test_a_table_worked_by_hand() -> None:
     assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
 
 
+def test_a_count_of_more_than_31_bits_is_refused() -> None:
+    # No zeros, plus, the length of the count of symbol 0; then one zero: symbol 1 does not occur.
+    longest = "1" + "0" + "000011111" + "010"
+    longer = "1" + "0" + "00000100000" + "010"
+    for module in (compiled, plain):
+        read = module.read_tables(np.packbits([int(bit) for bit in longest], bitorder="little"), np.array([9]), 2)[0]
+        assert read.tolist() == [[9, 0]]
+        with pytest.raises(ValueError, match="tables"):
+            module.read_tables(np.packbits([int(bit) for bit in longer], bitorder="little"), np.array([9]), 2)
+
+
 @given(st.binary(max_size=60), st.integers(1, 5), st.sampled_from([2, 3, 16]))
 def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(junk: bytes, segments: int, alphabet: int) -> None:
     raw, ends = np.frombuffer(junk, np.uint8), np.arange(1, segments + 1) * 40
