@@ -171,6 +171,14 @@ def test_a_table_worked_by_hand() -> None:
     assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
 
 
+def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut() -> None:
+    raw = compiled.write_tables(np.array([[1000, 3000, 70_000, 5], [90_000, 800, 0, 2000]]))
+    for size in range(raw.size):
+        for module in (compiled, plain):
+            with pytest.raises(ValueError, match="tables"):
+                module.read_tables(raw[:size].copy(), np.array([74_005, 166_805]), 4)
+
+
 def test_a_count_of_more_than_31_bits_is_refused() -> None:
     # No zeros, plus, the length of the count of symbol 0; then one zero: symbol 1 does not occur.
     longest = "1" + "0" + "000011111" + "010"
