@@ -80,7 +80,7 @@ def kinds() -> list[tuple[Ballot, Reference]]:
     rng = np.random.default_rng(0)
     known = Reference({name: rng.permutation(size).astype(np.int32) for name, size in SIZES.items()}, FAN_IN)
     ballots = [*(Buckets(b) for b in (2, 3, 16, 64, 256)), Buckets(uneven=(0.4, 0.5, 0.6)), Boundary(), Masks()]
-    ballots += [Moves(), Moves(127, finer=1)]
+    ballots += [Buckets(12, finer=8, near=0.08), Moves(), Moves(127, finer=1)]
     return [(ballot, reference) for ballot in ballots for reference in (known, replace(known, fan_in={}))]
 
 

@@ -320,8 +320,11 @@ def test_settings_are_checked_and_can_be_configured() -> None:
     assert construct(BALLOTS["exact"], {}, "ballot") == Exact()
     assert construct(BALLOTS["buckets"], {"uneven": [0.4, 0.6]}, "ballot") == Buckets(uneven=(0.4, 0.6))
     assert construct(BALLOTS["moves"], {"steps": 12, "near": 0.2}, "ballot") == Moves(12, near=0.2)
-    with pytest.raises(ConfigError, match="2 to 256"):
-        Buckets(1)
+    for buckets in (-3, 0, 1, 257):
+        with pytest.raises(ConfigError, match=f"buckets must be 2 to 256, not {buckets}"):
+            Buckets(buckets)
+    with pytest.raises(ConfigError, match="has no setting 'buckets'; there are none"):
+        construct(BALLOTS["exact"], {"buckets": 3}, "ballot")
     with pytest.raises(ConfigError, match="finer must be at least 1"):
         Buckets(finer=0)
     with pytest.raises(ConfigError, match="cannot be combined"):
@@ -330,7 +333,7 @@ def test_settings_are_checked_and_can_be_configured() -> None:
         Buckets(64, finer=20, near=0.5)
     with pytest.raises(ConfigError, match="product at most 127, not 64 and 2"):
         Moves(64, finer=2)
-    with pytest.raises(ConfigError, match=r"ballot\.near must be between 0 and 1, not nan"):
+    with pytest.raises(ConfigError, match=r"near must be between 0 and 1, not nan"):
         Moves(near=math.nan)
     with pytest.raises(ConfigError, match="rise"):
         Buckets(uneven=(0.5, 0.4))
@@ -340,6 +343,8 @@ def test_settings_are_checked_and_can_be_configured() -> None:
         Buckets(uneven=(math.nan,))
     with pytest.raises(ConfigError, match="dither"):
         Buckets(uneven=(0.5,), dither=True)
+    with pytest.raises(ConfigError, match="borders of 2 buckets; leave out buckets = 8"):
+        Buckets(8, uneven=(0.5,))
     with pytest.raises(ConfigError, match="band"):
         Boundary(reach=0.1, band=0.1)
 

@@ -171,6 +171,25 @@ def test_a_table_worked_by_hand() -> None:
     assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
 
 
+def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut() -> None:
+    raw = compiled.write_tables(np.array([[1000, 3000, 70_000, 5], [90_000, 800, 0, 2000]]))
+    for size in range(raw.size):
+        for module in (compiled, plain):
+            with pytest.raises(ValueError, match="tables"):
+                module.read_tables(raw[:size].copy(), np.array([74_005, 166_805]), 4)
+
+
+def test_a_count_of_more_than_31_bits_is_refused() -> None:
+    # No zeros, plus, the length of the count of symbol 0; then one zero: symbol 1 does not occur.
+    longest = "1" + "0" + "000011111" + "010"
+    longer = "1" + "0" + "00000100000" + "010"
+    for module in (compiled, plain):
+        read = module.read_tables(np.packbits([int(bit) for bit in longest], bitorder="little"), np.array([9]), 2)[0]
+        assert read.tolist() == [[9, 0]]
+        with pytest.raises(ValueError, match="tables"):
+            module.read_tables(np.packbits([int(bit) for bit in longer], bitorder="little"), np.array([9]), 2)
+
+
 @given(st.binary(max_size=60), st.integers(1, 5), st.sampled_from([2, 3, 16]))
 def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(junk: bytes, segments: int, alphabet: int) -> None:
     raw, ends = np.frombuffer(junk, np.uint8), np.arange(1, segments + 1) * 40
@@ -215,6 +234,17 @@ def test_changed_bytes_are_read_as_their_twin_reads_them(
         same(compiled.rans_decode(changed, ends, tables), expected)
         # Two different streams never stand for the same symbols.
         assert plain.rans_encode(expected, ends, tables) == changed
+
+
+@pytest.mark.parametrize("state", [0, 2**31 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("place", [0, 1])
+def test_states_that_no_encoder_reaches_are_refused(state: int, place: int) -> None:
+    states = [1 << 31, 1 << 31]
+    tables = np.array([[1 << plain.PRECISION, 0]], np.uint32)
+    assert compiled.rans_decode(np.array(states, "<u8").tobytes(), np.array([3]), tables).tolist() == [0, 0, 0]
+    states[place] = state
+    with pytest.raises(ValueError, match="impossible state"):
+        compiled.rans_decode(np.array(states, "<u8").tobytes(), np.array([3]), tables)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])

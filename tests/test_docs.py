@@ -1,6 +1,7 @@
 """The examples in the documentation run as they stand."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,23 @@ def test_the_grouping_of_the_documentation_finds_groups(toy, monkeypatch):
     algorithm = {"name": "e2fl", "clients_per_round": 8, "grouping": {"name": "mine", "groups": 2}}
     run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=8)
     assert run.summary["inference"]["matched"] is not None
+
+
+def test_the_settings_of_the_ballots_page_can_be_run(toy):
+    found = [tomllib.loads(block)["algorithm"] for block in blocks("docs/ballots.md", "toml")]
+    assert [settings["ballot"]["name"] for settings in found] == ["moves", "moves"]
+    for settings in found:
+        run = e2fl.run(toy, algorithm=settings | {"clients_per_round": 4}, rounds=2)
+        assert run.summary["bits"]["up_per_edge"] < 8  # exact ballots of so small a network: 8.7 and a header
+
+
+def test_the_ballot_of_the_documentation_comes_back():
+    (code,) = blocks("docs/ballots.md", "python")
+    space = {name: {"fc1.weight": np.roll(np.arange(12544 * 8, dtype=np.int32), by)} for name, by in
+             (("broadcast", 0), ("ranking", 7))}  # fmt: skip
+    exec(compile(code, "docs/ballots.md", "exec"), space)
+    assert sorted(space["again"]["fc1.weight"].tolist()) == list(range(12544 * 8))
+    assert len(space["raw"]) < 12544
 
 
 def test_pages_link_to_pages_that_are_there():

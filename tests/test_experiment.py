@@ -164,6 +164,13 @@ def test_the_name_of_a_section_comes_before_what_is_in_it(toy, tmp_path):
     assert load(path, ["rounds=3", "rounds=4"]).rounds == 4
 
 
+@pytest.mark.parametrize("part", ["ballot", "downlink"])
+def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
+    wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
+    with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: buckets must be 2 to 256, not 257"):
+        wrong.build_algorithm()
+
+
 def test_a_grouping_without_a_name_is_explained(toy):
     with pytest.raises(ConfigError, match="grouping needs a name"):
         variation(toy, algorithm={"name": "e2fl", "grouping": {"groups": 2}}).build_algorithm()

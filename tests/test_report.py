@@ -23,7 +23,7 @@ from e2fl.report.definitions import DEFINITIONS
 from e2fl.report.export import export
 from e2fl.report.from_runs import read_runs, study_of
 from e2fl.report.html import page, write
-from e2fl.report.sections import bits, clients, groups
+from e2fl.report.sections import clients, groups
 from e2fl.report.sections.data import section as data_section
 from e2fl.report.sections.outcome import MEASURES, budget_sentence, budget_table, difference_table, main_table
 from e2fl.report.study import pareto
@@ -383,17 +383,6 @@ def test_groups_that_methods_find_differently_are_shown_without_their_sizes():
     table = groups.participation_table(study(one, two, groups_found=True))
     assert [column.title for column in table.columns] == ["found group", "A", "B"]
     assert [[cell.value for cell in row] for row in table.rows] == [["found 0", 1.0, 2.0]]
-
-
-def test_the_worst_group_is_shown_against_bits_where_two_methods_have_them():
-    def rate(up):
-        return {"up_per_edge": up, "down_per_edge": 1.0, "entropy_up_per_edge": up / 2}
-
-    one, two = method("A", {"x": 80}, bits=rate(32.0)), method("B", {"x": 78}, bits=rate(1.0))
-    assert bits.section(study(one, method("C", {"x": 70})), ON_PAGE) is None
-    found = bits.section(study(one, two), ON_PAGE)
-    assert [cell.value for cell in found.behind[0].rows[1]] == ["B", 78.0, 1.0, 0.5, 1.0]
-    assert "B: 1.00 bits, 78.0 %" in found.plots[0].alt
 
 
 def test_found_groups_are_labelled(runs, tmp_path):

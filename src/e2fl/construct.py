@@ -53,6 +53,8 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: a hint, and all known names."""
     known = sorted(known)
+    if not known:
+        return "; there are none"
     last = name.rpartition(".")[2].lower()
     close = [other for other in known if other.rpartition(".")[2] == SYNONYMS.get(last, last)]
     close += difflib.get_close_matches(name, known, n=1)

@@ -47,8 +47,10 @@ class CodedInvitation(AnyInvitation):
         codes = [downlink.encode(invitation.ranking, origin), *masks]
         return cls(tuple(map(len, codes)), b"".join(codes))
 
-    def decode(self, downlink: Ballot, origin: Reference) -> Invitation:
-        """Return the decoded invitation, or raise `WireError`."""
+    def decode(self, downlink: Ballot, origin: Reference, most_masks: int) -> Invitation:
+        """Return the decoded invitation, or raise `WireError`; a few bytes may encode many masks."""
+        if len(self.lengths) > 1 + most_masks:
+            raise WireError(f"an invitation has {len(self.lengths) - 1} masks; at most {most_masks} are expected")
         ranking, *masks = parts_of(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
         known = Reference(start, keep=origin.keep)

@@ -118,6 +118,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return plain
         origin = Reference(state.initial, state.fan_in, state.keep)
         distinct = {id(invitation): invitation for invitation in plain.values()}
+        if (most := max((len(one.masks) for one in distinct.values()), default=0)) > self.grouping.most_masks():
+            raise ConfigError(
+                f"{type(self.grouping).__name__}.invite sends {most} masks; most_masks must return as many"
+            )
         coded = {key: CodedInvitation.of(invitation, self.downlink, origin) for key, invitation in distinct.items()}
         return {client: coded[id(invitation)] for client, invitation in plain.items()}
 
@@ -217,7 +221,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
         fan_in, keep = fan_in_of(learner.model), learner.model.keep
         if isinstance(message, CodedInvitation):
-            message = message.decode(self.downlink, Reference(learner.supernet.ranking, fan_in, keep))
+            origin = Reference(learner.supernet.ranking, fan_in, keep)
+            message = message.decode(self.downlink, origin, self.grouping.most_masks())
         assert isinstance(message, Invitation)
         parts = checked_parts(self.grouping.examples_by_group(message.masks, client, learner), self.grouping)
         if self.inside == "majority" and len(parts) > 1:

@@ -11,6 +11,8 @@ from e2fl.compiled import Int64
 from e2fl.errors import ConfigError
 from e2fl.ranking import dropped
 
+MOST = 256  # buckets: a symbol is a byte
+
 
 @dataclass(frozen=True)
 class Buckets(Coarse):
@@ -23,20 +25,22 @@ class Buckets(Coarse):
     near: float = 0.1  # as a fraction of the ranking, to each side of the cut
 
     def __post_init__(self) -> None:
-        if not 2 <= self.buckets <= 256:
-            raise ConfigError(f"ballot.buckets must be 2 to 256, not {self.buckets}")
-        if self.uneven and (self.dither or len(self.uneven) > 255):
-            raise ConfigError("ballot.uneven takes at most 255 borders and cannot be combined with ballot.dither")
-        if self.finer < 1 or not 0 <= self.near <= 1:
+        if not 2 <= self.buckets <= MOST:
+            raise ConfigError(f"buckets must be 2 to {MOST}, not {self.buckets}")
+        if self.uneven and (self.dither or len(self.uneven) >= MOST):
+            raise ConfigError(f"uneven takes at most {MOST - 1} borders and cannot be combined with dither")
+        if self.uneven and self.buckets not in (Buckets.buckets, len(self.uneven) + 1):
             raise ConfigError(
-                f"ballot.finer must be at least 1 and ballot.near between 0 and 1, not {self.finer} and {self.near}"
+                f"uneven has the borders of {len(self.uneven) + 1} buckets; leave out buckets = {self.buckets}"
             )
+        if self.finer < 1 or not 0 <= self.near <= 1:
+            raise ConfigError(f"finer must be at least 1 and near between 0 and 1, not {self.finer} and {self.near}")
         if self.finer > 1 and (self.dither or self.uneven):
-            raise ConfigError("ballot.finer cannot be combined with ballot.dither or ballot.uneven")
+            raise ConfigError("finer cannot be combined with dither or uneven")
         if self.finer > 1 and self.buckets * (1 + 2 * self.near * (self.finer - 1)) > 254:
-            raise ConfigError("ballot.buckets and ballot.finer make more than 256 buckets; lower one of them")
+            raise ConfigError(f"buckets, finer and near make more than {MOST} buckets; lower one of them")
         if not all(low < high for low, high in pairwise((0.0, *self.uneven, 1.0))):
-            raise ConfigError(f"ballot.uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
+            raise ConfigError(f"uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
 
     def borders(self, edges: int, reference: Reference) -> Int64:
         if self.uneven:
@@ -56,4 +60,5 @@ class Buckets(Coarse):
         places = np.arange(self.buckets * self.finer + 1, dtype=np.int64)
         borders: Int64 = -(-places * edges // (self.buckets * self.finer))
         kept: Int64 = borders[(places % self.finer == 0) | (np.abs(borders - cut) <= self.near * edges)]
-        return kept
+        # In a layer of few edges, many borders fall on the same place.
+        return kept if kept.size <= MOST + 1 else np.unique(kept)

@@ -146,14 +146,14 @@ class Coarse(Ballot):
         symbols = [plan.symbols(ranking[plan.layer]) for plan in plans]
         levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
         units = symbol_entropy(np.concatenate(levels), _units(plans), LEVELS)
-        return units + symbol_entropy(*_grouped(plans, symbols, levels), plans[0].alphabet)
+        return units + symbol_entropy(*_grouped(plans, symbols, levels), _alphabet(plans))
 
     def plan(self, layer: str, reference: Reference) -> Plan:
         """Return how a layer is coded."""
         rank = reference.ranking[layer]
         borders = self.borders(rank.size, reference)
         fan_in = reference.fan_in.get(layer, 0)
-        large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size
+        large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0
         return Plan(layer, rank, borders, fan_in if large else 0)
 
     def _plans(self, reference: Reference) -> Iterator[Plan]:
@@ -164,7 +164,7 @@ def _encode(plans: list[Plan], symbols: list[UInt8]) -> bytes:
     levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
     units = _units(plans)
     first = encode_symbols(np.concatenate(levels), units, LEVELS) if units.size else b""
-    second = encode_symbols(*_grouped(plans, symbols, levels), plans[0].alphabet)
+    second = encode_symbols(*_grouped(plans, symbols, levels), _alphabet(plans))
     return b"".join((len(first).to_bytes(_LENGTH, "little"), first, second))
 
 
@@ -178,12 +178,19 @@ def _decode(plans: list[Plan], raw: memoryview) -> list[UInt8]:
     ends = np.cumsum([plan.units.sum() for plan in plans], dtype=np.int64)
     parts = np.split(levels, ends[:-1])
     segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
-    flat = decode_symbols(second, np.concatenate([lengths for _, lengths in segments]), plans[0].alphabet)
+    flat = decode_symbols(second, np.concatenate([lengths for _, lengths in segments]), _alphabet(plans))
     symbols = []
     for plan, (positions, _) in zip(plans, segments, strict=True):
         part, flat = flat[: plan.size], flat[plan.size :]
+        if part.max(initial=0) >= plan.alphabet:
+            raise WireError(f"the ballot of layer '{plan.layer}' has a symbol that this layer does not have")
         symbols.append(part if positions is None else compiled.gather(part, positions))
     return symbols
+
+
+def _alphabet(plans: list[Plan]) -> int:
+    """Return the number of symbols in the tables; where buckets are finer near the cut, layers may differ by a few."""
+    return max(plan.alphabet for plan in plans)
 
 
 def _units(plans: list[Plan]) -> Int64:

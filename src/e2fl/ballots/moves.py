@@ -52,11 +52,11 @@ class Moves(Coarse):
     def __post_init__(self) -> None:
         if self.steps < 2 or self.finer < 1 or self.steps * self.finer > 127:
             raise ConfigError(
-                "ballot.steps must be at least 2, ballot.finer at least 1, and their product at most 127, "
+                "steps must be at least 2, finer at least 1, and their product at most 127, "
                 f"not {self.steps} and {self.finer}"
             )
         if not 0 <= self.near <= 1:
-            raise ConfigError(f"ballot.near must be between 0 and 1, not {self.near}")
+            raise ConfigError(f"near must be between 0 and 1, not {self.near}")
 
     def borders(self, edges: int, reference: Reference) -> Int64:
         return np.array([0, edges], np.int64)

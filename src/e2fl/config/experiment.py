@@ -111,7 +111,7 @@ class Experiment:
             if isinstance(section, str):
                 raise ConfigError(f"algorithm.{part} is a section; set algorithm.{part}.name='{section}'")
             if isinstance(section, dict):
-                values[part] = _construct(section, registry, part, f"algorithm.{part}")
+                values[part] = _construct_part(section, registry, part)
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
@@ -236,6 +236,17 @@ def _construct(section: Section, registry: Mapping[str, Any], what: str, where: 
         raise ConfigError(f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}")
     rest = {key: value for key, value in section.items() if key != "name"}
     return construct(look_up(str(section["name"]), registry, what), rest, where)
+
+
+def _construct_part(section: Section, registry: Mapping[str, Any], part: str) -> Any:
+    """Return a part of an algorithm; errors name its section: `ballot` and `downlink` have equal settings."""
+    where = f"algorithm.{part}"
+    try:
+        return _construct(section, registry, part, where)
+    except ConfigError as error:
+        if where in str(error):
+            raise
+        raise ConfigError(f"{where}: {error}") from error
 
 
 @contextmanager

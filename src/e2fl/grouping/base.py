@@ -116,6 +116,10 @@ class Grouping(ABC):
 
     # On the client.
 
+    def most_masks(self) -> int:
+        """Return the largest number of masks in an invitation; 0 if `invite` sends none."""
+        return 0
+
     def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
         """Return the groups in which this client votes, each with the examples to train on."""
         return [(NO_GROUP, client.train)]

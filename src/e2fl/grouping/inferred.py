@@ -69,6 +69,9 @@ class InferredGroups(Grouping):
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
+    def most_masks(self) -> int:
+        return self.groups
+
     def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
         return [(self._found(masks, client, learner), client.train)]
 

@@ -62,7 +62,8 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     "bits": (
         "Bits per edge",
         "The bits that one client sends (up) or receives (down) in one round, divided by the edges (weights) of the "
-        "model, on average. Entropy: the lower bound that an ideal coder would reach for the same messages.",
+        "model, on average, headers included. Entropy: what an ideal coder with the same statistical model would need "
+        "for the same messages. Above the entropy: by how much the bits sent up exceed it.",
     ),
     "gain": (
         "Gain over training alone",

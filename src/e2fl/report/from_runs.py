@@ -209,7 +209,7 @@ def _outcome(run: "Run", view: str | None) -> Outcome:
         recovery=_recovery(run.summary) if view is None else None,
         budget=_numbers(run.summary.get("budget")),
         participation=asked if isinstance(asked, Mapping) else None,
-        bits=_numbers(run.summary.get("bits")),
+        bits=_bits(run.summary),
         loss=part.get("loss"),
         diverged=part.get("diverged", 0),
     )
@@ -229,6 +229,15 @@ def _recovery(summary: Json) -> Json | None:
         return None
     free = not found.get("passes_per_client") and not found.get("bytes") and found.get("matched") in (100.0, None)
     return found if summary.get("membership", "declared" if free else "found") == "found" else None
+
+
+def _bits(summary: Json) -> dict[str, float] | None:
+    """Return bits per edge, and by how many percent those sent are above the entropy."""
+    found = _numbers(summary.get("bits"))
+    entropy = (found or {}).get("entropy_up_per_edge", 0.0)
+    if not found or entropy <= 0 or "up_per_edge" not in found:
+        return found
+    return found | {"over_entropy": 100 * (found["up_per_edge"] / entropy - 1)}
 
 
 def _sent(summary: Json) -> dict[str, float] | None:

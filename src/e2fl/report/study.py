@@ -43,7 +43,7 @@ class Outcome:
     recovery: Mapping[str, Any] | None = None  # how well groups were found; None where clients declared them
     budget: Mapping[str, float] | None = None  # client_trainings, client_epochs, examples
     participation: Mapping[str, Mapping[str, float]] | None = None  # group: clients, asked, asked_per_client
-    bits: Mapping[str, float] | None = None  # per edge
+    bits: Mapping[str, float] | None = None  # per edge; over_entropy in percent
     loss: Mapping[str, Any] | None = None  # over clients and over groups: mean, std
     diverged: int = 0  # clients whose models give outputs that are not finite
 
