@@ -10,8 +10,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
+# Another seed for the demo: make demo SEED=7
+SEED ?= 0
 demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print the table, write the report
-	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady
+	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady --seeds $(SEED)
 
 test: .venv/ready-dev ## run all tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -43,7 +45,7 @@ bench: .venv/ready-dev ## measure the speed of this machine, as ratios
 REPORT ?= runs/demo-compare-1/report.html
 screenshot: ## take a screenshot of the demo's report for the README; needs chromium
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
-	  --disable-sync --no-first-run --hide-scrollbars --user-data-dir=$$(mktemp -d) --window-size=1000,1400 \
+	  --disable-sync --no-first-run --hide-scrollbars --user-data-dir=$$(mktemp -d) --window-size=1120,1400 \
 	  --virtual-time-budget=20000 --screenshot=docs/report.png file://$(abspath $(REPORT))
 
 docs: .venv/ready-docs ## build the documentation site into site/; warnings are errors
