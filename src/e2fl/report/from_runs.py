@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SAME = ("name", "seed", "variants")  # settings that do not tell two methods apart
 VIEWS = {"global": "GM"}  # the paper's names for views
 DEPTH = 3  # folders below a given one in which runs are looked for
-EMPTY = 64  # bytes: more than the frame of a message, less than any model
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 
 
@@ -114,12 +113,8 @@ def _place(label: str, repeats: Sequence["Run"]) -> tuple[bool, int, str]:
 
 
 def _alone(repeats: Sequence["Run"]) -> bool:
-    """Return whether clients train on their own: as recorded, or, in older runs, if replies are empty messages."""
-    summary = repeats[0].summary
-    if "trains_alone" in summary:
-        return summary["trains_alone"] is True
-    sent = (_numbers(summary.get("bytes")) or {}).get("up_per_client_round")
-    return repeats[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
+    """Return whether clients train on their own: as recorded, or, in an unfinished run, by the algorithm's name."""
+    return repeats[0].summary.get("trains_alone", repeats[0].experiment.algorithm["name"] == "local") is True
 
 
 def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
@@ -223,7 +218,7 @@ def _numbers(found: Any) -> dict[str, float] | None:
 
 
 def _recovery(summary: Json) -> Json | None:
-    """Return how well groups were found; None if clients declared them, which in older runs a cost of 0 shows."""
+    """Return how well groups were found; None if clients declared them, which in unfinished runs a cost of 0 shows."""
     found: Json | None = summary.get("inference")
     if not found:
         return None

@@ -186,7 +186,7 @@ class Folder:
         return self._read_lines("history.jsonl", size)
 
     def read_times(self) -> dict[int, float]:
-        """Return the seconds that each evaluated round and those before it took; empty for older runs."""
+        """Return the seconds that each evaluated round and those before it took."""
         lines = self._read_lines("times.jsonl")
         return {line["round"]: line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)}
 

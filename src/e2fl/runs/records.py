@@ -228,8 +228,8 @@ class Summary:
             int(values["seed"]),
             Measures.from_json(values),
             values.get("version", ""),
-            _membership(values),
-            bool(values.get("trains_alone", values["algorithm"] == "local")),
+            values["membership"],
+            bool(values["trains_alone"]),
             values.get("inference"),
             values.get("notes", {}),
             values.get("caution", ""),
@@ -245,18 +245,6 @@ class Summary:
             values.get("participation"),
             _validation(values),
         )
-
-
-def _membership(values: Mapping[str, Any]) -> GroupsAre | None:
-    """Return how groups are known, as recorded; in older runs, the cost of finding groups decides."""
-    if "membership" in values:
-        recorded: GroupsAre | None = values["membership"]
-        return recorded
-    found = values.get("inference")
-    if not found:
-        return None
-    free = not found.get("passes_per_client") and not found.get("bytes")
-    return "declared" if free and found.get("matched") in (100.0, None) else "found"
 
 
 def finite(value: Any) -> Any:
