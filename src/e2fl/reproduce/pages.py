@@ -1,11 +1,11 @@
 """docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from e2fl.errors import ConfigError
+from e2fl.files import write_text
 from e2fl.reproduce import ballot_tables, figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import findings
@@ -85,11 +85,8 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
 def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
     """Write the pages and the figures; return the files."""
     written = []
-    docs.mkdir(parents=True, exist_ok=True)
     for name, text in pages(entries).items():
-        partial = docs / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, docs / name)
+        write_text(docs / name, text)
         written.append(docs / name)
     drawn = charts(best_of(entries))
     for name in FIGURES:

@@ -1,15 +1,12 @@
 """The records of a run, typed: an evaluated round (a line of history.jsonl) and the summary (summary.json).
 
 Every key of these two files is defined here and nowhere else. Keys are part of the file format: new ones may be added,
-none is renamed. JSON has no NaN: `finite` writes null in its place.
+none is renamed.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
-
-import numpy as np
 
 Json = dict[str, Any]
 Spread = Mapping[str, float]  # mean, worst10, best10, variance
@@ -245,16 +242,3 @@ class Summary:
             values.get("participation"),
             _validation(values),
         )
-
-
-def finite(value: Any) -> Any:
-    """Return the value with null in place of NaN and inf."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        return finite(value.item())
-    return value
