@@ -7,7 +7,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from e2fl.algorithms.e2fl import Rankings
 from e2fl.errors import RunError
 from e2fl.runs.checkpoint import KEPT, Checkpoint, latest, load, oldest, save
 from e2fl.simulation.client_memory import Memories
@@ -127,47 +126,3 @@ def test_a_memory_may_hold_pieces_of_one_array(tmp_path):
     whole = torch.arange(4.0)
     Memories(tmp_path).store(0, 1, {"own": {"a": whole[:2], "b": whole[2:]}})
     assert Memories(tmp_path).load(0, before=2)["own"]["b"].tolist() == [2.0, 3.0]
-
-
-@dataclass(frozen=True)
-class EarlierRankings:
-    """The state of E2FL as it was before groupings kept their own part."""
-
-    overall: dict[str, NDArray[np.int32]]
-    groups: dict[int, dict[str, NDArray[np.int32]]]
-    starts: dict[int, dict[str, NDArray[np.int32]]]
-    assigned: dict[int, int]
-    prepared: bool
-    count: int
-    keep: float
-    seed: int
-    origin: dict[str, NDArray[np.int32]]
-    centroids: dict[int, dict[str, NDArray[np.int32]]]
-    facts: dict[str, float | None]
-
-
-@pytest.mark.parametrize("how", ["declared", "inferred", "clustered", "init_vote"])
-def test_earlier_states_of_e2fl_are_still_read(tmp_path, how):
-    one, two = ({"layer": np.array(order, dtype=np.int32)} for order in ([2, 0, 1], [0, 1, 2]))
-    state = EarlierRankings(
-        overall=one,
-        groups={0: two},
-        starts={0: one, 1: two} if how == "inferred" else {},
-        assigned={4: 0, 5: 1},
-        prepared=True,
-        count=2,
-        keep=0.5,
-        seed=7,
-        origin=two if how in ("clustered", "init_vote") else {},
-        centroids={0: one} if how == "clustered" else {},
-        facts={"cost": 1.0} if how == "clustered" else {},
-    )
-    save(tmp_path, Checkpoint(3, state, {}))
-    found = latest(tmp_path, Rankings).state
-    assert found.global_ranking["layer"].tolist() == [2, 0, 1]
-    assert (found.keep, found.membership.groups, found.membership.seed) == (0.5, 2, 7)
-    assert found.membership.assignments == {4: 0, 5: 1}
-    assert found.membership.found == (how in ("inferred", "clustered"))
-    assert bool(found.membership.starts) == (how == "inferred")
-    assert bool(found.membership.origin) == bool(found.membership.metadata) == (how == "clustered")
-    assert bool(found.initial) == (how == "init_vote")

@@ -3,7 +3,7 @@
 import pytest
 
 from e2fl.config.experiment import load, with_seed
-from e2fl.reproduce import figures, our_tables
+from e2fl.reproduce import ballot_tables, figures, our_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import STUDIES, wanted
@@ -102,7 +102,7 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
         run("e2fl_steady", "model.weight_scale=1.4", bits=bits),
         run("e2fl", bits=bits),
     ]
-    table = our_tables.ballots(runs, "demo")
+    table = ballot_tables.ballots(runs, "demo")
     assert labels(table, 3) == [
         ("exact", "exact", "2"),
         ("16 buckets", "32 buckets", "2"),
@@ -110,7 +110,7 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
         ("16 buckets", "32 buckets", "0"),
     ]
     assert table.rows[1][4:7] == ("1.50", "2.00", "4")
-    points = our_tables.ballot_points(runs)
+    points = ballot_tables.ballot_points(runs)
     assert [(point["bits"], point["worst"]) for point in points][:2] == [(18.9, 84.0), (1.5, 85.0)]
     assert figures.worth_drawing(points)
     assert not figures.worth_drawing(points[:1])
@@ -119,7 +119,7 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
 def test_ballots_on_the_mnist_files_are_those_with_60_images():
     sixty = "data.samples_per_client=60"
     runs = [run("e2fl_steady", experiment="table1"), run("e2fl_steady", sixty, *SIXTEEN, experiment="table1")]
-    assert labels(our_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
+    assert labels(ballot_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
 
 
 def test_rounds_at_scale_are_rows_of_their_own():
@@ -143,7 +143,7 @@ def test_points_of_the_plot_tell_broadcasts_apart():
     bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
     finer = (SIXTEEN[0], "algorithm.downlink={name='buckets',buckets=256}")
     runs = [run("e2fl_steady", *sent, bits=bits) for sent in (SIXTEEN, finer)]
-    found = {(point["kind"], point["label"]) for point in our_tables.ballot_points(runs)}
+    found = {(point["kind"], point["label"]) for point in ballot_tables.ballot_points(runs)}
     assert found == {("buckets", "16/32"), ("buckets", "16/256")}
 
 
@@ -160,7 +160,7 @@ def test_points_of_the_plot_tell_broadcasts_apart():
 )
 def test_points_of_the_plot_have_short_labels(up, down, kind, label):
     sent = run("e2fl_steady", f"algorithm.ballot={up}", f"algorithm.downlink={down}", bits={"up_per_edge": 1.5})
-    assert [(point["kind"], point["label"]) for point in our_tables.ballot_points([sent])] == [(kind, label)]
+    assert [(point["kind"], point["label"]) for point in ballot_tables.ballot_points([sent])] == [(kind, label)]
 
 
 def test_causes_are_runs_of_one_hundred_rounds_with_sixty_images_and_known_changes():

@@ -70,16 +70,6 @@ def test_the_seconds_of_each_evaluated_round_are_kept_apart_from_the_history(toy
     assert "seconds" not in (tmp_path / "run" / "history.jsonl").read_text()
 
 
-def test_a_run_without_times_is_read_and_continued(toy, tmp_path):
-    """Runs of earlier versions have none."""
-    run_experiment(toy, out=tmp_path / "run")
-    (tmp_path / "run" / "times.jsonl").unlink()
-    assert read_run(tmp_path / "run").times == {}
-    longer = run_experiment(replace(toy, rounds=8), out=tmp_path / "run", resume=True)
-    assert list(longer.times) == [8]
-    assert 0 <= longer.times[8] < longer.summary["seconds"]["total"]
-
-
 def test_damaged_times_are_refused(toy, tmp_path):
     run_experiment(toy, out=tmp_path / "run")
     (tmp_path / "run" / "times.jsonl").write_text("nonsense\n")

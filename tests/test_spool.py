@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from e2fl.data.federated import Lazy
 from e2fl.e2fl_messages import Ballots
 from e2fl.errors import WireError
 from e2fl.models import Layer, ModelSpec
-from e2fl.rounds import Accepted
 from e2fl.simulation.spool import Spool, _Place
 from e2fl.testing.contract import same
 
@@ -39,7 +39,7 @@ def test_a_damaged_answer_is_refused_at_the_door_even_where_it_would_be_spooled(
 
 
 def test_answers_that_were_not_accepted_cannot_be_read():
-    accepted = Accepted({1: ballot(1), 2: ballot(2)}, {2: None})
+    accepted = Lazy([2], {1: ballot(1), 2: ballot(2)}.__getitem__)
     assert list(accepted) == [2]
     assert 1 not in accepted
     with pytest.raises(KeyError):

@@ -2,13 +2,16 @@
 
 import errno
 import hashlib
+import math
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 
 from e2fl.errors import DataError, StorageError
@@ -69,6 +72,19 @@ def write_text(path: Path, text: str) -> None:
     """Replace a file by this text."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def finite(value: Any) -> Any:
+    """Return the value with null in place of NaN and inf."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        return finite(value.item())
+    return value
 
 
 def remove(path: Path) -> None:

@@ -17,7 +17,7 @@ from e2fl.algorithms.validate import (
     require_known,
     require_signatures,
 )
-from e2fl.data.federated import ClientId, Population
+from e2fl.data.federated import ClientId, Lazy, Population
 from e2fl.errors import ConfigError, NothingLearnedError, WireError
 from e2fl.evaluation import Score
 from e2fl.learning.learner import Meter
@@ -229,7 +229,7 @@ class Server:
         for client, reason in implausible(norms, sent, self.norm_limit).items():
             faults[client] = f"refused: {reason}"
             del norms[client]
-        return Accepted(replies.answers, dict.fromkeys(norms)), faults
+        return Lazy(norms, replies.answers.__getitem__), faults
 
     def offer(self) -> Mapping[ClientId, Message] | None:
         """Return what every client evaluates after this round; None if the round is not evaluated."""
@@ -265,22 +265,3 @@ def run(server: Server, federation: Federation) -> Iterator[Round]:
         scores = None if offered is None else federation.evaluate(server.done.number, offered) or None
         yield replace(server.done, scores=scores)
     server.require_replies()
-
-
-@dataclass(frozen=True)
-class Accepted(Mapping[ClientId, Message]):
-    """The accepted replies, read from `answers` on access, because all of them may not fit into memory."""
-
-    answers: Mapping[ClientId, Message]
-    ids: Mapping[ClientId, None]
-
-    def __getitem__(self, client: ClientId) -> Message:
-        if client not in self.ids:
-            raise KeyError(client)
-        return self.answers[client]
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)

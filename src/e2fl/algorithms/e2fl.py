@@ -12,12 +12,12 @@ the time after that.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
 from e2fl.ballots import Ballot, Exact, Reference, offset_of
-from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Lazy, Population
 from e2fl.e2fl_messages import (
     AnyBallots,
     AnyInvitation,
@@ -154,7 +154,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        ballots = LazyBallots(replies, lambda client, reply: self._decoded(state, client, reply))
+        ballots = Lazy(replies, lambda client: self._decoded(state, client, replies[client]))
         membership, by_group = self._sorted(state.membership, ballots)
         # One vote inside each group, in which its previous ranking may take part.
         elected = {q: vote(cast, state.groups.get(q), self.incumbents) for q, cast in by_group.items()}
@@ -274,20 +274,3 @@ def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
 def fan_in_of(model: Model) -> dict[str, int]:
     """Return the number of inputs per unit, for every layer."""
     return {layer.name: layer.fan_in for layer in model.spec.layers}
-
-
-@dataclass(frozen=True)
-class LazyBallots(Mapping[ClientId, Ballots]):
-    """The ballots of each reply, decoded on access, because all of them may not fit into memory."""
-
-    replies: Mapping[ClientId, AnyBallots]
-    decode: Callable[[ClientId, AnyBallots], Ballots]
-
-    def __getitem__(self, client: ClientId) -> Ballots:
-        return self.decode(client, self.replies[client])
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.replies)
-
-    def __len__(self) -> int:
-        return len(self.replies)

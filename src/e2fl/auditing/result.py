@@ -15,6 +15,7 @@ from e2fl.auditing.findings import Findings, compared, find
 from e2fl.auditing.judging import MIN_CLIENTS, GroupRate, Judging, RateTable
 from e2fl.auditing.rates import evaluate, overall
 from e2fl.auditing.table import Measure, Predictions, Table
+from e2fl.files import finite
 from e2fl.version import __version__
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Audit:
             "comparisons": [asdict(each) | {"text": compared(each)} for each in self.comparisons],
             "tables": [_table_dict(each) for each in self.tables],
         }
-        return dict(_plain(found))
+        return dict(finite(found))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -234,11 +235,3 @@ def _table_dict(audit: TableAudit) -> dict[str, Any]:
         if spread is None
         else {"measures": spread.measures, "chance": spread.chance, "below_overall": spread.below[:100]},
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,6 +4,9 @@ import argparse
 from pathlib import Path
 
 from e2fl.commands.arguments import Commands, add_config, folder_for, methods_of, seeds_of
+from e2fl.commands.sweep import say, say_share, write_page
+
+TABLE, SETTINGS, PAGE = "tune.csv", "tuned.toml", "tune.html"
 
 
 def add_parser(commands: Commands) -> None:
@@ -41,17 +44,21 @@ def add_parser(commands: Commands) -> None:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    from e2fl.tuning.command import run_tune
-    from e2fl.tuning.search import require_optuna
+    """Run or resume a search and show the results; return 1 if no trial could be chosen."""
+    from e2fl.files import write_text
+    from e2fl.runs.progress import Progress
+    from e2fl.tuning.page import page
+    from e2fl.tuning.search import FINAL, require_optuna, tune
+    from e2fl.tuning.space import space_of
 
     require_optuna()
     base, methods = methods_of(options, options.changes, options.space)
     seeds = seeds_of(options.seeds, base.seed)
     with folder_for(options, f"{base.name}-tune") as out:
-        return run_tune(
-            base,
+        say_share(next(iter(methods.values())))
+        result = tune(
             methods,
-            options.space,
+            space_of(options.space),
             seeds,
             options.trials,
             out=out,
@@ -59,5 +66,17 @@ def _tune(options: argparse.Namespace) -> int:
             pick=options.pick,
             prune=not options.no_prune,
             resume=options.resume,
+            watcher=Progress(),
+            tell=say,
             command=options.command,
         )
+        print(f"the chosen settings, on validation data\n{result.chosen_table()}")
+        write_text(out / TABLE, result.to_csv())
+        written = [out / TABLE]
+        if result.final:
+            print(f"\nthe chosen settings, trained on all training rows\n{result.final_table()}")
+            write_text(out / SETTINGS, result.to_toml(base))
+            written += [out / SETTINGS, out / FINAL]
+        print(f"\nwritten to {', '.join(map(str, written))}")
+        write_page(out, PAGE, lambda: page(result))
+        return 0 if result.final else 1

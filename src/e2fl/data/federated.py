@@ -1,10 +1,10 @@
 """The data of a federation: examples, clients, and the population of clients."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,26 @@ ClientId = int
 GroupId = int
 # By name: a model, a tensor, a number, a boolean or a string.
 Memory = MutableMapping[str, Any]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Lazy(Mapping[ClientId, Value]):
+    """A value of each of these clients, read on access, because all of them may not fit into memory."""
+
+    clients: Collection[ClientId]
+    read: Callable[[ClientId], Value]
+
+    def __getitem__(self, client: ClientId) -> Value:
+        if client not in self.clients:
+            raise KeyError(client)
+        return self.read(client)
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self.clients)
+
+    def __len__(self) -> int:
+        return len(self.clients)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
+from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId
 
 ALL_CLIENTS = "all clients"  # the name of the one group if there are none
 SHOWN = 60  # clients whose labels are counted
@@ -51,7 +51,7 @@ def summarise(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) ->
     inside = any(client.train.group is not None for client in opened.values())
     mix: dict[str, NDArray[np.int64]] = {}
     for client in opened.values():
-        for group, rows in _rows_by_group(data, client).items():
+        for group, rows in rows_by_group(data, client.train, client.group).items():
             counts = np.bincount(client.train.y[rows], minlength=data.classes)
             mix[group] = mix.get(group, np.zeros(data.classes, dtype=np.int64)) + counts
     return DataSummary(
@@ -83,16 +83,16 @@ def _group_of(data: FederatedData, group: GroupId | None) -> str:
     return ALL_CLIENTS if group is None else data.group_name(group)
 
 
-def _rows_by_group(data: FederatedData, client: Client) -> dict[str, NDArray[np.int64]]:
-    inside = client.train.group
-    if inside is None:
-        return {_group_of(data, client.group): np.arange(len(client.train))}
-    return {data.group_name(int(group)): np.flatnonzero(inside == group) for group in np.unique(inside)}
+def rows_by_group(data: FederatedData, examples: Examples, declared: GroupId | None) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each group; all are of the declared one unless groups lie inside the client."""
+    if examples.group is None:
+        return {_group_of(data, declared): np.arange(len(examples))}
+    return {data.group_name(int(group)): np.flatnonzero(examples.group == group) for group in np.unique(examples.group)}
 
 
 def _client_summary(data: FederatedData, client: Client) -> ClientSummary:
     counts = np.bincount(client.train.y, minlength=data.classes)
-    groups = {} if client.train.group is None else _rows_by_group(data, client)
+    groups = {} if client.train.group is None else rows_by_group(data, client.train, client.group)
     return ClientSummary(
         data.client_name(client.id),
         None if client.group is None else data.group_name(client.group),
@@ -105,7 +105,7 @@ def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client], i
     found: dict[str, int] = {}
     if inside:
         for client in opened.values():
-            for group in _rows_by_group(data, client):
+            for group in rows_by_group(data, client.train, client.group):
                 found[group] = found.get(group, 0) + 1
     else:
         for declared in data.population.declared.values():
@@ -129,7 +129,7 @@ def _samples(
     """Return a few images of each group, of different classes if possible."""
     chosen: dict[str, tuple[NDArray[np.uint8], ...]] = {}
     for client in opened.values():
-        for group, rows in _rows_by_group(data, client).items():
+        for group, rows in rows_by_group(data, client.train, client.group).items():
             if group in chosen or not len(rows):
                 continue
             _, first = np.unique(client.train.y[rows], return_index=True)

@@ -7,7 +7,7 @@ stored in a temporary file, so that memory stays bounded for any number of clien
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl import compiled
-from e2fl.data.federated import ClientId
+from e2fl.data.federated import ClientId, Lazy
 from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream
 from e2fl.ranking import BordaCount, Ranking, Ranks
@@ -88,22 +88,6 @@ class Rows:
             return self.memory[start:stop]
         raw = os.pread(self.file.fileno(), (stop - start) * self.bytes, start * self.bytes)
         return np.frombuffer(raw, dtype=np.int32).reshape(stop - start, self.shape[1])
-
-
-class LazyRankings(Mapping[ClientId, Ranking]):
-    """Rankings that are read on access, because all of them may not fit into memory."""
-
-    def __init__(self, clients: Collection[ClientId], read: Callable[[ClientId], Ranking]):
-        self.clients, self.read = clients, read
-
-    def __getitem__(self, client: ClientId) -> Ranking:
-        return self.read(client)
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.clients)
-
-    def __len__(self) -> int:
-        return len(self.clients)
 
 
 class BallotTable:
@@ -180,7 +164,7 @@ class BallotTable:
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
         views = views_of(whole, edges, seed, normalise=False)
         scaled = [replace(thin, scale=thin.scale * view.scale) for thin, view in zip(views, self.views, strict=True)]
-        return BallotTable(LazyRankings(range(len(places)), lambda number: self._row(places[number])), scaled)
+        return BallotTable(Lazy(range(len(places)), lambda number: self._row(places[number])), scaled)
 
     def _row(self, place: int) -> Ranking:
         return {layer: rows.read(place, place + 1)[0] for layer, rows in self.rows.items()}

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e2fl import compiled, metrics
-from e2fl.data.federated import Client, ClientId, GroupId, Population
+from e2fl.data.federated import Client, ClientId, GroupId, Lazy, Population
 from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
-from e2fl.grouping.ballot_table import BallotTable, Centroids, LazyRankings, View, views_of
+from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
 from e2fl.grouping.tree import divide
 from e2fl.learning import Learner
@@ -51,9 +51,9 @@ class Clustering:
     metadata: dict[str, float | None]  # None: not defined
 
 
-def first_rankings(replies: Replies) -> LazyRankings:
+def first_rankings(replies: Replies) -> Mapping[ClientId, Ranking]:
     """Return the first ranking of each reply, decoded on access."""
-    return LazyRankings(replies, lambda client: replies[client].rankings[0])
+    return Lazy(replies, lambda client: replies[client].rankings[0])
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 SAME = ("name", "seed", "variants")  # settings that do not tell two methods apart
 VIEWS = {"global": "GM"}  # the paper's names for views
-DEPTH = 3  # folders below a given one in which runs are looked for
-EMPTY = 64  # bytes: more than the frame of a message, less than any model
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
     """Return all finished runs in these folders or below them, and what was left out."""
-    from e2fl.runs.folder import Folder
+    from e2fl.runs.folder import Folder, run_folders
     from e2fl.runs.runner import read_run
 
     runs: list[Run] = []
@@ -114,22 +112,8 @@ def _place(label: str, repeats: Sequence["Run"]) -> tuple[bool, int, str]:
 
 
 def _alone(repeats: Sequence["Run"]) -> bool:
-    """Return whether clients train on their own: as recorded, or, in older runs, if replies are empty messages."""
-    summary = repeats[0].summary
-    if "trains_alone" in summary:
-        return summary["trains_alone"] is True
-    sent = (_numbers(summary.get("bytes")) or {}).get("up_per_client_round")
-    return repeats[0].experiment.algorithm["name"] == "local" or (sent is not None and sent <= EMPTY)
-
-
-def run_folders(path: Path, depth: int = DEPTH) -> Iterable[Path]:
-    """Return this folder if it is a run, or the folders of runs below it."""
-    if (path / "config.toml").is_file():
-        yield path
-    elif depth and path.is_dir():
-        for inner in sorted(path.iterdir()):
-            if inner.is_dir() and not inner.is_symlink():
-                yield from run_folders(inner, depth - 1)
+    """Return whether clients train on their own: as recorded, or, in an unfinished run, by the algorithm's name."""
+    return repeats[0].summary.get("trains_alone", repeats[0].experiment.algorithm["name"] == "local") is True
 
 
 TITLES = {"qffl": "q-FFL", "e2fl_steady": "E2FL steady"}  # where papers use another name than the class
@@ -140,6 +124,12 @@ def _settings(experiment: "Experiment") -> Json:
     from e2fl.config.experiment import UNSAVED
 
     return {n: value for n, value in trimmed(experiment).to_dict().items() if n not in (*SAME, *UNSAVED)}
+
+
+def _told(experiment: "Experiment") -> dict[str, str]:
+    from e2fl.config.overrides import flattened
+
+    return {name: str(value) for name, value in flattened(_settings(experiment)).items()}
 
 
 def _display(experiment: "Experiment") -> str:
@@ -160,24 +150,14 @@ def labels_of(experiments: Sequence["Experiment"]) -> list[str]:
     names = [_display(experiment) for experiment in experiments]
     labels = []
     for name, experiment in zip(names, experiments, strict=True):
-        namesakes = [_flat(_settings(e)) for n, e in zip(names, experiments, strict=True) if n == name]
-        own = _flat(_settings(experiment))
+        namesakes = [_told(e) for n, e in zip(names, experiments, strict=True) if n == name]
+        own = _told(experiment)
         keys = dict.fromkeys(key for other in namesakes for key in other)
         differing = [key for key in keys if any(other.get(key) != own.get(key) for other in namesakes)]
         told = ", ".join(f"{key}={own.get(key, 'default')}" for key in differing)
         labels.append(f"{name} [{told}]" if len(told) > 0 else name)
     shortened = [label if len(label) <= 60 else f"{label[:57]}..." for label in labels]
     return [label if shortened.count(label) == 1 else f"{label} #{place + 1}" for place, label in enumerate(shortened)]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = str(value)
-    return flat
 
 
 def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
@@ -223,7 +203,7 @@ def _numbers(found: Any) -> dict[str, float] | None:
 
 
 def _recovery(summary: Json) -> Json | None:
-    """Return how well groups were found; None if clients declared them, which in older runs a cost of 0 shows."""
+    """Return how well groups were found; None if clients declared them, which in unfinished runs a cost of 0 shows."""
     found: Json | None = summary.get("inference")
     if not found:
         return None

@@ -7,9 +7,9 @@ from pathlib import Path
 from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flError, ReportError
 from e2fl.report import NEEDS
-from e2fl.report.from_runs import read_unfinished, run_folders, study_of
+from e2fl.report.from_runs import read_unfinished, study_of
 from e2fl.report.study import Json
-from e2fl.runs.folder import Folder
+from e2fl.runs.folder import Folder, run_folders
 from e2fl.runs.runner import Watcher, read_run
 
 try:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,13 @@ import torch
 
 from e2fl.config.completion import completed, trimmed
 from e2fl.config.experiment import UNSAVED, Experiment, from_dict, load, shipped
+from e2fl.config.overrides import flattened
 from e2fl.csv_text import csv_text
 from e2fl.errors import E2flError, RunError
-from e2fl.reproduce.ledger import FOUND, Entry, Json, folder_name, read_entry, run_folders, settings_key
-from e2fl.version import __version__
+from e2fl.files import write_text
+from e2fl.reproduce.ledger import DEPTH, FOUND, Entry, Json, folder_name, read_entry, settings_key
+from e2fl.runs.folder import run_folders
+from e2fl.version import __version__, commit
 
 RECORD = "record.json"
 SHIPPED = "as-shipped"
@@ -41,7 +43,7 @@ class Origin:
     @classmethod
     def here(cls) -> "Origin":
         """Return the origin of runs of this program on this machine."""
-        return cls(commit_of_source(), machine())
+        return cls(commit().removesuffix("-dirty") or None, machine())
 
 
 def machine() -> Json:
@@ -49,27 +51,12 @@ def machine() -> Json:
     return {"instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count() or 1}
 
 
-def commit_of_source() -> str | None:
-    """Return the commit that this program was started from; None if it was installed from a wheel."""
-    here = Path(__file__).resolve()
-    try:
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", here.name], cwd=here.parent, capture_output=True, timeout=10
-        )
-        if tracked.returncode:
-            return None
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here.parent, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return head.stdout.strip() or None
-
-
 def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
     """Put all runs below a folder into the ledger; return the folders that were written, without unchanged ones.
 
     A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
     """
-    found = list(run_folders(runs))
+    found = list(run_folders(runs, DEPTH))
     if not found:
         raise RunError(f"{runs} holds no run: there is no config.toml in it or in the folders below it")
     written = []
@@ -140,8 +127,8 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
 
 def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
     """Return the settings to change to get from one experiment to the other."""
-    before, after = (_flat(completed(experiment).to_dict()) for experiment in (shipped, own))
-    told = _flat(trimmed(own).to_dict())
+    before, after = (_flat(completed(experiment)) for experiment in (shipped, own))
+    told = _flat(trimmed(own))
     # A section of another name, or a new one, starts empty: what is not its default has to be set again.
     renamed = tuple(
         key.removesuffix("name") for key in after if key.endswith(".name") and after[key] != before.get(key)
@@ -153,14 +140,9 @@ def _changes(shipped: Experiment, own: Experiment) -> dict[str, Any]:
     }
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
-    return flat
+def _flat(experiment: Experiment) -> dict[str, Any]:
+    values = flattened(experiment.to_dict())
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _value(value: object) -> str:
@@ -188,13 +170,10 @@ def _write(entry: Entry, target: Path, origin: Origin) -> bool:
     if entry.summary is not None:
         files["summary.json"] = json.dumps(without_paths(entry.summary), indent=1) + "\n"
     changed = False
-    target.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         path = target / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            partial = path.with_name(f".{name}.partial")
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
+            write_text(path, text)
             changed = True
     return changed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError
-from e2fl.reproduce import our_tables, paper_tables
+from e2fl.reproduce import ballot_tables, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
@@ -89,7 +89,7 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
             "the same participation": our_tables.same_turns(entries),
         }
     elif name == "ballots":
-        parts = {"the demo": our_tables.ballots(entries, "demo")}
+        parts = {"the demo": ballot_tables.ballots(entries, "demo")}
     elif name == "states":
         parts = {"ACS income": our_tables.natural(entries, "acs_income")}
     elif name == "causes":

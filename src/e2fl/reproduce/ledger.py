@@ -11,7 +11,7 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from e2fl.config.experiment import UNSAVED, from_dict
 from e2fl.construct import fields_of
 from e2fl.data import DATASETS
 from e2fl.errors import E2flError, RunError
+from e2fl.runs.folder import run_folders
 
 Json = dict[str, Any]
 
@@ -124,18 +125,8 @@ def read_entry(folder: Path) -> Entry:
 
 def read_entries(root: Path) -> list[Entry]:
     """Return all runs in this folder and below it that have at least one evaluated round, in a fixed order."""
-    found = [read_entry(folder) for folder in run_folders(root)]
+    found = [read_entry(folder) for folder in run_folders(root, DEPTH)]
     return sorted((entry for entry in found if entry.history), key=lambda e: (e.experiment, e.settings, e.seed))
-
-
-def run_folders(root: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Yield this folder if it is of a run, or those below it that are."""
-    if (root / "config.toml").is_file():
-        yield root
-    elif depth and root.is_dir():
-        for inner in sorted(root.iterdir()):
-            if inner.is_dir() and not inner.is_symlink():
-                yield from run_folders(inner, depth - 1)
 
 
 def best_of(entries: Iterable[Entry]) -> list[Entry]:

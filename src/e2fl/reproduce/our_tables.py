@@ -1,13 +1,11 @@
-"""Tables of our own studies: the recommended settings, cheap ballots, data with natural groups."""
+"""Tables of our own studies: the recommended settings, data with natural groups."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from e2fl.config.experiment import from_dict
 from e2fl.participation import ByGroup
-from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import fewer_images, select
@@ -82,6 +80,22 @@ def described(entry: Entry) -> str:
         up, down = (ballot_name(algorithm.get(part, {"name": "exact"})) for part in ("ballot", "downlink"))
         differing.append(f"{up} up, {down} down")
     return f"{entry.method} ({', '.join(differing)})" if differing else entry.method
+
+
+def ballot_name(section: Mapping[str, Any]) -> str:
+    """Return the display name of a ballot format."""
+    if section["name"] == "moves":
+        return f"moves, {section.get('steps', 16)} steps{_finer(section, 4)}"
+    if section["name"] != "buckets":
+        return str(section["name"])
+    if borders := section.get("uneven"):
+        return f"uneven {' '.join(f'{border:g}' for border in borders)}"
+    return f"{section.get('buckets', 16)} buckets{', dither' if section.get('dither') else ''}{_finer(section, 1)}"
+
+
+def _finer(section: Mapping[str, Any], default: int) -> str:
+    finer = section.get("finer", default)
+    return f", {finer} x near the cut" if finer > 1 else ""
 
 
 def rows_by(
@@ -274,140 +288,3 @@ def natural(entries: Sequence[Entry], experiment: str) -> Table:
     columns = [*GROUPS, Column("clients: worst 10 %", (), level("user", "worst10"))]
     rows = rows_by(variations(entries, experiment), cells)
     return table_of(("",), dict(sorted(rows.items())), columns)
-
-
-def bits(way: str) -> Column:
-    """Return the column of bits per edge of a message."""
-
-    def read(entry: Entry, line: Mapping[str, Any]) -> float | None:
-        found = (entry.summary or {}).get("bits", {}).get(f"{way}_per_edge")
-        return None if found is None else float(found)
-
-    return Column(f"bits {way}", (), read)
-
-
-def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
-    total = line.get("bytes", {})
-    return (total["up_total"] + total["down_total"]) / 2**20 if "up_total" in total else None
-
-
-BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *GROUPS, GLOBAL[0]]
-
-
-def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Repeats]:
-    """Return the runs by ballot, downlink and incumbents."""
-    fixed = {} if samples is None else fewer_images(samples)
-
-    def cells(run: Variation) -> Cells | None:
-        changes = {key: value for key, value in run.changes.items() if fixed.get(key) != value}
-        missing = set(fixed) - set(run.changes)
-        others = {key for key in changes if not key.startswith(("algorithm.ballot.", "algorithm.downlink."))}
-        steady = run.entry.method == "e2fl_steady" and not others
-        plain = run.entry.method == "e2fl" and others == {"participation.name"}
-        if run.entry.method == "fedpm" and not changes and not missing:
-            return "a mask (FedPM)", "float32", NONE
-        if missing or not (steady or plain):
-            return None
-        algorithm = run.entry.config["algorithm"]
-        sent = [ballot_name(algorithm.get(part, {"name": "exact"})) for part in ("ballot", "downlink")]
-        return (*sent, "2" if steady else "0")
-
-    rows = rows_by(variations(entries, experiment), cells)
-    size = {key: _mean(repeats, bits("up")) for key, repeats in rows.items()}
-    place = {"2": 0, "0": 1, NONE: 2}
-    return dict(sorted(rows.items(), key=lambda item: (place[item[0][2]], -size[item[0]], item[0])))
-
-
-def _mean(repeats: Repeats, column: Column) -> float:
-    values = list(repeats.values(column.read).values())
-    return over_seeds(values).mean if values else 0.0
-
-
-def ballot_name(section: Mapping[str, Any]) -> str:
-    """Return the display name of a ballot format."""
-    if section["name"] == "moves":
-        return f"moves, {section.get('steps', 16)} steps{_finer(section, 4)}"
-    if section["name"] != "buckets":
-        return str(section["name"])
-    if borders := section.get("uneven"):
-        return f"uneven {' '.join(f'{border:g}' for border in borders)}"
-    return f"{section.get('buckets', 16)} buckets{', dither' if section.get('dither') else ''}{_finer(section, 1)}"
-
-
-def _finer(section: Mapping[str, Any], default: int) -> str:
-    finer = section.get("finer", default)
-    return f", {finer} x near the cut" if finer > 1 else ""
-
-
-def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> Table:
-    return table_of(("ballot", "downlink", "incumbents"), ballot_rows(entries, experiment, samples), BALLOT_COLUMNS)
-
-
-def clustering_ballots(entries: Sequence[Entry]) -> Table:
-    """Return the table of clusters of 300 clients from coarser and coarser ballots of one layer."""
-
-    def cells(run: Variation) -> Cells | None:
-        others = {key: value for key, value in run.changes.items() if not key.startswith("algorithm.ballot.")}
-        if others != {"data.clients": 300, "data.samples_per_client": 60}:
-            return None
-        return run.entry.method, ballot_name(run.entry.config["algorithm"].get("ballot", {"name": "exact"}))
-
-    def sent(entry: Entry, line: Mapping[str, Any]) -> float | None:
-        if entry.summary is None:
-            return None
-        clients = sum(entry.summary["inference"]["found"].values())
-        received = clients * entry.summary["bytes"]["down_per_client_round"]
-        return float((entry.summary["inference"]["bytes"] - received) / clients / 2**10)
-
-    rows = rows_by(variations(entries, "table5"), cells)
-    size = Column("KiB of a ballot", (), sent)
-    ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -_mean(item[1], size))))
-    columns = [
-        size,
-        Column("matched", (), level("inference", "matched")),
-        Column("purity", (), level("inference", "purity")),
-    ]
-    return table_of(("layer", "ballot"), ordered, columns)
-
-
-def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the worst group against bits: one point for each ballot format, averaged over seeds."""
-    worst = GROUPS[1]
-    points = []
-    for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
-        for (ballot, downlink, incumbents), repeats in ballot_rows(entries, experiment, samples).items():
-            up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
-            if up and value:
-                points.append(
-                    {
-                        "setting": name,
-                        "ballot": ballot,
-                        "kind": _kind(ballot),
-                        "label": _short(ballot, downlink),
-                        "downlink": downlink,
-                        "incumbents": incumbents,
-                        "bits": round(up, 4),
-                        "worst": round(value, 3),
-                        "seeds": len(repeats.entries),
-                    }
-                )
-    return points
-
-
-def _kind(ballot: str) -> str:
-    """Return the kind of a ballot, for the legend of a plot."""
-    kinds = ("exact", "moves", "boundary", "a mask (FedPM)")
-    return next((kind for kind in kinds if ballot.startswith(kind)), "buckets")
-
-
-def _short(ballot: str, downlink: str) -> str:
-    """Return a label for a plot: the numbers of what is sent up and down, such as 16x4/64; empty for exact ballots."""
-    up, down = (_numbers(name) for name in (ballot, downlink))
-    return f"{up}/{down}" if up and down else up or down
-
-
-def _numbers(name: str) -> str:
-    """Return the buckets or steps of a ballot format, and how much finer they are near the cut."""
-    if name.startswith("uneven"):
-        return f"{len(name.split())} uneven"
-    return "x".join(re.findall(r"\d+(?= (?:steps|buckets|x))", name)) + (" dither" if "dither" in name else "")

@@ -1,12 +1,12 @@
 """docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from e2fl.errors import ConfigError
-from e2fl.reproduce import figures, our_tables, paper_tables
+from e2fl.files import write_text
+from e2fl.reproduce import ballot_tables, figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import findings
 from e2fl.reproduce.leaderboard import leaderboard
@@ -64,9 +64,9 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "single_changes": _for_template(our_tables.single_changes(runs)),
         "at_scale": {samples: _for_template(our_tables.at_scale(runs, samples)) for samples in SAMPLES},
         "natural": {name: _for_template(our_tables.natural(runs, name)) for name in NATURAL},
-        "ballots": _for_template(our_tables.ballots(runs, "demo")),
-        "clustering_ballots": _for_template(our_tables.clustering_ballots(runs)),
-        "ballots_wide": _for_template(our_tables.ballots(runs, "table1", 60)),
+        "ballots": _for_template(ballot_tables.ballots(runs, "demo")),
+        "clustering_ballots": _for_template(ballot_tables.clustering_ballots(runs)),
+        "ballots_wide": _for_template(ballot_tables.ballots(runs, "table1", 60)),
         "causes": _for_template(causes(runs)),
         "findings": findings(runs),
         "figures": figure_names(runs),
@@ -85,11 +85,8 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
 def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
     """Write the pages and the figures; return the files."""
     written = []
-    docs.mkdir(parents=True, exist_ok=True)
     for name, text in pages(entries).items():
-        partial = docs / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, docs / name)
+        write_text(docs / name, text)
         written.append(docs / name)
     drawn = charts(best_of(entries))
     for name in FIGURES:
@@ -108,7 +105,7 @@ def charts(runs: Sequence[Entry]) -> dict[str, Any]:
         changes = fewer_images(samples)
         made[f"figure3-{samples}"] = figures.figure3(select(runs, "table1", changes), samples)
         made[f"inference-{samples}"] = figures.figure_inference(select(runs, "inference", changes), samples)
-    made["ballots"] = figures.figure_ballots(our_tables.ballot_points(runs))
+    made["ballots"] = figures.figure_ballots(ballot_tables.ballot_points(runs))
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
@@ -121,7 +118,7 @@ def figure_names(runs: Sequence[Entry]) -> list[str]:
             names.append(f"figure3-{samples}")
         if figures.matched_rows(select(runs, "inference", changes)):
             names.append(f"inference-{samples}")
-    if figures.worth_drawing(our_tables.ballot_points(runs)):
+    if figures.worth_drawing(ballot_tables.ballot_points(runs)):
         names.append("ballots")
     return names
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
-from e2fl.data import FederatedData
 from e2fl.reproduce.collecting import RECORD, Origin, place
 from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.studies import PlannedRun
+from e2fl.runs.compare import LastData
 from e2fl.runs.progress import duration
 from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from e2fl.version import __version__
@@ -95,7 +95,7 @@ class Runner:
         self.out, self.origin, self.tell = out, origin, tell
         self.watcher = watcher or Watcher()
         self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
-        self._data: tuple[str, FederatedData] | None = None  # the last built only
+        self.data = LastData()
 
     def run(self, todo: Sequence[MissingRun]) -> bool:
         """Run all of these, each method's first round first to time it. Return whether everything was reached."""
@@ -129,19 +129,13 @@ class Runner:
                 experiment,
                 out=folder,
                 resume=begun,
-                data=self._build(experiment),
+                data=self.data(experiment),
                 watcher=Watchers(clock, self.watcher),
             )
         except BudgetSpent:
             if time.monotonic() >= self.deadline:
                 raise
         return Pace(clock.seconds or 0.0, clock.end_round)
-
-    def _build(self, experiment: Experiment) -> FederatedData:
-        key = f"{experiment.seed} {experiment.data}"
-        if self._data is None or self._data[0] != key:
-            self._data = (key, experiment.build_data())
-        return self._data[1]
 
 
 def listing(todo: Sequence[MissingRun]) -> str:

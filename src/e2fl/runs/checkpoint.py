@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 
 from e2fl.errors import RunError
 from e2fl.files import replacing, sha256, sha256_of
-from e2fl.runs.old_states import updated
 
 KEPT = 2  # checkpoints on disk: a spare one in case the newest is damaged
 
@@ -93,7 +92,7 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
         raw = (path / "state.safetensors").read_bytes()
         if body["sha256_state"] != sha256(raw):
             raise ValueError("its arrays do not match their checksum")
-        state = _decode(updated(body["tree"]), tensors(raw), kind)
+        state = _decode(body["tree"], tensors(raw), kind)
         return Checkpoint(int(body["number"]), state, body["extra"])
     except Exception as error:  # any damage is reported in the same way
         raise RunError(f"checkpoint {path.name} is damaged or of another kind ({error})") from error

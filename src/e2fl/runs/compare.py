@@ -48,18 +48,28 @@ def compare(
         Folder(out).require_new(resume)
     watcher = watcher or Watcher()
     runs: list[Run] = []
-    shared: dict[str, FederatedData] = {}  # only the last one: it depends on the seed, not on the algorithm
+    built = LastData()
     for seed in seeds:
         for name, method in methods.items():
             watcher.announce(len(runs) + 1, len(seeds) * len(methods))
             experiment = with_seed(method, seed)
             folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
-            key = f"{seed} {experiment.data}"
-            if data is None and key not in shared:
-                shared = {key: experiment.build_data()}
-            given = data or shared[key]
+            given = data or built(experiment)
             runs.append(run_experiment(experiment, out=folder, resume=resume, data=given, watcher=watcher))
     return runs
+
+
+class LastData:
+    """A builder of data that keeps the last one: it depends on the seed, not on the algorithm."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, FederatedData] | None = None
+
+    def __call__(self, experiment: Experiment) -> FederatedData:
+        key = f"{experiment.seed} {experiment.data}"
+        if self._last is None or self._last[0] != key:
+            self._last = key, experiment.build_data()
+        return self._last[1]
 
 
 def require_seeds(seeds: Sequence[int], what: str) -> None:

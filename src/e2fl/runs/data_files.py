@@ -10,13 +10,12 @@ from collections.abc import Callable
 import numpy as np
 
 from e2fl.data.federated import Client, FederatedData
-from e2fl.data.summary import summarise
+from e2fl.data.summary import rows_by_group, summarise
 from e2fl.data.svg import draw
 from e2fl.runs.folder import Folder
 from e2fl.runs.records import Json
 
 SECONDS = 5.0  # for counting; what is not counted by then is left out
-NO_GROUPS = "all clients"
 
 
 def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None]) -> None:
@@ -63,24 +62,12 @@ def describe(data: FederatedData, seconds: float = SECONDS) -> Json:
 
 def _count(groups: dict[str, Json], client: Client, data: FederatedData) -> None:
     """Add one client to the groups it belongs to, or that lie inside it."""
-    inside = client.train.group
-    own = NO_GROUPS if client.group is None else data.group_name(client.group)
-    members = (
-        {own: (np.ones(len(client.train), dtype=bool), len(client.test))}
-        if inside is None
-        else {
-            data.group_name(int(group)): (
-                inside == group,
-                len(client.test) if client.test.group is None else int((client.test.group == group).sum()),
-            )
-            for group in np.unique(inside)
-        }
-    )
-    for name, (rows, tested) in members.items():
+    tested = rows_by_group(data, client.test, client.group)
+    for name, rows in rows_by_group(data, client.train, client.group).items():
         blank = {"name": name, "clients": 0, "train": 0, "test": 0, "labels": [0] * data.classes}
         group = groups.setdefault(name, blank)
         counts = np.bincount(client.train.y[rows], minlength=data.classes)
         group["clients"] += 1
-        group["train"] += int(rows.sum())
+        group["train"] += len(rows)
         group["labels"] = [before + int(more) for before, more in zip(group["labels"], counts, strict=True)]
-        group["test"] += tested
+        group["test"] += len(client.test if client.test.group is None else tested.get(name, ()))

@@ -24,10 +24,10 @@ from safetensors.torch import save_file
 from e2fl.config.experiment import Experiment, from_dict
 from e2fl.csv_text import neutral, plain
 from e2fl.errors import E2flError, RunError, StorageError
-from e2fl.files import PARTIAL, remove, replacing, sha256, sha256_of, write_text, writing
+from e2fl.files import PARTIAL, finite, remove, replacing, sha256, sha256_of, write_text, writing
 from e2fl.models import Params, storable
 from e2fl.ranking import Mask
-from e2fl.runs.records import Json, finite
+from e2fl.runs.records import Json
 
 try:
     import fcntl
@@ -186,7 +186,7 @@ class Folder:
         return self._read_lines("history.jsonl", size)
 
     def read_times(self) -> dict[int, float]:
-        """Return the seconds that each evaluated round and those before it took; empty for older runs."""
+        """Return the seconds that each evaluated round and those before it took."""
         lines = self._read_lines("times.jsonl")
         return {line["round"]: line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)}
 
@@ -225,6 +225,16 @@ class Folder:
             return [{name: _cell(name, text) for name, text in row.items()} for row in rows]
         except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
             raise self._damaged(path.name, f"it cannot be read ({error})") from error
+
+
+def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:
+    """Yield this folder if it is of a run, or those below it that are, down to this many levels."""
+    if (path / "config.toml").is_file():
+        yield path
+    elif depth and path.is_dir():
+        for inner in sorted(path.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from run_folders(inner, depth - 1)
 
 
 def _time(number: int, seconds: float) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 
 from e2fl.config.experiment import Experiment
 from e2fl.csv_text import neutral
-from e2fl.data.federated import Examples, FederatedData
+from e2fl.data.federated import Examples
 from e2fl.errors import DataError, E2flWarning, RunError
 from e2fl.models import Model, Params
 from e2fl.runs.folder import Folder
@@ -80,7 +80,7 @@ class TrainedRun:
         except SafetensorError as error:
             raise RunError(f"{path} cannot be read ({error}); repeat the run") from error
 
-    def choose(self, group: str | int | None, data: FederatedData | None = None) -> str:
+    def choose(self, group: str | int | None) -> str:
         """Return the name of the model for this group; None: the only model of the run."""
         names = self.names()
         if not names:
@@ -91,15 +91,15 @@ class TrainedRun:
         if group is None:
             if len(names) == 1:
                 return names[0]
-            raise RunError(f"{self.folder.path} has several models; choose one with --group: {self._choices(data)}")
+            raise RunError(f"{self.folder.path} has several models; choose one with --group: {self._choices()}")
         text = str(group)
-        numbers = self._numbers(data) if self.summary.get("membership") != "found" else {}
+        numbers = self._numbers()
         for name in (f"group{numbers[text]}" if text in numbers else "", text, f"group{text}"):
             if name in names:
                 return name
         if text in numbers:
             raise RunError(f"{self.folder.path} has no model of group {text}: none of its clients took part")
-        raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {self._choices(data)}")
+        raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {self._choices()}")
 
     def params(self, name: str) -> Params:
         """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
@@ -125,21 +125,21 @@ class TrainedRun:
         network.load_state_dict(self.params(name), strict=False)  # buffers are constants that the network already has
         return network.eval()
 
-    def predict(self, examples: Examples, group: str | int | None, data: FederatedData | None = None) -> Prediction:
+    def predict(self, examples: Examples, group: str | int | None) -> Prediction:
         """Predict with the model of a group or, if rows have groups of their own, each row with that of its group."""
         if group is None and examples.group is not None and len(self.names()) > 1:
             numbers = examples.group
-            models = {int(number): self.choose(f"group{number}", data) for number in np.unique(numbers)}
+            models = {int(number): self.choose(f"group{number}") for number in np.unique(numbers)}
         else:
             numbers = np.zeros(len(examples), dtype=np.int64)
-            models = {0: self.choose(group, data)}
+            models = {0: self.choose(group)}
         found = np.zeros((len(examples), self.classes), dtype=np.float32)
         for number, name in models.items():
             rows = np.flatnonzero(numbers == number)
             found[rows] = probabilities(self.model, self.params(name), examples.take(rows))[:, : self.classes]
-        return self._prediction(found, next(iter(models.values())) if len(models) == 1 else "", data)
+        return self._prediction(found, next(iter(models.values())) if len(models) == 1 else "")
 
-    def predict_unseen(self, examples: Examples, data: FederatedData | None = None) -> Prediction:
+    def predict_unseen(self, examples: Examples) -> Prediction:
         """Predict for an unseen client with these examples, whose group the algorithm finds."""
         assigned = assign(self.folder.path, examples)
         found = probabilities(assigned.model, assigned.params, examples)
@@ -147,27 +147,19 @@ class TrainedRun:
             rows = np.flatnonzero(examples.group == inside) if examples.group is not None else np.array([], np.int64)
             found[rows] = probabilities(assigned.model, params, examples.take(rows))
         name = "" if assigned.by_group else GLOBAL if assigned.group is None else f"group{assigned.group}"
-        return self._prediction(found[:, : self.classes], name, data)
+        return self._prediction(found[:, : self.classes], name)
 
-    def _prediction(self, found: NDArray[np.float32], name: str, data: FederatedData | None) -> Prediction:
-        recorded = self.summary["inputs"].get("label_names") or ()
-        names = data.label_names if data is not None else tuple(map(str, recorded))
+    def _prediction(self, found: NDArray[np.float32], name: str) -> Prediction:
+        names = tuple(map(str, self.summary["inputs"]["label_names"]))
         return Prediction(found.argmax(axis=1).astype(np.int64), found, name, names)
 
-    def _numbers(self, data: FederatedData | None) -> dict[str, int]:
-        """Return the numbers of the groups that the data declares, by name."""
-        count = int(self.summary["inputs"].get("groups", 0))
-        if not count:
-            return {}
-        names = self.summary["inputs"].get("group_names")
-        if names is None:  # earlier versions did not record them
-            data = data or self.experiment.build_data()
-            names = [data.group_name(number) for number in range(count)]
+    def _numbers(self) -> dict[str, int]:
+        """Return the numbers of the groups that the data declares, by name; none if the algorithm found its own."""
+        names = self.summary["inputs"]["group_names"] if self.summary["membership"] != "found" else ()
         return {str(name): number for number, name in enumerate(names)}
 
-    def _choices(self, data: FederatedData | None) -> str:
-        names = self.names()
-        numbers = self._numbers(data) if self.summary.get("membership") != "found" else {}
+    def _choices(self) -> str:
+        names, numbers = self.names(), self._numbers()
         told = [name for name, number in numbers.items() if f"group{number}" in names]
         rest = [name for name in names if name not in {f"group{number}" for number in numbers.values()}]
         return ", ".join([*told, *(name.removeprefix("group") for name in rest)])
@@ -204,7 +196,6 @@ def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
 def predict_file(path: Path, table: Path, *, group: str | None = None, find_group: bool = False) -> Prediction:
     """Predict the rows of a table (CSV, Parquet), or of an array of inputs (.npy), with a finished run."""
     run = TrainedRun(path)
-    data: FederatedData | None = None
     if table.suffix == ".npy":
         try:
             examples = from_inputs(np.load(table, allow_pickle=False, mmap_mode="r"), run.shape)
@@ -221,7 +212,7 @@ def predict_file(path: Path, table: Path, *, group: str | None = None, find_grou
         _require_same_encoding(examples, run.summary.get("data", {}))
         if not len(examples):
             raise DataError(f"{table} has no rows to predict")
-    return run.predict_unseen(examples, data) if find_group else run.predict(examples, group, data)
+    return run.predict_unseen(examples) if find_group else run.predict(examples, group)
 
 
 def _require_same_encoding(examples: Any, recorded: Mapping[str, Any]) -> None:

@@ -1,15 +1,12 @@
 """The records of a run, typed: an evaluated round (a line of history.jsonl) and the summary (summary.json).
 
 Every key of these two files is defined here and nowhere else. Keys are part of the file format: new ones may be added,
-none is renamed. JSON has no NaN: `finite` writes null in its place.
+none is renamed.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
-
-import numpy as np
 
 Json = dict[str, Any]
 Spread = Mapping[str, float]  # mean, worst10, best10, variance
@@ -228,8 +225,8 @@ class Summary:
             int(values["seed"]),
             Measures.from_json(values),
             values.get("version", ""),
-            _membership(values),
-            bool(values.get("trains_alone", values["algorithm"] == "local")),
+            values["membership"],
+            bool(values["trains_alone"]),
             values.get("inference"),
             values.get("notes", {}),
             values.get("caution", ""),
@@ -245,28 +242,3 @@ class Summary:
             values.get("participation"),
             _validation(values),
         )
-
-
-def _membership(values: Mapping[str, Any]) -> GroupsAre | None:
-    """Return how groups are known, as recorded; in older runs, the cost of finding groups decides."""
-    if "membership" in values:
-        recorded: GroupsAre | None = values["membership"]
-        return recorded
-    found = values.get("inference")
-    if not found:
-        return None
-    free = not found.get("passes_per_client") and not found.get("bytes")
-    return "declared" if free and found.get("matched") in (100.0, None) else "found"
-
-
-def finite(value: Any) -> Any:
-    """Return the value with null in place of NaN and inf."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        return finite(value.item())
-    return value

@@ -1,6 +1,5 @@
 """The conditions for resuming a run: the same configuration, a complete checkpoint, and files that fit it."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -17,24 +16,15 @@ from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.loop import Loop
-from e2fl.runs.old_states import lacks_initial_ranking
 from e2fl.runs.records import Json
 from e2fl.runs.totals import Totals
 
-_EARLIER = ("data", "algorithm", "model", "name", "seed", "rounds", "evaluate_every", "device", "learner", "variants")
 _MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 
 def lineage(experiment: Experiment) -> str:
     """Return a digest that differs between experiments whose rounds differ, whatever their number of rounds."""
     return replace(experiment, rounds=1).fingerprint()
-
-
-def _earlier(experiment: Experiment, rounds: int) -> str:
-    """Return the fingerprint that earlier versions recorded."""
-    values = experiment.to_dict() | {"rounds": rounds}
-    kept = {name: value for name, value in values.items() if name in _EARLIER}
-    return sha256(json.dumps(kept, sort_keys=True).encode())
 
 
 def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
@@ -69,15 +59,15 @@ def require_more_rounds(folder: Folder, loop: Loop, before: int) -> None:
 class Requirements:
     """The requirements of a checkpoint to resume from; `RunError` if one is not met."""
 
-    def __init__(self, folder: Folder, stored: Experiment, experiment: Experiment):
-        self.folder, self.stored, self.experiment = folder, stored, experiment
+    def __init__(self, folder: Folder, experiment: Experiment):
+        self.folder, self.experiment = folder, experiment
 
     def __call__(self, found: Checkpoint) -> None:
         self.same_experiment(found)
         name = f"checkpoint round-{found.round_number:07d}"
         # A last round evaluated only because it was the last leaves a line that a longer run does not have.
-        history = found.extra.get("unevaluated", found.extra).get("history")
-        if history is not None and not _begins_with(self.folder.path / "history.jsonl", history):
+        history = found.extra.get("unevaluated", found.extra)["history"]
+        if not _begins_with(self.folder.path / "history.jsonl", history):
             raise RunError(f"{name} does not match history.jsonl, which was damaged, truncated or edited since")
         missing = missing_memories(self.folder, found)
         if missing:
@@ -86,14 +76,8 @@ class Requirements:
 
     def same_experiment(self, found: Checkpoint) -> None:
         name = f"checkpoint round-{found.round_number:07d}"
-        # In earlier versions the number of rounds was part of the fingerprint.
-        earlier = {_earlier(self.stored, rounds) for rounds in (self.stored.rounds, found.round_number)}
-        if found.extra.get("experiment", "") not in {lineage(self.experiment), *earlier}:
+        if found.extra.get("experiment") != lineage(self.experiment):
             raise RunError(f"{name} belongs to another experiment")
-        if lacks_initial_ranking(found.state, found.extra, self.stored.algorithm):
-            raise RunError(
-                f"checkpoint round-{found.round_number:07d} is of an earlier version and lacks the initial ranking"
-            )
 
 
 @dataclass(frozen=True)
@@ -124,7 +108,7 @@ def restore(
     found = checkpoint.latest(
         folder.checkpoints,
         loop.state_type,
-        require=(lambda found: None) if finished else Requirements(folder, stored, experiment),
+        require=(lambda found: None) if finished else Requirements(folder, experiment),
         below=loop.last,
         warn=warn,
     )
@@ -134,7 +118,7 @@ def restore(
         warn("no usable checkpoint is left; the run starts again from its first round")
     if found is None:
         return None
-    if found.extra.get("data", data_file) != data_file:
+    if found.extra["data"] != data_file:
         raise RunError(
             f"{folder.path} was started with other data: the file has changed since; "
             "restore the file, or start a new run in another folder with --out"
@@ -142,11 +126,10 @@ def restore(
     last, extra = found.round_number, dict(found.extra)
     if "unevaluated" in extra:  # the last round of a run that now has more
         last, extra = last - 1, extra | extra["unevaluated"]
-    size = extra.get("history", {}).get("bytes")
     return RestoredRun(
         Round(found.round_number, found.state, bool(extra["ever_answered"])),
         Totals.from_json(extra),
-        [line for line in folder.read_history(size) if line["round"] <= last],
+        [line for line in folder.read_history(extra["history"]["bytes"]) if line["round"] <= last],
         {number: seconds for number, seconds in folder.read_times().items() if number <= last},
         float(extra["seconds"]),
     )
@@ -164,17 +147,12 @@ def _require_continuable(
             f"{path} cannot be continued: the models that its clients keep were dropped when it finished; "
             "repeat it with --keep-client-models"
         )
-    Requirements(folder, stored, experiment)(found)
-    if "history" not in found.extra and not loop.is_regular(found.round_number):
-        raise RunError(
-            f"{path} cannot be continued: it was made by an earlier version, and its last round, "
-            f"{found.round_number}, is not a multiple of evaluate_every; start a new run with --out"
-        )
+    Requirements(folder, experiment)(found)
 
 
 def missing_memories(folder: Folder, found: Checkpoint) -> list[str]:
     """Return the files of client models that a checkpoint needs and that are missing."""
-    return [name for name in found.extra.get("memories", ()) if not (folder.memories / name).is_file()]
+    return [name for name in found.extra["memories"] if not (folder.memories / name).is_file()]
 
 
 def memories_of(folder: Folder, number: int) -> list[str]:

@@ -212,7 +212,7 @@ class _Runner:
     def _add_up(self, done: Round, before: Round | None) -> Totals:
         """Return the totals after this round, except its faults."""
         traffic = replace(self.federation.traffic)
-        asked = None if self.totals.asked is None else self.totals.asked + Counter(done.asked)
+        asked = self.totals.asked + Counter(done.asked)
         found = self.loop.assignments(done.state)
         if found is None:
             return replace(self.totals, traffic=traffic, asked=asked)
@@ -259,8 +259,7 @@ class _Runner:
             return None
         self.federation.rewind(found.round.number)
         self.history, self.times, self.totals, self.seconds = found.history, found.times, found.totals, found.seconds
-        timed = found.times or not found.history  # earlier versions recorded no times
-        self.evaluated_at = sum(found.times.values()) if timed else found.seconds
+        self.evaluated_at = sum(found.times.values())
         self.federation.traffic = replace(self.totals.traffic)
         return found.round
 

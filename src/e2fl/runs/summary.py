@@ -56,7 +56,7 @@ def summarise(
         warning=loop.warning,
         bytes=byte_summary(traffic),
         bits=None if loop.trains_alone else bit_summary(traffic, loop.model.spec.edges),
-        participation=None if totals.asked is None else participation_summary(totals.asked, data, served),
+        participation=participation_summary(totals.asked, data, served),
         budget=budget_of(traffic) if traffic.trainings else None,
         seconds={"total": seconds, "per_round": seconds / max(1, done.number)},
         data=data.about(),

@@ -21,7 +21,7 @@ class Totals:
     found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # the groups of the last evaluation
     faults: Counter[str] = field(default_factory=Counter)  # by kind, since the last line of history
     grouping: tuple[Json, ...] = ()  # how groups were found, in each round since the last line of history
-    asked: Counter[ClientId] | None = field(default_factory=Counter)  # since the run began; None: not recorded
+    asked: Counter[ClientId] = field(default_factory=Counter)  # since the run began
 
     def to_json(self) -> Json:
         return {
@@ -29,7 +29,7 @@ class Totals:
             "found": list(self.found.items()),
             "faults": dict(self.faults),
             "finding": list(self.grouping),
-            "asked": None if self.asked is None else sorted(self.asked.items()),
+            "asked": sorted(self.asked.items()),
         }
 
     @classmethod
@@ -38,6 +38,6 @@ class Totals:
             Traffic(**{_FIELDS.get(name, name): value for name, value in values["traffic"].items()}),
             {int(client): int(group) for client, group in values["found"]},
             Counter(values["faults"]),
-            tuple(values.get("finding", ())),
-            None if values.get("asked") is None else Counter(dict(values["asked"])),  # None in earlier versions
+            tuple(values["finding"]),
+            Counter(dict(values["asked"])),
         )

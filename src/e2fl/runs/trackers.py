@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.config.experiment import Experiment
+from e2fl.config.overrides import flattened
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, ReportError
 from e2fl.runs.records import Json
@@ -95,7 +96,7 @@ class MLflow(Watcher):
             return
         tags = {"e2fl.fingerprint": fingerprint}
         self.run = self.client.create_run(store, run_name=_run_name(experiment), tags=tags).info.run_id
-        for key, value in _settings(experiment.to_dict()).items():
+        for key, value in _settings(experiment).items():
             self.client.log_param(self.run, key, value)
 
     def advance(self, number: int, measured: Json | None) -> None:
@@ -136,7 +137,7 @@ class WeightsAndBiases(Watcher):
             id=experiment.fingerprint()[:32],  # online, a run that is resumed continues the same one
             resume=None if os.environ["WANDB_MODE"] == "offline" else "allow",
             dir=str(self.folder),
-            config=_settings(experiment.to_dict()),
+            config=_settings(experiment),
             settings=self.wandb.Settings(
                 silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
             ),
@@ -174,12 +175,5 @@ def _run_name(experiment: Experiment) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", f"{experiment.label}-seed{experiment.seed}")
 
 
-def _settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found |= _settings(value, f"{name}.")
-        else:
-            found[name] = str(value)
-    return found
+def _settings(experiment: Experiment) -> dict[str, str]:
+    return {name: str(value) for name, value in flattened(experiment.to_dict()).items()}

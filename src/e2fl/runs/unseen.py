@@ -116,7 +116,7 @@ def assign(
 
 def _last_state(folder: Folder, experiment: Experiment, kind: type[Any], rounds: int) -> Any:
     """Return the state that the finished run ended with."""
-    same = Requirements(folder, experiment, experiment).same_experiment
+    same = Requirements(folder, experiment).same_experiment
     found = checkpoint.latest(folder.checkpoints, kind, require=same)
     if found is None or found.round_number != rounds:
         raise RunError(f"{folder.path} has no complete checkpoint of its last round; repeat the run")

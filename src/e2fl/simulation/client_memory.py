@@ -55,7 +55,7 @@ class Memories:
             memory: dict[str, Any] = json.loads(values or "{}")
         except (OSError, SafetensorError, ValueError) as error:
             raise RunError(f"{path}, the model that client {client} keeps, cannot be read: {error}") from error
-        if recorded is not None and recorded != _digest(tensors, values):  # earlier versions recorded none
+        if recorded != _digest(tensors, values):
             raise RunError(
                 f"{path}, the model that client {client} keeps, is damaged: it does not match its checksum; "
                 "restore it from a copy, or repeat the run in another folder"

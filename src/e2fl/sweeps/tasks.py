@@ -16,9 +16,9 @@ from types import FrameType
 from typing import NoReturn
 
 from e2fl.config.experiment import UNSAVED, Experiment
-from e2fl.data import FederatedData
 from e2fl.errors import NothingLearnedError, RunError
 from e2fl.files import write_text
+from e2fl.runs.compare import LastData
 from e2fl.runs.folder import COMMAND, Folder, json_text
 from e2fl.runs.records import Json
 from e2fl.runs.runner import run_experiment
@@ -63,7 +63,7 @@ class InThisProcess:
 
     def __init__(self, watcher: Watcher):
         self.watcher = watcher
-        self._shared: tuple[str, FederatedData] | None = None
+        self.data = LastData()
 
     def __call__(self, tasks: Sequence[Task]) -> None:
         for number, task in enumerate(tasks, start=1):
@@ -76,13 +76,6 @@ class InThisProcess:
     def run(self, task: Task) -> None:
         data = None if Folder(task.folder).finished() else self.data(task.experiment)
         run_experiment(task.experiment, out=task.folder, resume=True, data=data, watcher=self.watcher)
-
-    def data(self, experiment: Experiment) -> FederatedData:
-        """Return the data of an experiment; only the last one is kept."""
-        key = f"{experiment.seed} {experiment.data}"
-        if self._shared is None or self._shared[0] != key:
-            self._shared = key, experiment.build_data()
-        return self._shared[1]
 
 
 def in_processes(jobs: int, tell: Callable[[str], None]) -> Callable[[Sequence[Task]], None]:

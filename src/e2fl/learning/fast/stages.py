@@ -12,7 +12,7 @@ import numpy as np
 
 from e2fl.compiled import Float32, Int32, Int64, UInt16
 from e2fl.errors import DataError
-from e2fl.learning.fast import convolution, linear, pooling
+from e2fl.learning.fast import convolution, linear, linear_backward, pooling
 from e2fl.learning.fast.convolution import Geometry, tile_for
 from e2fl.learning.fast.vectors import LANES, aligned, padded, row_length
 from e2fl.learning.score_step import Threshold, clear_dropped, pack_kept
@@ -318,7 +318,7 @@ class Linear:
         rate, momentum, decay = np.float32(rates[0]), np.float32(rates[1]), np.float32(rates[2])
         layout = (batch, self.stride, self.outputs, self.pitch, not self.first)
         if self._signs is None:
-            linear.backward_weights(
+            linear_backward.backward_weights(
                 self.x,
                 self.dx,
                 self.delta,
@@ -331,7 +331,7 @@ class Linear:
             return
         magnitude, sign = self._signs
         threshold = self._threshold
-        below, found = linear.backward_scores(
+        below, found = linear_backward.backward_scores(
             self.x,
             self.dx,
             self.delta,
