@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.algorithms.e2fl import SteadyE2FL
+from e2fl.algorithms.e2fl_steady import SteadyE2FL
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
