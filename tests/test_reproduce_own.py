@@ -6,6 +6,7 @@ from e2fl.config.experiment import load, with_seed
 from e2fl.reproduce import ballot_tables, figures, our_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.pages import pages
 from e2fl.reproduce.studies import STUDIES, wanted
 
 SIXTEEN = ("algorithm.ballot={name='buckets',buckets=16}", "algorithm.downlink={name='buckets',buckets=32}")
@@ -184,3 +185,10 @@ def test_causes_are_runs_of_one_hundred_rounds_with_sixty_images_and_known_chang
         ("absent groups do not vote", "E2FL", "1"),
         ("ten groups of 100 clients", "E2FL", "1"),
     ]
+
+
+def test_sentences_about_rounds_read_the_shipped_setting_and_not_another_run():
+    few = "data.samples_per_client=60"
+    other = run("e2fl", few, "data.angle_step=10", experiment="table1", rounds=50, mean=99.0)
+    shipped = run("e2fl", few, experiment="table1", rounds=50, mean=44.4)
+    assert "E2FL has 44.4 % over clients after 50 rounds" in pages([other, shipped])["results.md"]

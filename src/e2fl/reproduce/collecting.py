@@ -182,7 +182,7 @@ def _record(entry: Entry, origin: Origin) -> Json:
     kept = entry.record
     return {
         "command": command(entry.config),
-        "commit": kept.get("commit", origin.commit),
+        "commit": kept.get("commit") or origin.commit,
         "version": (entry.summary or {}).get("version", kept.get("version", __version__)),
         "machine": kept.get("machine", origin.machine),
         "rounds": entry.rounds,

@@ -12,7 +12,7 @@ from e2fl.reproduce.claims import findings
 from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
-from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, images, other_alpha, select
+from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import STUDIES, wanted
 from e2fl.reproduce.tables import Table
 
@@ -153,9 +153,9 @@ def _line(
     runs: Sequence[Entry], number: int, experiment: str, method: str, *, samples: int = 233, model: str = "lenet"
 ) -> dict[str, Any] | None:
     """Return the line of a round of the run with seed 0, for the templates; None if it was not run."""
-    for entry in runs:
-        same = (entry.experiment, entry.method, entry.seed) == (experiment, method, 0)
-        if same and images(entry) == samples and entry.config["model"]["name"] == model:
+    changes = NARROW if model == "lenet_small" else fewer_images(samples)
+    for entry in select(runs, experiment, changes):
+        if (entry.method, entry.seed) == (method, 0):
             return entry.at(number)
     return None
 
