@@ -80,6 +80,13 @@ def test_an_interrupted_run_is_collected_with_its_history_and_replaced_when_it_g
     assert read_entry(target).rounds == 6
 
 
+def test_the_collector_names_the_commit_of_a_run_that_does_not_know_it(toy, tmp_path):
+    folder = finished(toy, tmp_path / "runs" / "one")
+    (folder / "record.json").write_text(json.dumps({"commit": None}))  # as a program installed from a wheel writes it
+    (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
+    assert read_entry(target).record["commit"] == ORIGIN.commit
+
+
 def test_what_a_run_says_of_its_origin_counts_more_than_what_the_collector_says(toy, tmp_path):
     folder = finished(toy, tmp_path / "runs" / "one")
     own = {"commit": "beef", "machine": {"instructions": "AVX512", "cores": 64}, "version": "0.0.9"}
