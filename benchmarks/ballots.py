@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.work import paper_lenet
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference, encode_mask, offset_of, ranking_of_mask
+from e2fl.ballots import Ballot, Boundary, Buckets, Exact, Moves, Reference, encode_mask, ranking_of_mask
 from e2fl.data.federated import Population
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.e2fl_messages import AnyBallots, Ballots, UncodedBallots
@@ -101,7 +101,6 @@ def uplink(moment: Round, spec: ModelSpec) -> Rows:
     buckets = [64, 16, 9, 5, 4, 3, 2]
     cases: list[tuple[str, Ballot, Reference]] = [("exact", Exact(), known)]
     cases += [(f"{number} buckets", Buckets(number), known) for number in buckets]
-    cases += [(f"{number} buckets, dither", Buckets(number, dither=True), known) for number in (16, 5, 4)]
     cases += [(f"{number} buckets, no levels of units", Buckets(number), blind) for number in (16, 4)]
     cases += [(f"moves, {steps} steps", Moves(steps, finer=1), known) for steps in (64, 32, 24, 16, 8)]
     cases += [(f"moves, {steps} steps, {finer} x near the cut", Moves(steps, finer), known) for steps, finer in NEAR]
@@ -115,11 +114,10 @@ def uplink(moment: Round, spec: ModelSpec) -> Rows:
         yield (name, *_row(ballot, reference, moment, exact, spec))
 
 
-def _row(ballot: Ballot, known: Reference, moment: Round, exact: Ranking, spec: ModelSpec) -> tuple[str, ...]:
+def _row(ballot: Ballot, reference: Reference, moment: Round, exact: Ranking, spec: ModelSpec) -> tuple[str, ...]:
     size = entropy = 0.0
     encode, decode, decoded = [], [], []
     for voter, ranking in enumerate(moment.ballots):
-        reference = replace(known, offset=offset_of(SEED, moment.number, voter))
         sent = ballot.encode(ranking, reference)
         decoded.append(ballot.decode(sent, reference))
         size += 8 * len(sent) / VOTERS / spec.edges
@@ -177,8 +175,8 @@ def server() -> Rows:
         algorithm = E2FL(clients_per_round=VOTERS, ballot=ballot)
         state = algorithm.start(model, population, SEED)
         raw = []
-        for client, ranking in enumerate(rankings):
-            reference = Reference(start, state.fan_in, state.keep, offset_of(SEED, client))
+        reference = Reference(start, state.fan_in, state.keep)
+        for ranking in rankings:
             exact = Ballots((NO_GROUP,), (ranking,))
             sent = exact if not algorithm.coded else UncodedBallots((NO_GROUP,), (ranking,), ballot, reference)
             raw.append(sent.to_bytes(spec))

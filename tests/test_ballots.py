@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.ballots import (
     BALLOTS,
     Ballot,
@@ -18,11 +19,9 @@ from e2fl.ballots import (
     Reference,
     decode_mask,
     encode_mask,
-    offset_of,
     ranking_of_mask,
 )
 from e2fl.ballots import coarse as coarse_module
-from e2fl.ballots.base import CENTRED
 from e2fl.ballots.coarse import Coarse
 from e2fl.construct import construct
 from e2fl.errors import ConfigError, WireError
@@ -32,7 +31,6 @@ from e2fl.wire import Message
 
 COARSE = [
     *(Buckets(buckets) for buckets in (2, 3, 4, 5, 9, 16, 64, 256)),
-    Buckets(5, dither=True),
     Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
     Buckets(16, finer=8),
     Boundary(),
@@ -88,16 +86,12 @@ def test_a_decoded_ballot_is_a_permutation_that_says_the_same_again(ballot: Ball
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=3),
     st.integers(2, 256),
-    st.booleans(),
-    st.integers(0, 255),
     st.integers(0, 2**32),
 )
-def test_each_edge_lands_in_the_bucket_it_was_sent_in(
-    sizes: list[int], buckets: int, dither: bool, offset: int, seed: int
-) -> None:
-    ballot = Buckets(buckets, dither=dither)
+def test_each_edge_lands_in_the_bucket_it_was_sent_in(sizes: list[int], buckets: int, seed: int) -> None:
+    ballot = Buckets(buckets)
     named = {str(number): size for number, size in enumerate(sizes)}
-    reference = Reference(drawn(named, seed), offset=offset)
+    reference = Reference(drawn(named, seed))
     ranking = drawn(named, seed + 1)
     decoded = ballot.decode(ballot.encode(ranking, reference), reference)
     assert is_permutation(decoded)
@@ -108,7 +102,7 @@ def test_each_edge_lands_in_the_bucket_it_was_sent_in(
         was = np.searchsorted(borders, ranking[name], side="right")
         now = np.searchsorted(borders, decoded[name], side="right")
         assert np.array_equal(was, now)
-        if buckets >= size and not dither:
+        if buckets >= size:
             assert np.array_equal(decoded[name], ranking[name])
 
 
@@ -292,16 +286,6 @@ def test_masks_near_a_ranking_take_less_than_a_bit_per_edge() -> None:
     )
 
 
-def test_dither_moves_borders_by_at_most_half_a_bucket_and_averages_out() -> None:
-    ballot = Buckets(4, dither=True)
-    found = np.array([ballot.borders(1024, replace(REFERENCE, offset=offset)) for offset in range(256)])
-    assert found[CENTRED].tolist() == Buckets(4).borders(1024, REFERENCE).tolist() == [0, 256, 512, 768, 1024]
-    assert found[:, 2].min() == 384
-    assert found[:, 2].max() == 640 - 1
-    assert offset_of(1, 2, 3) == offset_of(1, 2, 3) != offset_of(1, 2, 4)
-    assert {offset_of(0, number) for number in range(2000)} == set(range(256))
-
-
 def test_buckets_are_finer_near_the_cut() -> None:
     ballot = Buckets(4, finer=5, near=0.1)
     assert ballot.borders(1000, replace(REFERENCE, keep=0.5)).tolist() == [0, 250, 400, 450, 500, 550, 600, 750, 1000]
@@ -315,7 +299,7 @@ def test_buckets_are_finer_near_the_cut() -> None:
 
 
 def test_settings_are_checked_and_can_be_configured() -> None:
-    assert construct(BALLOTS["buckets"], {"buckets": 5, "dither": True}, "ballot") == Buckets(5, dither=True)
+    assert construct(BALLOTS["buckets"], {"buckets": 5, "near": 0.2}, "ballot") == Buckets(5, near=0.2)
     assert construct(BALLOTS["boundary"], {"reach": 0.2}, "ballot") == Boundary(reach=0.2)
     assert construct(BALLOTS["exact"], {}, "ballot") == Exact()
     assert construct(BALLOTS["buckets"], {"uneven": [0.4, 0.6]}, "ballot") == Buckets(uneven=(0.4, 0.6))
@@ -328,7 +312,7 @@ def test_settings_are_checked_and_can_be_configured() -> None:
     with pytest.raises(ConfigError, match="finer must be at least 1"):
         Buckets(finer=0)
     with pytest.raises(ConfigError, match="cannot be combined"):
-        Buckets(finer=2, dither=True)
+        Buckets(finer=2, uneven=(0.5,))
     with pytest.raises(ConfigError, match="more than 256 buckets"):
         Buckets(64, finer=20, near=0.5)
     with pytest.raises(ConfigError, match="product at most 127, not 64 and 2"):
@@ -341,12 +325,14 @@ def test_settings_are_checked_and_can_be_configured() -> None:
         Buckets(uneven=(0.5, 1.0))
     with pytest.raises(ConfigError, match="rise"):
         Buckets(uneven=(math.nan,))
-    with pytest.raises(ConfigError, match="dither"):
-        Buckets(uneven=(0.5,), dither=True)
+    with pytest.raises(ConfigError, match="uneven takes at most 255 borders, not 300"):
+        Buckets(uneven=tuple(np.linspace(0.1, 0.9, 300)))
     with pytest.raises(ConfigError, match="borders of 2 buckets; leave out buckets = 8"):
         Buckets(8, uneven=(0.5,))
     with pytest.raises(ConfigError, match="band"):
         Boundary(reach=0.1, band=0.1)
+    with pytest.raises(ConfigError, match="downlink cannot be 'boundary'"):
+        E2FL(downlink=Boundary())
 
 
 @pytest.mark.parametrize("ballot", [*COARSE, *MOVES, Exact()], ids=str)

@@ -25,7 +25,6 @@ BALLOTS: dict[str, Ballot] = {
     "buckets-16": Buckets(16),
     "buckets-5": Buckets(5),
     "buckets-3": Buckets(3),
-    "dither": Buckets(16, dither=True),
     "uneven": Buckets(uneven=(0.35, 0.45, 0.5, 0.55, 0.65)),
     "boundary": Boundary(),
     "moves": Moves(),
@@ -152,7 +151,7 @@ def coded_once(code: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def coded(toy: Experiment, **algorithm: object) -> Experiment:
-    ballot = {"name": "buckets", "buckets": 5, "dither": True}
+    ballot = {"name": "buckets", "buckets": 5}
     return replace(
         toy,
         evaluate_every=1,

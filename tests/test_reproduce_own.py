@@ -155,7 +155,6 @@ def test_points_of_the_plot_tell_broadcasts_apart():
         ("{name='moves'}", "{name='buckets',buckets=12,finer=8}", "moves", "16x4/12x8"),
         ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}", "moves", "24/64"),
         ("{name='buckets',uneven=[0.4,0.5,0.6]}", "{name='exact'}", "buckets", "4 uneven"),
-        ("{name='buckets',buckets=16,dither=true}", "{name='buckets',buckets=64}", "buckets", "16 dither/64"),
         ("{name='boundary'}", "{name='buckets',buckets=32}", "boundary", "32"),
     ],
 )

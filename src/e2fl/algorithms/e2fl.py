@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
-from e2fl.ballots import Ballot, Exact, Reference, offset_of
+from e2fl.ballots import Ballot, Boundary, Exact, Reference
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Lazy, Population
 from e2fl.e2fl_messages import (
     AnyBallots,
@@ -51,7 +51,6 @@ class Rankings:
     keep: float
     initial: Ranking = field(default_factory=dict)  # kept if absent groups vote with it or ballots are coded
     fan_in: dict[str, int] = field(default_factory=dict)  # inputs per unit, by layer; for coded ballots
-    seed: int = 0
     unrounded: Ranking = field(default_factory=dict)  # the elected global ranking, if clients get it rounded
 
 
@@ -82,6 +81,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             raise ConfigError("algorithm.final_full_vote would let only small groups vote; use carry_forward")
         if not (self.incumbents == 0 or 0.001 <= self.incumbents <= 1000):
             raise ConfigError(f"algorithm.incumbents must be 0, or between 0.001 and 1000, not {self.incumbents}")
+        if isinstance(self.downlink, Boundary):
+            raise ConfigError("algorithm.downlink cannot be 'boundary': clients need the whole ranking; use 'buckets'")
 
     # On the server.
 
@@ -89,7 +90,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         ranking = model.supernet(seed).ranking
         membership = expect(self.grouping.begin(model, population, seed), Membership, self.grouping, "begin")
         initial = ranking if self.coded or self.absent == "init_vote" else {}
-        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model), seed)
+        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
 
     @property
     def coded(self) -> bool:
@@ -149,7 +150,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         """Return the reference for a client's ballots: the ranking it was sent."""
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
         base = self.grouping.start_for(state.membership, client, state.unrounded or state.global_ranking)
-        reference = Reference(start, state.fan_in, state.keep, offset_of(state.seed, client), base)
+        reference = Reference(start, state.fan_in, state.keep, base)
         layers = self.grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
@@ -232,7 +233,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         groups = tuple(group for group, _ in parts)
         if not self.coded:
             return Ballots(groups, tuple(rankings))
-        reference = Reference(message.ranking, fan_in, keep, offset_of(learner.seed, client.id))
+        reference = Reference(message.ranking, fan_in, keep)
         return UncodedBallots(groups, tuple(rankings), self.ballot, reference, learner.meter)
 
     def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:

@@ -6,7 +6,7 @@ A ballot is encoded relative to a `Reference` that both ends know: the ranking t
 
 from collections.abc import Mapping
 
-from e2fl.ballots.base import Ballot, Reference, offset_of
+from e2fl.ballots.base import Ballot, Reference
 from e2fl.ballots.boundary import Boundary
 from e2fl.ballots.buckets import Buckets
 from e2fl.ballots.exact import Exact
@@ -25,6 +25,5 @@ __all__ = [
     "Reference",
     "decode_mask",
     "encode_mask",
-    "offset_of",
     "ranking_of_mask",
 ]

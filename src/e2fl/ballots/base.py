@@ -4,11 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from e2fl.randomness import stream
 from e2fl.ranking import Ranking
-
-OFFSETS = 256  # a dithered border moves in steps of this fraction of a bucket
-CENTRED = OFFSETS // 2  # the offset that leaves borders where they are
 
 
 @dataclass(frozen=True)
@@ -18,7 +14,6 @@ class Reference:
     ranking: Ranking  # such as the one that was broadcast
     fan_in: Mapping[str, int] = field(default_factory=dict)  # inputs per unit, by layer; layers left out do not use it
     keep: float = 0.5  # the fraction of edges a mask keeps
-    offset: int = CENTRED  # of dithered borders, 0 to OFFSETS - 1
     base: Ranking | None = None  # the server's ranking, of which `ranking` is a rounded copy; None: the same
 
     def only(self, layers: Iterable[str]) -> "Reference":
@@ -26,11 +21,6 @@ class Reference:
         ranking = {layer: self.ranking[layer] for layer in layers}
         base = None if self.base is None else {layer: self.base[layer] for layer in ranking}
         return replace(self, ranking=ranking, base=base)
-
-
-def offset_of(seed: int, *place: int) -> int:
-    """Return the offset of dithered borders for one place of a run, such as a round and a client."""
-    return int(stream(seed, "dither", *place).integers(OFFSETS))
 
 
 class Ballot(ABC):

@@ -27,6 +27,10 @@ class Boundary(Coarse):
                 f"a boundary ballot needs 0 <= band < reach <= 1, not band {self.band} and reach {self.reach}"
             )
 
+    @property
+    def most_cells(self) -> int:
+        return 10
+
     def borders(self, edges: int, reference: Reference) -> Int64:
         cut = dropped(edges, reference.keep)
         reach, band = int(self.reach * edges), int(self.band * edges)

@@ -5,13 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from e2fl.ballots.base import CENTRED, OFFSETS, Reference
-from e2fl.ballots.coarse import Coarse
+from e2fl.ballots.base import Reference
+from e2fl.ballots.coarse import CELLS, Coarse
 from e2fl.compiled import Int64
 from e2fl.errors import ConfigError
 from e2fl.ranking import dropped
 
 MOST = 256  # buckets: a symbol is a byte
+CELLS_OF_BUCKET = 16  # at most
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,6 @@ class Buckets(Coarse):
     """Bucket floor(buckets * place / edges) of each edge; with at least as many buckets as edges, the exact ranking."""
 
     buckets: int = 16
-    dither: bool = False  # move the borders between buckets by the reference's offset, at most half a bucket
     uneven: tuple[float, ...] = ()  # instead of equal buckets: the borders between them, as fractions of the ranking
     finer: int = 1  # times as many buckets near the cut between dropped and kept edges
     near: float = 0.1  # as a fraction of the ranking, to each side of the cut
@@ -27,20 +27,27 @@ class Buckets(Coarse):
     def __post_init__(self) -> None:
         if not 2 <= self.buckets <= MOST:
             raise ConfigError(f"buckets must be 2 to {MOST}, not {self.buckets}")
-        if self.uneven and (self.dither or len(self.uneven) >= MOST):
-            raise ConfigError(f"uneven takes at most {MOST - 1} borders and cannot be combined with dither")
+        if len(self.uneven) >= MOST:
+            raise ConfigError(f"uneven takes at most {MOST - 1} borders, not {len(self.uneven)}")
         if self.uneven and self.buckets not in (Buckets.buckets, len(self.uneven) + 1):
             raise ConfigError(
                 f"uneven has the borders of {len(self.uneven) + 1} buckets; leave out buckets = {self.buckets}"
             )
         if self.finer < 1 or not 0 <= self.near <= 1:
             raise ConfigError(f"finer must be at least 1 and near between 0 and 1, not {self.finer} and {self.near}")
-        if self.finer > 1 and (self.dither or self.uneven):
-            raise ConfigError("finer cannot be combined with dither or uneven")
+        if self.finer > 1 and self.uneven:
+            raise ConfigError("finer cannot be combined with uneven")
         if self.finer > 1 and self.buckets * (1 + 2 * self.near * (self.finer - 1)) > 254:
             raise ConfigError(f"buckets, finer and near make more than {MOST} buckets; lower one of them")
         if not all(low < high for low, high in pairwise((0.0, *self.uneven, 1.0))):
             raise ConfigError(f"uneven must rise and lie between 0 and 1, not {list(self.uneven)}")
+
+    @property
+    def most_cells(self) -> int:
+        if self.uneven or self.finer > 1 or self.buckets > CELLS:
+            return CELLS
+        # A cell that lies in one bucket predicts better than one across a border.
+        return self.buckets * min(CELLS // self.buckets, CELLS_OF_BUCKET)
 
     def borders(self, edges: int, reference: Reference) -> Int64:
         if self.uneven:
@@ -48,11 +55,7 @@ class Buckets(Coarse):
             return np.concatenate([[0], inner, [edges]]).astype(np.int64)
         if self.finer > 1:
             return self._finer_borders(edges, dropped(edges, reference.keep))
-        offset = reference.offset if self.dither else CENTRED
-        # ceil((k + (offset - CENTRED) / OFFSETS) * edges / buckets), in whole numbers
-        parts = OFFSETS * np.arange(self.buckets + 1, dtype=np.int64) + offset - CENTRED
-        borders = -(-parts * edges // (OFFSETS * self.buckets))
-        borders[0], borders[-1] = 0, edges
+        borders: Int64 = -(-np.arange(self.buckets + 1, dtype=np.int64) * edges // self.buckets)
         return borders
 
     def _finer_borders(self, edges: int, cut: int) -> Int64:

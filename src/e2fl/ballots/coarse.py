@@ -26,7 +26,7 @@ from e2fl.errors import WireError
 from e2fl.ranking import Ranking, Ranks
 
 CELLS = 64  # of a layer
-SMALLEST_CELL = 64  # edges; in smaller cells a table costs more bits than it saves
+SMALLEST_CELL = 1024  # edges; in smaller cells a table costs more bits than it saves
 SMALLEST_CELL_OF_KINDS = 1 << 13  # edges, where each cell has a table for every kind
 LEVELS = 32  # of a unit: bit lengths of counts
 KINDS = 5  # of edges between units that moved; one more for all others
@@ -42,6 +42,7 @@ class Plan:
     reference: Ranks
     borders: Int64  # where each bucket begins and where the last one ends; edges elsewhere keep their place
     fan_in: int  # 0: levels of units are not used
+    most_cells: int
 
     @property
     def low(self) -> int:
@@ -63,7 +64,7 @@ class Plan:
 
     @property
     def cells(self) -> int:
-        return max(1, min(CELLS, self.size // (SMALLEST_CELL_OF_KINDS if self.fan_in else SMALLEST_CELL)))
+        return max(1, min(self.most_cells, self.size // (SMALLEST_CELL_OF_KINDS if self.fan_in else SMALLEST_CELL)))
 
     @property
     def units(self) -> Int64:
@@ -125,6 +126,11 @@ class Coarse(Ballot):
     def borders(self, edges: int, reference: Reference) -> Int64:
         """Return the places at which the buckets of a layer begin, and the one at which the last bucket ends."""
 
+    @property
+    def most_cells(self) -> int:
+        """The largest number of cells of a layer: more of them predict better, and their tables cost more bits."""
+        return CELLS
+
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
         plans = list(self._plans(reference))
         return _encode(plans, [plan.symbols(ranking[plan.layer]) for plan in plans])
@@ -154,7 +160,7 @@ class Coarse(Ballot):
         borders = self.borders(rank.size, reference)
         fan_in = reference.fan_in.get(layer, 0)
         large = borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0
-        return Plan(layer, rank, borders, fan_in if large else 0)
+        return Plan(layer, rank, borders, fan_in if large else 0, self.most_cells)
 
     def _plans(self, reference: Reference) -> Iterator[Plan]:
         return (self.plan(layer, reference) for layer in reference.ranking)

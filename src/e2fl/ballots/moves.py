@@ -58,6 +58,10 @@ class Moves(Coarse):
         if not 0 <= self.near <= 1:
             raise ConfigError(f"near must be between 0 and 1, not {self.near}")
 
+    @property
+    def most_cells(self) -> int:
+        return 32
+
     def borders(self, edges: int, reference: Reference) -> Int64:
         return np.array([0, edges], np.int64)
 
@@ -66,4 +70,6 @@ class Moves(Coarse):
         base = plan.reference if reference.base is None else reference.base[layer]
         cut, reach = dropped(plan.size, reference.keep), int(self.near * plan.size)
         near = cut - reach, cut + reach
-        return MovesPlan(layer, plan.reference, plan.borders, plan.fan_in, base, self.steps, self.finer, near)
+        return MovesPlan(
+            layer, plan.reference, plan.borders, plan.fan_in, plan.most_cells, base, self.steps, self.finer, near
+        )

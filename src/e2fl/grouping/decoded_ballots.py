@@ -38,7 +38,7 @@ class _Entry:
 def _same(one: Reference, other: Reference) -> bool:
     """Return whether two references hold the very same arrays; cheaper than comparing them."""
     return (
-        (one.keep, one.offset, one.fan_in) == (other.keep, other.offset, other.fan_in)
+        (one.keep, one.fan_in) == (other.keep, other.fan_in)
         and _same_arrays(one.ranking, other.ranking)
         and _same_arrays(one.base or {}, other.base or {})
     )

@@ -129,4 +129,4 @@ def _numbers(name: str) -> str:
     """Return the buckets or steps of a ballot format, and how much finer they are near the cut."""
     if name.startswith("uneven"):
         return f"{len(name.split())} uneven"
-    return "x".join(re.findall(r"\d+(?= (?:steps|buckets|x))", name)) + (" dither" if "dither" in name else "")
+    return "x".join(re.findall(r"\d+(?= (?:steps|buckets|x))", name))

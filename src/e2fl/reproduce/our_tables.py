@@ -90,7 +90,7 @@ def ballot_name(section: Mapping[str, Any]) -> str:
         return str(section["name"])
     if borders := section.get("uneven"):
         return f"uneven {' '.join(f'{border:g}' for border in borders)}"
-    return f"{section.get('buckets', 16)} buckets{', dither' if section.get('dither') else ''}{_finer(section, 1)}"
+    return f"{section.get('buckets', 16)} buckets{_finer(section, 1)}"
 
 
 def _finer(section: Mapping[str, Any], default: int) -> str:
