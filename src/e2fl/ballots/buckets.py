@@ -13,6 +13,7 @@ from e2fl.ranking import dropped
 
 MOST = 256  # buckets: a symbol is a byte
 CELLS_OF_BUCKET = 16  # at most
+FEW_CELLS = 24  # where a table has more than 64 symbols
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Buckets(Coarse):
 
     @property
     def most_cells(self) -> int:
-        if self.uneven or self.finer > 1 or self.buckets > CELLS:
+        if self.buckets > CELLS:
+            return FEW_CELLS
+        if self.uneven or self.finer > 1:
             return CELLS
         # A cell that lies in one bucket predicts better than one across a border.
         return self.buckets * min(CELLS // self.buckets, CELLS_OF_BUCKET)

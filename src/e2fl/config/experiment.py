@@ -222,7 +222,7 @@ class Experiment:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_toml(self) -> str:
-        return tomli_w.dumps({name: value for name, value in self.to_dict().items() if name != "variants" or value})
+        return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value != {}})
 
     def fingerprint(self) -> str:
         """Return a digest of all settings that can change a result."""

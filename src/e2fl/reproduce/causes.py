@@ -16,6 +16,7 @@ ASSUMPTIONS = {
     "data.group_sizes": "ten groups of 100 clients",
     "learner.round_decay": "rate times {} after every round",
     "learner.local_cosine": "a cosine inside a round",
+    "learner.learning_rate": "signed initial scores (a rate of {})",
 }
 
 

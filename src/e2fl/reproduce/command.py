@@ -90,6 +90,8 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         }
     elif name == "ballots":
         parts = {"the demo": ballot_tables.ballots(entries, "demo")}
+    elif name == "wide_ballots":
+        parts = {"60 images a client, 100 rounds": ballot_tables.ballots(entries, "table1", 60)}
     elif name == "states":
         parts = {"ACS income": our_tables.natural(entries, "acs_income")}
     elif name == "causes":

@@ -252,6 +252,8 @@ SINGLE = {
     "learner.local_cosine": "cosine schedule inside a round",
     "participation.seats": "{} seats for each group",
     "algorithm.clients_per_round": "{} clients a round",
+    "model.channels": "the paper's width",  # its hidden layer comes with it
+    "model.hidden": "",
 }
 
 
@@ -261,7 +263,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
     def cells(run: Variation) -> Cells | None:
         if run.entry.method != "e2fl_steady" or not run.only("participation.name", *SINGLE):
             return None
-        texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if key in run.changes]
+        texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if text and key in run.changes]
         return (", ".join(texts) or "as shipped",)
 
     rows = rows_by(variations(entries, "demo"), cells)

@@ -15,6 +15,7 @@ from e2fl.errors import ConfigError
 from e2fl.reproduce.ledger import settings_key
 
 FIVE = (0, 1, 2, 3, 4)
+THREE = (0, 1, 2)
 TEN = (*FIVE, 5, 6, 7, 8, 9)
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "all")
 RULES = ("lowest_loss", "binary", "one_shot")
@@ -30,20 +31,29 @@ POINTS = tuple(
     if (policy, incumbents, rate) not in (("by_group", 2, 0.1), ("uniform", 0, 0.1))
 )
 CHEAP = ("data.samples_per_client=60", "rounds=100", "evaluate_every=50")  # a run takes minutes, not hours
-SENT = tuple(
-    (f"algorithm.ballot={up}", f"algorithm.downlink={down}")
-    for up, down in (
-        ("{name='moves'}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
-        ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}"),
-        ("{name='buckets',buckets=64}", "{name='buckets',buckets=64}"),
-        ("{name='buckets',buckets=16}", "{name='buckets',buckets=64}"),
-        ("{name='buckets',buckets=16}", "{name='buckets',buckets=32}"),
-        ("{name='buckets',uneven=[0.35,0.45,0.5,0.55,0.65]}", "{name='buckets',buckets=32}"),
-        ("{name='buckets',buckets=5}", "{name='buckets',buckets=32}"),
-        ("{name='buckets',buckets=4}", "{name='buckets',buckets=32}"),
-        ("{name='buckets',buckets=3}", "{name='buckets',buckets=32}"),
-        ("{name='boundary'}", "{name='buckets',buckets=32}"),
-    )
+
+
+def _sent(*formats: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"algorithm.ballot={up}", f"algorithm.downlink={down}") for up, down in formats)
+
+
+SENT = _sent(
+    ("{name='moves'}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
+    ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}"),
+    ("{name='buckets',buckets=64}", "{name='buckets',buckets=64}"),
+    ("{name='buckets',buckets=16}", "{name='buckets',buckets=64}"),
+    ("{name='buckets',buckets=16}", "{name='buckets',buckets=32}"),
+    ("{name='buckets',uneven=[0.35,0.45,0.5,0.55,0.65]}", "{name='buckets',buckets=32}"),
+    ("{name='buckets',buckets=5}", "{name='buckets',buckets=32}"),
+    ("{name='buckets',buckets=4}", "{name='buckets',buckets=32}"),
+    ("{name='buckets',buckets=3}", "{name='buckets',buckets=32}"),
+    ("{name='boundary'}", "{name='buckets',buckets=32}"),
+)
+SENT_WIDE = _sent(
+    ("{name='moves',steps=20}", "{name='buckets',buckets=96,finer=8,near=0.08}"),
+    ("{name='moves'}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
+    *((f"{{name='buckets',buckets={buckets}}}", "{name='buckets',buckets=64}") for buckets in (64, 16, 5, 4, 3)),
+    ("{name='boundary'}", "{name='buckets',buckets=64}"),
 )
 
 
@@ -164,6 +174,16 @@ STUDIES = {
             ),
         ),
         Study(
+            "wide_ballots",
+            "Our own: cheap ballots at the paper's width",
+            "table1",
+            (
+                Part(("e2fl_steady",), seeds=THREE, changes=CHEAP),
+                *(Part(("e2fl_steady",), seeds=THREE, changes=(*sent, *CHEAP)) for sent in SENT_WIDE),
+                *(Part(("e2fl",), seeds=THREE, changes=(*sent, BY_GROUP, *CHEAP)) for sent in ((), *SENT_WIDE)),
+            ),
+        ),
+        Study(
             "states",
             "Our own: ACS income by state",
             "acs_income",
@@ -178,6 +198,8 @@ STUDIES = {
                 Part(("e2fl", "fedavg"), seeds=(0,), changes=(*CHEAP, "data.angle_step=10")),
                 Part(("e2fl",), seeds=(0,), changes=(*CHEAP, f"data.group_sizes={[100] * 10}")),
                 Part(("e2fl",), seeds=(0,), changes=(*CHEAP, "learner.round_decay=0.999", "learner.local_cosine=true")),
+                # Scores from U(-a, a) instead of U(0, a): twice the spread, so each step moves half as far.
+                Part(("e2fl",), seeds=(0,), changes=(*CHEAP, "learner.learning_rate=0.05")),
             ),
         ),
     )
