@@ -187,7 +187,7 @@ STUDIES = {
             "states",
             "Our own: ACS income by state",
             "acs_income",
-            (Part(("local", "fedavg", "e2fl", "e2fl_steady"), seeds=(0, 1, 2)),),
+            (Part(("local", "fedavg", "e2fl", "e2fl_steady")),),
         ),
         Study(
             "causes",
