@@ -59,7 +59,7 @@ PROBLEMS |= {
     "only the downlink is coded": Problem(e2fl(Exact(), Buckets(16))),
     "only the ballots are coded": Problem(e2fl(Buckets(16), Exact())),
     "moves from a coarse broadcast": Problem(e2fl(Moves(), Buckets(8), incumbents=2.0), accuracy=60.0),
-    "moves, recommended": Problem(e2fl(Moves(), Buckets(12, finer=8, near=0.08), incumbents=2.0), accuracy=60.0),
+    "moves, recommended": Problem(e2fl(Moves(), Buckets(12, finer=8, near=0.08), smoothing=5.0), accuracy=60.0),
     "moves, clustered": Problem(e2fl(Moves(), grouping=grouping("rank_clustering")), accuracy=60.0),
 }
 

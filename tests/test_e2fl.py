@@ -14,7 +14,7 @@ from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping import LowestLoss, OneGroup
 from e2fl.models import Model
-from e2fl.ranking import invert, vote
+from e2fl.ranking import invert, mask_layers, vote
 
 A, B, C = 0, 1, 2
 ORDERS = [  # of the six clients of the golden example
@@ -36,6 +36,10 @@ def ranking(order):
 
 def order(found):
     return invert(found["0.weight"]).tolist()
+
+
+def equal_masks(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[layer], other[layer]) for layer in one)
 
 
 def ballots(orders, groups=NO_GROUP):
@@ -220,3 +224,42 @@ def test_a_group_without_ballots_keeps_its_ranking_whatever_incumbents_weigh():
 def test_impossible_incumbents_are_refused(wrong):
     with pytest.raises(ConfigError, match="incumbents"):
         E2FL(incumbents=wrong)
+
+
+def test_smoothing_serves_averages_over_rounds():
+    algorithm = E2FL(smoothing=2)
+    first = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots({0: ORDERS[0], 5: ORDERS[5]}))
+    assert order(first.smooth_groups[A]) == ORDERS[0]
+    second = algorithm.aggregate(first, ballots({0: ORDERS[2]}))
+    expected = vote([ranking(ORDERS[2])], ranking(ORDERS[0]), 2)
+    assert order(second.smooth_groups[A]) == order(expected) != order(second.groups[A])
+    assert order(second.smooth_groups[C]) == ORDERS[5]  # it elected nothing in the second round
+    expected_global = vote([second.global_ranking], first.global_ranking, 2)
+    assert order(second.smooth_global) == order(expected_global) != order(second.global_ranking)
+    served = algorithm.serve(second, [0])[0]
+    assert equal_masks(served.masks[0], mask_layers(expected, second.keep))
+    assert equal_masks(served.global_mask, mask_layers(expected_global, second.keep))
+    models = algorithm.describe(second).models()
+    assert equal_masks(models[f"group{A}"], served.masks[0])
+    assert equal_masks(models["global"], served.global_mask)
+
+
+def test_smoothing_changes_what_is_served_and_not_how_clients_train():
+    plain, smooth = E2FL(), E2FL(smoothing=5)
+    states = {algorithm: algorithm.start(MODEL, POPULATION, 0) for algorithm in (plain, smooth)}
+    for voters in (ORDERS, ORDERS[::-1], ORDERS[1:]):
+        for algorithm, state in states.items():
+            states[algorithm] = algorithm.aggregate(state, ballots(dict(enumerate(voters))))
+    one, other = states.values()
+    assert order(one.global_ranking) == order(other.global_ranking)
+    assert {q: order(found) for q, found in one.groups.items()} == {q: order(r) for q, r in other.groups.items()}
+    assert not one.smooth_groups
+    assert not one.smooth_global
+    sent = [algorithm.broadcast(state, [0])[0].to_bytes(MODEL.spec) for algorithm, state in states.items()]
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.0004, 1001, float("nan"), float("inf")])
+def test_impossible_smoothing_is_refused(wrong):
+    with pytest.raises(ConfigError, match="smoothing"):
+        E2FL(smoothing=wrong)

@@ -196,11 +196,11 @@ def steady(*, clients_per_round: int = 4):
 
 def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
     toy = replace(toy, rounds=3)
-    steady = run_experiment(toy.variant("e2fl_steady")).state.groups
-    spelled = replace(toy, algorithm=toy.algorithm | {"incumbents": 2.0}, participation={"name": "by_group"})
-    assert same(steady, run_experiment(spelled).state.groups)
+    steady = run_experiment(toy.variant("e2fl_steady")).state.smooth_groups
+    spelled = replace(toy, algorithm=toy.algorithm | {"smoothing": 5.0}, participation={"name": "by_group"})
+    assert same(steady, run_experiment(spelled).state.smooth_groups)
     for paper in (replace(spelled, algorithm=toy.algorithm), replace(spelled, participation={})):
-        assert not same(steady, run_experiment(paper).state.groups)
+        assert not same(steady, run_experiment(paper).state.smooth_groups)
 
 
 def same(one, other):

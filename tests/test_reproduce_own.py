@@ -38,17 +38,17 @@ def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
         run("fedavg", "participation.name=by_group"),
     ]
     table = our_tables.ablation(runs)
-    assert [row[:4] for row in table.rows] == [
-        ("by_group", "2", "0.1", "2"),
-        ("by_group", "5", "0.05", "1"),
-        ("uniform", "0", "0.1", "1"),
-        ("uniform", "1", "0.1", "1"),
+    assert [row[:5] for row in table.rows] == [
+        ("by_group", "0", "5", "0.1", "2"),
+        ("by_group", "5", "0", "0.05", "1"),
+        ("uniform", "0", "0", "0.1", "1"),
+        ("uniform", "1", "0", "0.1", "1"),
     ]
 
 
 def test_every_point_of_the_study_has_a_row_of_its_own_in_the_ablation():
     runs = [Entry(w.experiment.to_dict(), run("e2fl").history) for w in wanted(STUDIES["steady"], seeds=[0])]
-    assert len(our_tables.ablation(runs).rows) == 24
+    assert len(our_tables.ablation(runs).rows) == 24 + 6
 
 
 def test_validation_figures_are_those_of_runs_with_validation_rows():
@@ -56,7 +56,7 @@ def test_validation_figures_are_those_of_runs_with_validation_rows():
     with_rows = run("e2fl_steady", "data.validation_share=0.2")
     with_rows = Entry(with_rows.config, (with_rows.history[0] | measured,))
     table = our_tables.validation([run("e2fl"), with_rows])
-    assert table.rows == (("by_group", "2", "0.1", "1", "60.00", "50.00", "4.00", "61.00"),)
+    assert table.rows == (("by_group", "0", "5", "0.1", "1", "60.00", "50.00", "4.00", "61.00"),)
     assert our_tables.ablation([with_rows]).empty
 
 
@@ -93,10 +93,12 @@ def test_the_words_say_where_a_baseline_with_the_same_turns_is_better():
     assert "Worse: worst group 77.0 against 84.0" in ifca
 
 
-def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
+def test_ballots_are_listed_by_what_they_cost_those_without_averaging_last():
     bits = {"up_per_edge": 1.5, "down_per_edge": 2.0}
     runs = [
         run("e2fl", *SIXTEEN, "participation.name=by_group", worst=70.0, bits=bits),
+        run("e2fl", *SIXTEEN, "participation.name=by_group", "algorithm.incumbents=2", worst=75.0, bits=bits),
+        run("e2fl", *SIXTEEN, "participation.name=by_group", "algorithm.incumbents=5", worst=75.0, bits=bits),
         run("e2fl_steady", *SIXTEEN, worst=85.0, bits=bits),
         run("e2fl_steady", worst=84.0, bits={"up_per_edge": 18.9, "down_per_edge": 18.9}),
         run("e2fl_steady", "algorithm.ballot={name='buckets',uneven=[0.4,0.6]}", bits=bits),
@@ -105,10 +107,11 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
     ]
     table = ballot_tables.ballots(runs, "demo")
     assert labels(table, 3) == [
-        ("exact", "exact", "2"),
-        ("16 buckets", "32 buckets", "2"),
-        ("uneven 0.4 0.6", "exact", "2"),
-        ("16 buckets", "32 buckets", "0"),
+        ("exact", "exact", "smoothing 5"),
+        ("16 buckets", "32 buckets", "smoothing 5"),
+        ("uneven 0.4 0.6", "exact", "smoothing 5"),
+        ("16 buckets", "32 buckets", "incumbents 2"),
+        ("16 buckets", "32 buckets", "none"),
     ]
     assert table.rows[1][4:7] == ("1.50", "2.00", "4")
     points = ballot_tables.ballot_points(runs)
@@ -119,7 +122,10 @@ def test_ballots_are_listed_by_what_they_cost_those_without_incumbents_last():
 
 def test_ballots_on_the_mnist_files_are_those_with_60_images():
     sixty = "data.samples_per_client=60"
-    runs = [run("e2fl_steady", experiment="table1"), run("e2fl_steady", sixty, *SIXTEEN, experiment="table1")]
+    runs = [
+        run("e2fl_steady", experiment="table1"),
+        run("e2fl_steady", sixty, *SIXTEEN, experiment="table1", rounds=100),
+    ]
     assert labels(ballot_tables.ballots(runs, "table1", 60), 2) == [("16 buckets", "32 buckets")]
 
 

@@ -52,6 +52,9 @@ class Rankings:
     initial: Ranking = field(default_factory=dict)  # kept if absent groups vote with it or ballots are coded
     fan_in: dict[str, int] = field(default_factory=dict)  # inputs per unit, by layer; for coded ballots
     unrounded: Ranking = field(default_factory=dict)  # the elected global ranking, if clients get it rounded
+    # With smoothing, what is served instead of the latest rankings: averages over rounds.
+    smooth_groups: dict[GroupId, Ranking] = field(default_factory=dict)
+    smooth_global: Ranking = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     """E2FL: clients send rankings of edges; the server votes inside each group, then once across the groups.
 
     `grouping` says how clients find their group: `KnownGroups`, or a strategy that infers groups. `absent` says how a
-    group without ballots votes in a round, and `incumbents` how many ballots its previous ranking counts for. `ballot`
-    and `downlink` are the formats of rankings that clients send and receive: exact as in the paper, or coarse and
-    compressed.
+    group without ballots votes in a round, and `incumbents` how many ballots its previous ranking counts for.
+    `smoothing` averages the rankings that are served over rounds and leaves training as it is. `ballot` and `downlink`
+    are the formats of rankings that clients send and receive: exact as in the paper, or coarse and compressed.
     """
 
     grouping: Grouping = field(default_factory=KnownGroups)
@@ -69,6 +72,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
     final_full_vote: bool = False  # one more round, in which all clients of every small group vote
     incumbents: float = 0.0  # ballots that a group's previous ranking counts for in its next vote; 0: the paper
+    smoothing: float = 0.0  # weight of the ranking served before, relative to the one just elected; 0: the paper
     ballot: Ballot = field(default_factory=Exact)  # how clients send rankings: exact as in the paper, or coarse
     downlink: Ballot = field(default_factory=Exact)  # how the server sends the global ranking
 
@@ -79,8 +83,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
                 raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
         if self.final_full_vote and self.absent == "present_only":
             raise ConfigError("algorithm.final_full_vote would let only small groups vote; use carry_forward")
-        if not (self.incumbents == 0 or 0.001 <= self.incumbents <= 1000):
-            raise ConfigError(f"algorithm.incumbents must be 0, or between 0.001 and 1000, not {self.incumbents}")
+        for name, weight in (("incumbents", self.incumbents), ("smoothing", self.smoothing)):
+            if not (weight == 0 or 0.001 <= weight <= 1000):
+                raise ConfigError(f"algorithm.{name} must be 0, or between 0.001 and 1000, not {weight}")
         if isinstance(self.downlink, Boundary):
             raise ConfigError("algorithm.downlink cannot be 'boundary': clients need the whole ranking; use 'buckets'")
 
@@ -164,7 +169,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
         global_ranking = vote(self._voters(state, groups, elected))
-        return replace(self._with_global(state, global_ranking), groups=groups, membership=membership)
+        after = replace(self._with_global(state, global_ranking), groups=groups, membership=membership)
+        return self._smoothed(after, elected, global_ranking)
 
     def _sorted(self, membership: Membership, ballots: Mapping[ClientId, Ballots]) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership and the ballots cast in each group."""
@@ -187,15 +193,29 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         origin = Reference(state.initial, state.fan_in, state.keep)
         return replace(state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking)
 
+    def _smoothed(self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking) -> Rankings:
+        """Return the state with these rankings averaged into those that are served."""
+        if not self.smoothing:
+            return state
+        groups = {q: vote([ranking], state.smooth_groups.get(q), self.smoothing) for q, ranking in elected.items()}
+        smooth_global = vote([global_ranking], state.smooth_global or None, self.smoothing)
+        return replace(state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global)
+
+    def _served(self, state: Rankings) -> dict[GroupId, Ranking]:
+        return state.groups | state.smooth_groups
+
     def _mask(self, state: Rankings, group: GroupId) -> Mask:
         """Return the mask of a group; a group that has not voted uses its start, or the initial or global ranking."""
         fallback = state.initial if self.absent == "init_vote" else state.global_ranking
-        ranking = state.groups.get(group, state.membership.starts.get(group, fallback))
+        ranking = self._served(state).get(group, state.membership.starts.get(group, fallback))
         return mask_layers(ranking, state.keep)
+
+    def _global_mask(self, state: Rankings) -> Mask:
+        return mask_layers(state.smooth_global or state.global_ranking, state.keep)
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
-        global_mask = mask_layers(state.global_ranking, state.keep)
+        global_mask = self._global_mask(state)
         masks = {group: self._mask(state, group) for group in sorted({q for groups in offers.values() for q in groups})}
         messages = {
             groups: Masks(
@@ -210,8 +230,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         clustering = {"clustering": dict(membership.metadata)} if membership.metadata else {}
         return Description(
             models=lambda: {
-                "global": mask_layers(state.global_ranking, state.keep),
-                **{f"group{q}": mask_layers(ranking, state.keep) for q, ranking in sorted(state.groups.items())},
+                "global": self._global_mask(state),
+                **{f"group{q}": self._mask(state, q) for q in sorted(state.groups)},
             },
             metadata={"groups_seen": sorted(state.groups)} | clustering,
             assignments=membership.assignments if membership.found else None,

@@ -26,31 +26,42 @@ def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
     return (total["up_total"] + total["down_total"]) / 2**20 if "up_total" in total else None
 
 
+LAST = {"demo": 60, "table1": 100}  # the round that is compared, by experiment
 BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *GROUPS, GLOBAL[0]]
 
 
 def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Repeats]:
-    """Return the runs by ballot, downlink and incumbents."""
+    """Return the runs by ballot, downlink and what averages over rounds."""
     fixed = {} if samples is None else fewer_images(samples)
 
     def cells(run: Variation) -> Cells | None:
         changes = {key: value for key, value in run.changes.items() if fixed.get(key) != value}
         missing = set(fixed) - set(run.changes)
         others = {key for key in changes if not key.startswith(("algorithm.ballot.", "algorithm.downlink."))}
-        steady = run.entry.method == "e2fl_steady" and not others
-        plain = run.entry.method == "e2fl" and others == {"participation.name"}
         if run.entry.method == "fedpm" and not changes and not missing:
-            return "a mask (FedPM)", "float32", NONE
-        if missing or not (steady or plain):
+            return "a mask (FedPM, uniform draws)", "float32", NONE
+        averaging = _averaging(run.entry.method, {key: changes[key] for key in others})
+        if missing or averaging is None:
             return None
         algorithm = run.entry.config["algorithm"]
         sent = [ballot_name(algorithm.get(part, {"name": "exact"})) for part in ("ballot", "downlink")]
-        return (*sent, "2" if steady else "0")
+        return (*sent, averaging)
 
-    rows = rows_by(variations(entries, experiment), cells)
+    rows = rows_by(variations(entries, experiment), cells, LAST[experiment])
     size = {key: _mean(repeats, bits("up")) for key, repeats in rows.items()}
-    place = {"2": 0, "0": 1, NONE: 2}
+    place = {name: number for number, name in enumerate(("smoothing 5", "incumbents 2", "none", NONE))}
     return dict(sorted(rows.items(), key=lambda item: (place[item[0][2]], -size[item[0]], item[0])))
+
+
+def _averaging(method: str, changes: Mapping[str, Any]) -> str | None:
+    """Return what averages over rounds, for E2FL with a seat for every group; None for other runs."""
+    if method == "e2fl_steady" and not changes:
+        return "smoothing 5"
+    if method == "e2fl" and changes == {"participation.name": "by_group"}:
+        return "none"
+    if method == "e2fl" and changes == {"participation.name": "by_group", "algorithm.incumbents": 2}:
+        return "incumbents 2"
+    return None
 
 
 def _mean(repeats: Repeats, column: Column) -> float:
@@ -59,7 +70,7 @@ def _mean(repeats: Repeats, column: Column) -> float:
 
 
 def ballots(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> Table:
-    return table_of(("ballot", "downlink", "incumbents"), ballot_rows(entries, experiment, samples), BALLOT_COLUMNS)
+    return table_of(("ballot", "downlink", "averaging"), ballot_rows(entries, experiment, samples), BALLOT_COLUMNS)
 
 
 def clustering_ballots(entries: Sequence[Entry]) -> Table:
@@ -94,7 +105,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     worst = GROUPS[1]
     points = []
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
-        for (ballot, downlink, incumbents), repeats in ballot_rows(entries, experiment, samples).items():
+        for (ballot, downlink, averaging), repeats in ballot_rows(entries, experiment, samples).items():
             up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
             if up and value:
                 points.append(
@@ -104,7 +115,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         "kind": _kind(ballot),
                         "label": _short(ballot, downlink),
                         "downlink": downlink,
-                        "incumbents": incumbents,
+                        "averaging": averaging,
                         "bits": round(up, 4),
                         "worst": round(value, 3),
                         "seeds": len(repeats.entries),
@@ -115,8 +126,8 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _kind(ballot: str) -> str:
     """Return the kind of a ballot, for the legend of a plot."""
-    kinds = ("exact", "moves", "boundary", "a mask (FedPM)")
-    return next((kind for kind in kinds if ballot.startswith(kind)), "buckets")
+    kinds = ("exact", "moves", "boundary", "a mask (FedPM")
+    return next((kind.removeprefix("a mask (") for kind in kinds if ballot.startswith(kind)), "buckets")
 
 
 def _short(ballot: str, downlink: str) -> str:

@@ -125,7 +125,7 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
         y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(zero=False)),
         color=alt.Color("kind:N", title="ballot", sort=kinds, scale=alt.Scale(domain=kinds, range=COLOURS)),
     )
-    marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("incumbents:N", title="incumbents"))
+    marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("averaging:N", title="averaging"))
     names = base.mark_text(align="left", dx=7, dy=-5, fontSize=9).encode(text="label:N")
     panels = alt.layer(marks, names, data=alt.Data(values=list(points))).properties(width=400, height=340)
     return panels.facet(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
 from e2fl.participation import ByGroup
 from e2fl.reproduce.collecting import FREE, recipe_of
@@ -162,9 +163,12 @@ def criteria(entries: Sequence[Entry]) -> Table:
 
 
 def ablation(entries: Sequence[Entry]) -> Table:
-    """Return the table of participation, incumbents and learning rate on the demo."""
+    """Return the table of participation, incumbents, smoothing and learning rate on the demo."""
     rows = rows_by(variations(entries, "demo"), _point)
-    return table_of(("participation", "incumbents", "rate"), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
+    return table_of(POINT, dict(sorted(rows.items(), key=_numbers)), [*GROUPS, *GLOBAL])
+
+
+POINT = ("participation", "incumbents", "smoothing", "rate")
 
 
 def validation(entries: Sequence[Entry]) -> Table:
@@ -184,19 +188,27 @@ def validation(entries: Sequence[Entry]) -> Table:
         column("groups: variance", "group", "variance"),
         column("clients: mean", "user", "mean"),
     ]
-    return table_of(("participation", "incumbents", "rate"), dict(sorted(rows_by(runs, _point).items())), columns)
+    return table_of(POINT, dict(sorted(rows_by(runs, _point).items(), key=_numbers)), columns)
 
 
 def _point(run: Variation) -> Cells | None:
     """Return the point of the ablation's grid that a run belongs to."""
     if run.entry.method not in ("e2fl", "e2fl_steady"):
         return None
-    if not run.only("participation.name", "algorithm.incumbents", "learner.learning_rate"):
+    if not run.only("participation.name", "algorithm.incumbents", "algorithm.smoothing", "learner.learning_rate"):
         return None
     experiment = from_dict(run.entry.config)
+    algorithm = experiment.build_algorithm()
+    assert isinstance(algorithm, E2FL)
     by_group = isinstance(experiment.build_participation(), ByGroup)
-    incumbents = experiment.algorithm.get("incumbents", 2 if run.entry.method == "e2fl_steady" else 0)
-    return "by_group" if by_group else "uniform", f"{incumbents:g}", f"{experiment.learner['learning_rate']:g}"
+    weights = f"{algorithm.incumbents:g}", f"{algorithm.smoothing:g}"
+    return "by_group" if by_group else "uniform", *weights, f"{experiment.learner['learning_rate']:g}"
+
+
+def _numbers(row: tuple[Cells, Repeats]) -> tuple[str, list[float]]:
+    """Return a key to sort points by, as numbers."""
+    (participation, *numbers), _ = row
+    return participation, [float(number) for number in numbers]
 
 
 def same_turns(entries: Sequence[Entry]) -> Table:
