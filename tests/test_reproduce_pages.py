@@ -131,7 +131,7 @@ def test_a_claim_holds_if_the_paired_interval_says_so():
     (finding,) = found(pair(3, (5, 6, 5), (50, 52, 49)), GROUPS)
     assert finding.verdict == "holds"
     assert finding.figure.startswith("-89 % after 100 rounds, 3 seeds")
-    assert finding.setting == "233 images a client"
+    assert finding.setting == "233 images per client"
 
 
 def test_a_claim_does_not_hold_if_the_interval_lies_on_the_other_side():

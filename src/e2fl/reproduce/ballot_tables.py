@@ -27,7 +27,7 @@ def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
 
 
 LAST = {"demo": 60, "table1": 100}  # the round that is compared, by experiment
-BALLOT_COLUMNS = [bits("up"), bits("down"), Column("MiB in all", (), _mib, 0), *GROUPS, GLOBAL[0]]
+BALLOT_COLUMNS = [bits("up"), bits("down"), Column("total MiB", (), _mib, 0), *GROUPS, GLOBAL[0]]
 
 
 def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None = None) -> dict[Cells, Repeats]:
@@ -90,7 +90,7 @@ def clustering_ballots(entries: Sequence[Entry]) -> Table:
         return float((entry.summary["inference"]["bytes"] - received) / clients / 2**10)
 
     rows = rows_by(variations(entries, "table5"), cells)
-    size = Column("KiB of a ballot", (), sent)
+    size = Column("KiB per ballot", (), sent)
     ordered = dict(sorted(rows.items(), key=lambda item: (item[0][0], -_mean(item[1], size))))
     columns = [
         size,
@@ -107,13 +107,13 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
         for (ballot, downlink, averaging), repeats in ballot_rows(entries, experiment, samples).items():
             up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
-            if up and value:
+            if up and value and averaging in ("smoothing 5", "none"):
                 points.append(
                     {
                         "setting": name,
                         "ballot": ballot,
                         "kind": _kind(ballot),
-                        "label": _short(ballot, downlink),
+                        "label": _short(ballot, downlink) if averaging == "smoothing 5" else "",
                         "downlink": downlink,
                         "averaging": averaging,
                         "bits": round(up, 4),
@@ -126,8 +126,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _kind(ballot: str) -> str:
     """Return the kind of a ballot, for the legend of a plot."""
-    kinds = ("exact", "moves", "boundary", "a mask (FedPM")
-    return next((kind.removeprefix("a mask (") for kind in kinds if ballot.startswith(kind)), "buckets")
+    return next((kind for kind in ("exact", "moves", "boundary") if ballot.startswith(kind)), "buckets")
 
 
 def _short(ballot: str, downlink: str) -> str:

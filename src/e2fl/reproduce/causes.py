@@ -16,12 +16,12 @@ ASSUMPTIONS = {
     "data.group_sizes": "ten groups of 100 clients",
     "learner.round_decay": "rate times {} after every round",
     "learner.local_cosine": "a cosine inside a round",
-    "learner.learning_rate": "signed initial scores (a rate of {})",
+    "learner.learning_rate": "a rate of {}, which is the same as signed initial scores",
 }
 
 
 def causes(entries: Sequence[Entry]) -> Table:
-    """Return the table of FairMNISTRotate with one assumption changed at a time: 60 images a client, 100 rounds."""
+    """Return the table of FairMNISTRotate with one assumption changed at a time: 60 images per client, 100 rounds."""
 
     def cells(run: Variation) -> Cells | None:
         method, fixed = run.entry.method, fewer_images(IMAGES)

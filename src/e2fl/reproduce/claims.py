@@ -123,7 +123,7 @@ def _runs(experiment: str, changes: Mapping[str, Any]) -> Choice:
 
 def claims() -> list[Claim]:
     """Return the claims of the paper's text that its tables support."""
-    mnist = {f"{samples} images a client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
+    mnist = {f"{samples} images per client": _runs("table1", fewer_images(samples)) for samples in SAMPLES}
     femnist = {
         "partial data set": _runs("femnist", {}),
         "partial data set, narrow network": _runs("femnist", NARROW),
@@ -182,7 +182,7 @@ def _order(entries: Sequence[Entry]) -> Finding:
         word = INCONCLUSIVE if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
         count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
         figure = f"{shown} after {number} rounds, {count}"
-        return Finding(text, claimed, f"{samples} images a client", word, figure)
+        return Finding(text, claimed, f"{samples} images per client", word, figure)
     return Finding(text, claimed, "–", UNTESTED, "not run")
 
 

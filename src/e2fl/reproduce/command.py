@@ -66,7 +66,7 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
     """Return the comparison of the paper's numbers with those of these runs."""
     if not entries:
         return "no run has an evaluated round yet"
-    by_images = _grouped(entries, lambda entry: f"{images(entry)} images a client")
+    by_images = _grouped(entries, lambda entry: f"{images(entry)} images per client")
     by_model = _grouped(entries, lambda entry: f"model {entry.config['model']['name']}")
     by_alpha = _grouped(entries, lambda entry: f"{alpha(entry):g}")
     parts: dict[str, Table] = {}
@@ -91,11 +91,11 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
     elif name == "ballots":
         parts = {"the demo": ballot_tables.ballots(entries, "demo")}
     elif name == "wide_ballots":
-        parts = {"60 images a client, 100 rounds": ballot_tables.ballots(entries, "table1", 60)}
+        parts = {"60 images per client, 100 rounds": ballot_tables.ballots(entries, "table1", 60)}
     elif name == "states":
         parts = {"ACS income": our_tables.natural(entries, "acs_income")}
     elif name == "causes":
-        parts = {"60 images a client, 100 rounds": causes(entries)}
+        parts = {"60 images per client, 100 rounds": causes(entries)}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
 
 

@@ -41,7 +41,7 @@ def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | No
         alt.layer(lines, names)
         .properties(width=230, height=240)
         .facet(column=alt.Column("method:N", title=None, sort=present))
-        .properties(title=f"FairMNISTRotate, {samples} images a client, seed {seed}: the loss of each group")
+        .properties(title=f"FairMNISTRotate, {samples} images per client, seed {seed}: the loss of each group")
     )
 
 
@@ -87,7 +87,7 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
             strokeDash=alt.StrokeDash("start:N", title="first masks"),
         )
         .properties(
-            width=520, height=280, title=f"FairMNISTRotate, {samples} images a client: groups that clients find"
+            width=520, height=280, title=f"FairMNISTRotate, {samples} images per client: groups that clients find"
         )
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
 from e2fl.participation import ByGroup
+from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import fewer_images, select
@@ -32,9 +33,14 @@ NAMES = {
     "ifca_oracle": "IFCA, groups known",
     "frl": "FRL",
     "e2fl": "E2FL, as in the paper",
-    "e2fl_steady": "E2FL, steady",
+    "e2fl_steady": "E2FL steady",
     "rank_clustering": "E2FL, as in the paper, rank clustering (Q = 5)",
-    "steady_rank_clustering": "E2FL, steady, rank clustering (Q = 5)",
+    "steady_rank_clustering": "E2FL steady, rank clustering (Q = 5)",
+}
+FINDING = {  # where clients declare no groups
+    "e2fl": "E2FL, as in the paper, lowest loss (Q = 2)",
+    "one_shot": "E2FL, as in the paper, one shot (Q = 2)",
+    "e2fl_present_only": "E2FL, lowest loss, absent groups do not vote",
 }
 DEMO = ("local", "fedavg", "e2fl", "e2fl_steady")
 
@@ -234,7 +240,10 @@ def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Repeats]:
 
 
 def in_words(entries: Sequence[Entry]) -> list[str]:
-    """Return, for each such baseline, where it is better than e2fl_steady and where it is worse."""
+    """Return, for each such baseline, where it is better than e2fl_steady and where it is worse.
+
+    Better and worse: the 95 % interval of the difference, paired by seed, excludes 0.
+    """
     rows = _same_turns(entries)
     steady = rows.pop((NAMES["e2fl_steady"],), None)
     if steady is None:
@@ -242,18 +251,19 @@ def in_words(entries: Sequence[Entry]) -> list[str]:
     names = ("mean over groups", "worst group", "variance over groups", "mean over clients", "variance over clients")
     sentences = []
     for (label,), repeats in rows.items():
-        better: list[str] = []
-        worse: list[str] = []
+        found: dict[str, list[str]] = {"Better": [], "Worse": [], "No clear difference": []}
         for name, column in zip(names, GROUPS, strict=True):
             own, ours = repeats.values(column.read), steady.values(column.read)
             seeds = sorted(own.keys() & ours.keys())
             if not seeds:
                 continue
             theirs, mine = (sum(values[seed] for seed in seeds) / len(seeds) for values in (own, ours))
-            text = f"{name} {theirs:.1f} against {mine:.1f}"
+            difference = over_seeds([own[seed] - ours[seed] for seed in seeds])
             wins = theirs < mine if name.startswith("variance") else theirs > mine
-            (better if wins else worse).append(text)
-        parts = [f"{word}: {'; '.join(found)}." for word, found in (("Better", better), ("Worse", worse)) if found]
+            clear = difference.half is not None and abs(difference.mean) > difference.half
+            word = ("Better" if wins else "Worse") if clear else "No clear difference"
+            found[word].append(f"{name} {theirs:.1f} against {mine:.1f}")
+        parts = [f"{word}: {'; '.join(texts)}." for word, texts in found.items() if texts]
         sentences.append(" ".join((f"**{label}.**", *parts)))
     return sentences
 
@@ -264,8 +274,8 @@ SINGLE = {
     "learner.local_cosine": "cosine schedule inside a round",
     "participation.seats": "{} seats for each group",
     "algorithm.clients_per_round": "{} clients a round",
-    "model.channels": "the paper's width",  # its hidden layer comes with it
-    "model.hidden": "",
+    "model.channels": "{} channels in the two convolutions",
+    "model.hidden": "{} hidden units",
 }
 
 
@@ -275,7 +285,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
     def cells(run: Variation) -> Cells | None:
         if run.entry.method != "e2fl_steady" or not run.only("participation.name", *SINGLE):
             return None
-        texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if text and key in run.changes]
+        texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if key in run.changes]
         return (", ".join(texts) or "as shipped",)
 
     rows = rows_by(variations(entries, "demo"), cells)
@@ -295,10 +305,12 @@ def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50
 
 def natural(entries: Sequence[Entry], experiment: str) -> Table:
     """Return the table of a shipped experiment with natural groups, each method as shipped."""
+    names = NAMES | (FINDING if experiment in ("femnist", "mnist_writers") else {})
 
     def cells(run: Variation) -> Cells | None:
-        return None if run.changes else (NAMES.get(run.entry.method, run.entry.method),)
+        return None if run.changes else (names.get(run.entry.method, run.entry.method),)
 
     columns = [*GROUPS, Column("clients: worst 10 %", (), level("user", "worst10"))]
     rows = rows_by(variations(entries, experiment), cells)
-    return table_of(("",), dict(sorted(rows.items())), columns)
+    by_round = {(*label, str(repeats.round)): repeats for label, repeats in sorted(rows.items())}
+    return table_of(("", "round"), by_round, columns)

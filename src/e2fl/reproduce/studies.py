@@ -116,9 +116,8 @@ STUDIES = {
             "Table 1: FairMNISTRotate",
             "table1",
             (
-                Part(
-                    ("e2fl", "fedavg", "local", "qffl", "ifca", "ifca_oracle", "e2fl_lowest_loss", "frl", "e2fl_steady")
-                ),
+                Part(("e2fl", "fedavg", "local", "qffl", "ifca", "ifca_oracle", "e2fl_lowest_loss", "frl")),
+                Part(("e2fl_steady", "e2fl_rank_clustering", "e2fl_present_only"), seeds=(0,)),
             ),
         ),
         Study(
@@ -140,7 +139,7 @@ STUDIES = {
             "table5",
             "Table 5: which layer separates the groups",
             "table5",
-            (Part(LAYERS, seeds=(0,)), Part(tuple(f"{layer}_random" for layer in LAYERS), seeds=TEN)),
+            (Part(LAYERS, seeds=TEN), Part(tuple(f"{layer}_random" for layer in LAYERS), seeds=TEN)),
         ),
         Study(
             "table6",

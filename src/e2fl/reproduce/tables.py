@@ -64,6 +64,7 @@ class MethodRow:
     view: str | None = None
     paper_rounds: int | None = None
     paper_seeds: int | None = None
+    paper_label: str | None = None  # of the paper's row, if it is not the same method for sure
 
 
 def level(name: str, figure: str, view: str | None = None) -> Reader:
@@ -140,10 +141,12 @@ def build(
     columns: Callable[[str | None], list[Column]],
     *,
     papers: bool = True,
+    comparable: bool = True,
 ) -> Table:
     """Return each method's row of the paper, our rows, and the differences.
 
     papers: whether the paper's row is shown where ours is missing; otherwise the method is only listed as not run.
+    comparable: whether our runs differ from the paper's only in seeds and rounds; otherwise there are no differences.
     """
     titles = ("method", "", "seeds", "round", *(column.title for column in columns(None)))
     rows: list[tuple[str, ...]] = []
@@ -156,16 +159,18 @@ def build(
         if method.paper is not None and method.paper not in shown and (own or papers):
             cells = [_plain(_dig(method.paper, column.key), column.digits) for column in columns(method.view)]
             seeds = method.paper_seeds or paper()["seeds"]
-            rows.append((method.label, "paper", str(seeds), str(method.paper_rounds or ""), *cells))
+            rows.append(
+                (method.paper_label or method.label, "paper", str(seeds), str(method.paper_rounds or ""), *cells)
+            )
             shown.append(method.paper)
         if not own and papers:
             rows.append((method.label, "ours", "0", NONE, *(NONE for _ in columns(method.view))))
         for repeats in repeats_of(own):
-            rows += _ours(method, repeats, columns(method.view))
+            rows += _ours(method, repeats, columns(method.view), comparable)
     return Table(titles, tuple(rows), tuple(not_run), not entries)
 
 
-def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column]) -> list[tuple[str, ...]]:
+def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column], comparable: bool) -> list[tuple[str, ...]]:
     means = [interval(repeats, column) for column in columns]
     seeds = str(len(repeats.entries))
     shown = [
@@ -173,7 +178,7 @@ def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column]) -> lis
         for mean, column in zip(means, columns, strict=True)
     ]
     rows = [(method.label, "ours", seeds, str(repeats.round), *shown)]
-    if method.paper is not None:
+    if method.paper is not None and comparable:
         differences = []
         for mean, column in zip(means, columns, strict=True):
             given = _dig(method.paper, column.key)

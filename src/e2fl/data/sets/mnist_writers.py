@@ -32,7 +32,7 @@ class MNISTWriters(PartitionedData):
     seed: int = 0  # of each writer's split
     dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
     writers: int | None = None  # how many, those with most images; default: all
-    min_samples: int = 2  # images a client has at least
+    min_samples: int = 2  # images that a client has at least
     test_share: float = 0.1  # of each writer's images
 
     name = "mnist_writers"
