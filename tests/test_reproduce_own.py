@@ -60,6 +60,20 @@ def test_validation_figures_are_those_of_runs_with_validation_rows():
     assert our_tables.ablation([with_rows]).empty
 
 
+def test_the_best_point_on_validation_rows_is_named_beside_the_recommended_one():
+    def validated(*changes, mean, seed=0):
+        made = run("e2fl_steady", "data.validation_share=0.2", *changes, seed=seed)
+        return Entry(made.config, (made.history[0] | {"validation": {"group": {"mean": mean}}},))
+
+    steady, ten = validated(mean=90.0), validated("algorithm.smoothing=10", mean=91.0)
+    assert our_tables.best_validated([ten]) == ""
+    assert our_tables.best_validated([steady]).startswith("`e2fl_steady` has the best mean")
+    assert our_tables.best_validated([steady, ten, validated("algorithm.smoothing=10", mean=91.0, seed=1)]) == (
+        "The best mean over groups on validation rows has participation by_group, incumbents 0, smoothing 10, rate 0.1 "
+        "(91.0 %, 2 seeds); `e2fl_steady` has 90.0 %, 1 seed."
+    )
+
+
 def test_criteria_are_judged_seed_by_seed_where_all_four_methods_were_run():
     good = [
         run("local", worst=75.0),

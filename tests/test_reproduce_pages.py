@@ -112,6 +112,11 @@ def test_clusters_that_were_found_fill_table_6_and_no_column_of_declared_groups(
     assert columns["worst 10 % of clients"] == "70.00"
 
 
+def test_verdicts_are_counted():
+    text = claims.counted(claims.findings([]))
+    assert text == "Rows by verdict: *holds* 0, *does not hold* 0, *inconclusive* 0, *not tested* 17."
+
+
 def found(runs, start):
     return [finding for finding in claims.findings(runs) if finding.claim.startswith(start)]
 

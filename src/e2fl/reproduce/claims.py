@@ -5,6 +5,7 @@ paired by seed, excludes 0. Otherwise it is inconclusive, and the number is stil
 tested.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, level, repeats_of
+from e2fl.reproduce.tables import Reader, level, repeats_of, seeds_text
 
 HOLDS, FAILS, INCONCLUSIVE, UNTESTED = "holds", "does not hold", "inconclusive", "not tested"
 
@@ -57,6 +58,13 @@ def findings(entries: Sequence[Entry]) -> list[Finding]:
     return [*found, _order(entries)]
 
 
+def counted(found: Sequence[Finding]) -> str:
+    """Return how many claims have each verdict, as a sentence."""
+    counts = Counter(finding.verdict for finding in found)
+    parts = [f"*{word}* {counts[word]}" for word in (HOLDS, FAILS, INCONCLUSIVE, UNTESTED)]
+    return f"Rows by verdict: {', '.join(parts)}."
+
+
 def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | None:
     """Return the finding of a claim in a setting; None if no seed was run with both methods."""
     shared = _shared(entries, claim)
@@ -66,8 +74,7 @@ def _test(claim: Claim, setting: str, entries: Sequence[Entry]) -> Finding | Non
     differences = over_seeds([first[seed] - second[seed] for seed in first])
     base = sum(second.values()) / len(second)
     change = 100 * differences.mean / base if claim.relative and base else differences.mean
-    seeds = "1 seed" if differences.count == 1 else f"{differences.count} seeds"
-    figure = f"{_size(change, claim)} after {number} rounds, {seeds}"
+    figure = f"{_size(change, claim)} after {number} rounds, {seeds_text(differences.count)}"
     if differences.half is not None:
         half = 100 * differences.half / abs(base) if claim.relative and base else differences.half
         figure += f" (± {_number(half, claim)})"
@@ -180,8 +187,7 @@ def _order(entries: Sequence[Entry]) -> Finding:
         ]
         shown = ", ".join(f"{rule} {sum(values) / len(values):.1f} %" for rule, values in matched.items())
         word = INCONCLUSIVE if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
-        count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-        figure = f"{shown} after {number} rounds, {count}"
+        figure = f"{shown} after {number} rounds, {seeds_text(len(seeds))}"
         return Finding(text, claimed, f"{samples} images per client", word, figure)
     return Finding(text, claimed, "–", UNTESTED, "not run")
 

@@ -11,7 +11,17 @@ from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import fewer_images, select
-from e2fl.reproduce.tables import NONE, Column, Repeats, Table, interval, level, repeats_of, with_interval
+from e2fl.reproduce.tables import (
+    NONE,
+    Column,
+    Repeats,
+    Table,
+    interval,
+    level,
+    repeats_of,
+    seeds_text,
+    with_interval,
+)
 
 GROUPS = [
     Column("groups: mean", (), level("group", "mean")),
@@ -175,26 +185,53 @@ def ablation(entries: Sequence[Entry]) -> Table:
 
 
 POINT = ("participation", "incumbents", "smoothing", "rate")
+STEADY = ("by_group", "0", "5", "0.1")
 
 
-def validation(entries: Sequence[Entry]) -> Table:
-    """Return the table of the same grid, measured on validation rows."""
+def _validated(title: str, name: str, figure: str) -> Column:
+    return Column(title, (), lambda entry, line: (line.get("validation", {}).get(name) or {}).get(figure))
+
+
+VALIDATED = [
+    _validated("groups: mean", "group", "mean"),
+    _validated("groups: worst", "group", "worst10"),
+    _validated("groups: variance", "group", "variance"),
+    _validated("clients: mean", "user", "mean"),
+]
+
+
+def _validation_rows(entries: Sequence[Entry]) -> dict[Cells, Repeats]:
     runs = [
         Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
         for run in variations(entries, "demo")
         if run.changes.get("data.validation_share")
     ]
+    return dict(sorted(rows_by(runs, _point).items(), key=_numbers))
 
-    def column(title: str, name: str, figure: str) -> Column:
-        return Column(title, (), lambda entry, line: (line.get("validation", {}).get(name) or {}).get(figure))
 
-    columns = [
-        column("groups: mean", "group", "mean"),
-        column("groups: worst", "group", "worst10"),
-        column("groups: variance", "group", "variance"),
-        column("clients: mean", "user", "mean"),
-    ]
-    return table_of(POINT, dict(sorted(rows_by(runs, _point).items(), key=_numbers)), columns)
+def validation(entries: Sequence[Entry]) -> Table:
+    """Return the table of the same grid, measured on validation rows."""
+    return table_of(POINT, _validation_rows(entries), VALIDATED)
+
+
+def best_validated(entries: Sequence[Entry]) -> str:
+    """Return a sentence that compares the best point on validation rows with e2fl_steady; empty without its runs."""
+    rows = _validation_rows(entries)
+    means = {cells: interval(repeats, VALIDATED[0]) for cells, repeats in rows.items()}
+    known = {cells: mean for cells, mean in means.items() if mean is not None}
+    steady = known.get(STEADY)
+    if steady is None:
+        return ""
+    cells = max(known, key=lambda point: known[point].mean)
+    own = f"{with_interval(steady, 1)} %, {seeds_text(steady.count)}"
+    if cells == STEADY:
+        return f"`e2fl_steady` has the best mean over groups on validation rows ({own})."
+    best = known[cells]
+    settings = ", ".join(f"{name} {cell}" for name, cell in zip(POINT, cells, strict=True))
+    return (
+        f"The best mean over groups on validation rows has {settings} ({with_interval(best, 1)} %, "
+        f"{seeds_text(best.count)}); `e2fl_steady` has {own}."
+    )
 
 
 def _point(run: Variation) -> Cells | None:

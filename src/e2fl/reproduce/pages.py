@@ -8,7 +8,7 @@ from e2fl.errors import ConfigError
 from e2fl.files import write_text
 from e2fl.reproduce import ballot_tables, figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
-from e2fl.reproduce.claims import findings
+from e2fl.reproduce.claims import counted, findings
 from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
@@ -29,6 +29,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
     """Return the text of each page, by its name."""
     environment = _environment()
     runs = best_of(entries)
+    found = findings(runs)
     values = {
         "entries": runs,
         "samples": SAMPLES,
@@ -59,6 +60,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "criteria": _for_template(our_tables.criteria(runs)),
         "ablation": _for_template(our_tables.ablation(runs)),
         "validation": _for_template(our_tables.validation(runs)),
+        "best_validated": our_tables.best_validated(runs),
         "same_turns": _for_template(our_tables.same_turns(runs)),
         "in_words": our_tables.in_words(runs),
         "single_changes": _for_template(our_tables.single_changes(runs)),
@@ -68,7 +70,8 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "clustering_ballots": _for_template(ballot_tables.clustering_ballots(runs)),
         "ballots_wide": _for_template(ballot_tables.ballots(runs, "table1", 60)),
         "causes": _for_template(causes(runs)),
-        "findings": findings(runs),
+        "findings": found,
+        "verdicts": counted(found),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,
         "state": state(runs),
@@ -186,7 +189,7 @@ def _for_template(table: Table) -> dict[str, Any]:
 
 def _machine(entry: Entry) -> str:
     kind = entry.record["machine"]
-    return f"{kind['instructions']}, {kind['cores']} cores"
+    return f"{kind['cores']} cores with {kind['instructions'].replace('AVX512', 'AVX-512')}"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -200,6 +200,10 @@ def with_interval(found: Interval, digits: int) -> str:
     return f"{found.mean:.{digits}f}" + (f" ± {found.half:.{digits}f}" if found.half else "")
 
 
+def seeds_text(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
 def _plain(value: float | None, digits: int) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 

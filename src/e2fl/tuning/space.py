@@ -78,7 +78,7 @@ def change(name: str, value: Any) -> Change:
 
 
 def space_of(texts: Sequence[str]) -> list[Dimension]:
-    """Return dimensions from strings such as "learner.learning_rate=0.01..1:log" or "algorithm.incumbents=0,1,2"."""
+    """Return dimensions from strings such as "learner.learning_rate=0.01..1:log" or "algorithm.smoothing=0,2,5"."""
     found: list[Dimension] = []
     for text in texts:
         name, _, values = (part.strip() for part in text.partition("="))
