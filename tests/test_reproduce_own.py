@@ -48,7 +48,7 @@ def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
 
 def test_every_point_of_the_study_has_a_row_of_its_own_in_the_ablation():
     runs = [Entry(w.experiment.to_dict(), run("e2fl").history) for w in wanted(STUDIES["steady"], seeds=[0])]
-    assert len(our_tables.ablation(runs).rows) == 24 + 6
+    assert len(our_tables.ablation(runs).rows) == 24 + 7
 
 
 def test_validation_figures_are_those_of_runs_with_validation_rows():

@@ -29,16 +29,13 @@ POINTS = tuple(
     for rate in (0.05, 0.1, 0.2)
     if (policy, incumbents, rate) != ("uniform", 0, 0.1)  # this is e2fl
 )
-SMOOTH_POINTS = tuple(
-    (f"participation.name={policy}", f"algorithm.smoothing={smoothing}", f"learner.learning_rate={rate}")
-    for policy, smoothing, rate in (
-        # ("by_group", 5, 0.1) is e2fl_steady.
-        ("by_group", 2, 0.1),
-        ("by_group", 10, 0.1),
-        ("by_group", 5, 0.05),
-        ("by_group", 5, 0.2),
-        ("uniform", 5, 0.1),
-    )
+SMOOTH_POINTS = (  # changes to e2fl_steady: by_group, smoothing 5, rate 0.1
+    "algorithm.smoothing=2",
+    "algorithm.smoothing=10",
+    "algorithm.smoothing=20",
+    "learner.learning_rate=0.05",
+    "learner.learning_rate=0.2",
+    "participation.name=uniform",
 )
 CHEAP = ("data.samples_per_client=60", "rounds=100", "evaluate_every=50")  # a run takes minutes, not hours
 
@@ -167,9 +164,10 @@ STUDIES = {
                 Part(("local", "fedavg", "e2fl", "e2fl_steady")),
                 Part(("fedavg", "qffl", "ditto"), changes=(BY_GROUP,)),
                 Part(("ifca",), changes=(BY_GROUP, "algorithm.oracle_groups=true")),
-                *(Part(("e2fl",), changes=point) for point in (*SMOOTH_POINTS, *POINTS)),
+                *(Part(("e2fl_steady",), changes=(point,)) for point in SMOOTH_POINTS),
+                *(Part(("e2fl",), changes=point) for point in POINTS),
                 Part(("e2fl", "e2fl_steady"), seeds=(0, 1), changes=(VALIDATED,)),
-                *(Part(("e2fl",), seeds=(0, 1), changes=(*point, VALIDATED)) for point in SMOOTH_POINTS),
+                *(Part(("e2fl_steady",), seeds=(0, 1), changes=(point, VALIDATED)) for point in SMOOTH_POINTS),
                 *(Part(("e2fl",), seeds=(0,), changes=(*point, VALIDATED)) for point in POINTS),
             ),
         ),
