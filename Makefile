@@ -12,7 +12,7 @@ help: ## show this list
 
 # Another seed for the demo: make demo SEED=7
 SEED ?= 0
-demo: .venv/ready-demo ## train Local, FedAvg and E2FL on bundled data, print the table, write the report
+demo: .venv/ready-demo ## train Local, FedAvg, E2FL and e2fl_steady on bundled data, print the table, write the report
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady --seeds $(SEED)
 
 test: .venv/ready-dev ## run all tests
