@@ -259,6 +259,15 @@ def test_smoothing_changes_what_is_served_and_not_how_clients_train():
     assert sent[0] == sent[1]
 
 
+def test_clients_that_find_their_group_are_sent_the_masks_just_elected():
+    algorithm = E2FL(grouping=LowestLoss(groups=2), smoothing=5)
+    state = algorithm.start(MODEL, POPULATION, 0)
+    for voted in (ORDERS[0], ORDERS[2]):
+        state = algorithm.aggregate(state, ballots({0: voted}, groups=0))
+    assert equal_masks(algorithm.broadcast(state, [1])[1].masks[0], mask_layers(state.groups[0], state.keep))
+    assert not equal_masks(algorithm.serve(state, [1])[1].masks[0], mask_layers(state.groups[0], state.keep))
+
+
 @pytest.mark.parametrize("wrong", [-1, 0.0004, 1001, float("nan"), float("inf")])
 def test_impossible_smoothing_is_refused(wrong):
     with pytest.raises(ConfigError, match="smoothing"):

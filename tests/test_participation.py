@@ -282,3 +282,21 @@ def test_a_summary_says_how_often_clients_of_each_found_group_were_asked(toy):
     # Once before the first round for the clustering, then one seat for each group in each of 6 rounds.
     assert [group["asked"] for group in found.values()] == [group["clients"] + 6 for group in found.values()]
     assert "participation" not in run_experiment(toy.variant("fedavg"), data=Undeclared()).summary
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_client_that_missed_the_clustering_uses_the_global_model(toy, groups):
+    grouping = {"name": "rank_clustering", "groups": groups}
+    made = replace(
+        toy,
+        rounds=1,
+        data=toy.data | {"inside": True},
+        algorithm={"name": "e2fl", "clients_per_round": 4, "grouping": grouping},
+        participation={"name": "uniform", "away": 0.6},
+    )
+    run = run_experiment(made)
+    placed = run.state.membership.assignments
+    served = made.build_algorithm().serve(run.state, range(12))
+    assert 0 < len(placed) < 12
+    assert all(message.groups == ((placed[client],) if client in placed else ()) for client, message in served.items())
+    assert "as_group0" not in run.summary["views"]

@@ -35,6 +35,7 @@ def test_the_ablation_has_a_row_for_each_combination_and_knows_both_presets():
         run("e2fl", "participation.name=by_group", "algorithm.incumbents=5", "learner.learning_rate=0.05"),
         run("e2fl", "participation.name=uniform", "algorithm.incumbents=1"),
         run("e2fl", "model.keep=0.3"),
+        run("e2fl", "participation.name=everyone"),
         run("fedavg", "participation.name=by_group"),
     ]
     table = our_tables.ablation(runs)
@@ -125,6 +126,9 @@ def test_ballots_are_listed_by_what_they_cost_those_without_averaging_last():
         run("e2fl_steady", "algorithm.ballot={name='buckets',uneven=[0.4,0.6]}", bits=bits),
         run("e2fl_steady", "model.weight_scale=1.4", bits=bits),
         run("e2fl", bits=bits),
+        run("fedpm", "participation.name=by_group", bits=bits),
+        run("fedpm", bits=bits),
+        run("fedpm", "algorithm.clients_per_round=20", bits=bits),
     ]
     table = ballot_tables.ballots(runs, "demo")
     assert labels(table, 3) == [
@@ -133,6 +137,8 @@ def test_ballots_are_listed_by_what_they_cost_those_without_averaging_last():
         ("uneven 0.4 0.6", "exact", "smoothing 5"),
         ("16 buckets", "32 buckets", "incumbents 2"),
         ("16 buckets", "32 buckets", "none"),
+        ("a mask (FedPM)", "float32", "–"),
+        ("a mask (FedPM, uniform draws)", "float32", "–"),
     ]
     assert table.rows[1][4:7] == ("1.50", "2.00", "4")
     points = ballot_tables.ballot_points(runs)
@@ -159,6 +165,10 @@ def test_rounds_at_scale_are_rows_of_their_own():
 @pytest.mark.parametrize(("changes", "row"), [((), "as shipped"), (("learner.round_decay=0.9",), "rate times 0.9")])
 def test_single_changes_are_named_in_words(changes, row):
     assert our_tables.single_changes([run("e2fl_steady", *changes)]).rows[0][0].startswith(row)
+
+
+def test_the_single_changes_are_those_of_runs_with_seats():
+    assert our_tables.single_changes([run("e2fl_steady", "participation.name=uniform")]).empty
 
 
 def test_a_run_with_a_setting_that_no_algorithm_has_is_no_variation_of_the_experiment():

@@ -119,7 +119,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return [client for client, group in assignments if sizes[group] <= self.clients_per_round]
 
     def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyInvitation]:
-        plain = self.grouping.invite(state.membership, clients, state.global_ranking, lambda q: self._mask(state, q))
+        plain = self.grouping.invite(
+            state.membership, clients, state.global_ranking, lambda q: self._mask(state, q, state.groups)
+        )
         if not self.coded:
             return plain
         origin = Reference(state.initial, state.fan_in, state.keep)
@@ -201,14 +203,15 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         smooth_global = vote([global_ranking], state.smooth_global or None, self.smoothing)
         return replace(state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global)
 
-    def _served(self, state: Rankings) -> dict[GroupId, Ranking]:
-        return state.groups | state.smooth_groups
-
-    def _mask(self, state: Rankings, group: GroupId) -> Mask:
+    def _mask(self, state: Rankings, group: GroupId, rankings: Mapping[GroupId, Ranking]) -> Mask:
         """Return the mask of a group; a group that has not voted uses its start, or the initial or global ranking."""
         fallback = state.initial if self.absent == "init_vote" else state.global_ranking
-        ranking = self._served(state).get(group, state.membership.starts.get(group, fallback))
+        ranking = rankings.get(group, state.membership.starts.get(group, fallback))
         return mask_layers(ranking, state.keep)
+
+    def _served_masks(self, state: Rankings, groups: Iterable[GroupId]) -> dict[GroupId, Mask]:
+        rankings = state.groups | state.smooth_groups
+        return {group: self._mask(state, group, rankings) for group in sorted(groups)}
 
     def _global_mask(self, state: Rankings) -> Mask:
         return mask_layers(state.smooth_global or state.global_ranking, state.keep)
@@ -216,7 +219,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
         global_mask = self._global_mask(state)
-        masks = {group: self._mask(state, group) for group in sorted({q for groups in offers.values() for q in groups})}
+        masks = self._served_masks(state, {q for groups in offers.values() for q in groups})
         messages = {
             groups: Masks(
                 groups, tuple(q for q in groups if q in state.groups), tuple(masks[q] for q in groups), global_mask
@@ -231,7 +234,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return Description(
             models=lambda: {
                 "global": self._global_mask(state),
-                **{f"group{q}": self._mask(state, q) for q in sorted(state.groups)},
+                **{f"group{q}": mask for q, mask in self._served_masks(state, state.groups).items()},
             },
             metadata={"groups_seen": sorted(state.groups)} | clustering,
             assignments=membership.assignments if membership.found else None,

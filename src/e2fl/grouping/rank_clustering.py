@@ -180,6 +180,10 @@ class RankClustering(Grouping):
             return membership
         return replace(membership, assignments=dict(sorted((membership.assignments | late).items())))
 
+    def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
+        own = membership.assignments.get(client)
+        return () if own is None else (own,)  # a client that has not been placed uses the global model
+
     def clustering(self) -> Self:
         return self
 

@@ -26,6 +26,7 @@ def _mib(entry: Entry, line: Mapping[str, Any]) -> float | None:
     return (total["up_total"] + total["down_total"]) / 2**20 if "up_total" in total else None
 
 
+BY_GROUP = ("participation.name", "by_group")
 LAST = {"demo": 60, "table1": 100}  # the round that is compared, by experiment
 BALLOT_COLUMNS = [bits("up"), bits("down"), Column("total MiB", (), _mib, 0), *GROUPS, GLOBAL[0]]
 
@@ -38,8 +39,10 @@ def ballot_rows(entries: Sequence[Entry], experiment: str, samples: int | None =
         changes = {key: value for key, value in run.changes.items() if fixed.get(key) != value}
         missing = set(fixed) - set(run.changes)
         others = {key for key in changes if not key.startswith(("algorithm.ballot.", "algorithm.downlink."))}
-        if run.entry.method == "fedpm" and not changes and not missing:
-            return "a mask (FedPM, uniform draws)", "float32", NONE
+        if run.entry.method == "fedpm" and not missing:
+            rows = {frozenset(): "a mask (FedPM, uniform draws)", frozenset({BY_GROUP}): "a mask (FedPM)"}
+            name = rows.get(frozenset(changes.items()))
+            return None if name is None else (name, "float32", NONE)
         averaging = _averaging(run.entry.method, {key: changes[key] for key in others})
         if missing or averaging is None:
             return None
@@ -107,13 +110,13 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
         for (ballot, downlink, averaging), repeats in ballot_rows(entries, experiment, samples).items():
             up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
-            if up and value and averaging in ("smoothing 5", "none"):
+            if up and value and averaging != "incumbents 2":
                 points.append(
                     {
                         "setting": name,
                         "ballot": ballot,
                         "kind": _kind(ballot),
-                        "label": _short(ballot, downlink) if averaging == "smoothing 5" else "",
+                        "label": "" if averaging == "none" else _short(ballot, downlink),
                         "downlink": downlink,
                         "averaging": averaging,
                         "bits": round(up, 4),
@@ -126,7 +129,8 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _kind(ballot: str) -> str:
     """Return the kind of a ballot, for the legend of a plot."""
-    return next((kind for kind in ("exact", "moves", "boundary") if ballot.startswith(kind)), "buckets")
+    kinds = {"exact": "exact", "moves": "moves", "boundary": "boundary", "a mask": "a mask (FedPM)"}
+    return next((kind for start, kind in kinds.items() if ballot.startswith(start)), "buckets")
 
 
 def _short(ballot: str, downlink: str) -> str:

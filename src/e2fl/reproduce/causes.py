@@ -30,6 +30,8 @@ def causes(entries: Sequence[Entry]) -> Table:
         changes = {key: value for key, value in run.changes.items() if key not in fixed}
         if method == "e2fl_present_only":
             changes["algorithm.absent"] = "present_only"
+        if NAMES[method] != "E2FL" and "learner.learning_rate" in changes:
+            return None  # FedAvg has no scores
         sizes = changes.get("data.group_sizes")
         if not changes.keys() <= ASSUMPTIONS.keys() or (sizes is not None and set(sizes) != {100}):
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
-from e2fl.participation import ByGroup
+from e2fl.participation import ByGroup, Uniform
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
@@ -243,9 +243,10 @@ def _point(run: Variation) -> Cells | None:
     experiment = from_dict(run.entry.config)
     algorithm = experiment.build_algorithm()
     assert isinstance(algorithm, E2FL)
-    by_group = isinstance(experiment.build_participation(), ByGroup)
-    weights = f"{algorithm.incumbents:g}", f"{algorithm.smoothing:g}"
-    return "by_group" if by_group else "uniform", *weights, f"{experiment.learner['learning_rate']:g}"
+    policy = {ByGroup: "by_group", Uniform: "uniform"}.get(type(experiment.build_participation()))
+    if policy is None:
+        return None
+    return policy, f"{algorithm.incumbents:g}", f"{algorithm.smoothing:g}", f"{experiment.learner['learning_rate']:g}"
 
 
 def _numbers(row: tuple[Cells, Repeats]) -> tuple[str, list[float]]:
@@ -321,6 +322,8 @@ def single_changes(entries: Sequence[Entry]) -> Table:
 
     def cells(run: Variation) -> Cells | None:
         if run.entry.method != "e2fl_steady" or not run.only("participation.name", *SINGLE):
+            return None
+        if run.changes.get("participation.name", "by_group") != "by_group":
             return None
         texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if key in run.changes]
         return (", ".join(texts) or "as shipped",)

@@ -177,6 +177,7 @@ STUDIES = {
             "demo",
             (
                 Part(("e2fl_steady",)),
+                Part(("fedpm",), changes=(BY_GROUP,)),
                 *(Part(("e2fl_steady",), changes=sent) for sent in SENT),
                 *(Part(("e2fl",), changes=(*sent, BY_GROUP)) for sent in SENT),
             ),
