@@ -125,6 +125,8 @@ class _Runner:
 
     def _run(self, stored: Experiment | None) -> Run:
         resumed = self._start(stored)
+        if resumed is None:
+            self._save(self.loop.fresh)  # a run killed before its next checkpoint is known to repeat the same rounds
         latest = resumed
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         last = self.loop.last
