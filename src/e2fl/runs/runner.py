@@ -239,7 +239,7 @@ class _Runner:
             "history": digest_of_history(self.folder),
             "memories": memories_of(self.folder, done.number),
         }
-        if final and self.unevaluated is not None and not self.loop.is_regular(done.number):
+        if final and self.unevaluated is not None and not self.loop.server.due:
             extra["unevaluated"] = self.unevaluated.to_json() | {
                 "history": digest_of_history(self.folder, without_last=True)
             }
