@@ -86,6 +86,36 @@ def test_a_state_of_another_kind_is_refused(tmp_path):
         load(tmp_path / "round-0000001", State)
 
 
+@dataclass(frozen=True)
+class Shorter:
+    place: int
+
+
+@dataclass(frozen=True)
+class Longer:
+    place: int
+    name: str | None
+    added: int = 7
+
+
+@dataclass(frozen=True)
+class Renamed:
+    place: int
+    title: str | None = None
+
+
+def test_a_field_that_the_class_no_longer_has_is_dropped_and_a_new_one_has_its_default(tmp_path):
+    save(tmp_path, Checkpoint(1, Inner(4, "x"), {}))
+    assert load(tmp_path / "round-0000001", Shorter).state == Shorter(4)
+    assert load(tmp_path / "round-0000001", Longer).state == Longer(4, "x", 7)
+
+
+def test_a_field_that_may_have_been_renamed_is_not_lost(tmp_path):
+    save(tmp_path, Checkpoint(1, Inner(4, "x"), {}))
+    with pytest.raises(RunError, match="it has name, place, and Renamed has place, title"):
+        load(tmp_path / "round-0000001", Renamed)
+
+
 def test_an_unfinished_checkpoint_is_not_one(tmp_path):
     (tmp_path / "round-0000009.partial").mkdir()
     assert latest(tmp_path, State) is None

@@ -56,6 +56,25 @@ def test_a_continued_run_may_be_killed_at_any_moment(toy, tmp_path):
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
+def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
+    """Nobody is there for the preparation before round 2, which is the last one at first."""
+    whole = replace(
+        toy,
+        seed=197,
+        rounds=4,
+        evaluate_every=1,
+        data=toy.data | {"clients": 4},
+        participation={"name": "uniform", "away": 0.85},
+        algorithm=RANK | {"clients_per_round": 2},
+    )
+    policy, population = whole.build_participation(), whole.build_data().population
+    assert [len(policy.present(population, number, whole.seed)) for number in range(4)] == [0, 0, 2, 2]
+    assert [line["round"] for line in run_experiment(whole, out=tmp_path / "whole").history] == [3, 4]
+    run_experiment(replace(whole, rounds=2), out=tmp_path / "parts")
+    run_experiment(whole, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
 def test_an_unfinished_run_may_be_given_more_rounds_too(toy, tmp_path):
     whole = replace(toy, rounds=9)
     run_experiment(whole, out=tmp_path / "whole")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,9 @@ from e2fl.reproduce.collecting import Origin, collect, command, place, recipe_of
 from e2fl.reproduce.ledger import Entry, read_entries, read_entry, settings_key
 from e2fl.reproduce.running import Pace, Runner, estimate, listing, missing
 from e2fl.reproduce.studies import STUDIES, Part, Study, paper, wanted
+from e2fl.runs import checkpoint
 from e2fl.runs.runner import Watcher, run_experiment
+from e2fl.simulation.simulator import SimulatedFederation
 
 ORIGIN = Origin("c0ffee", {"instructions": "AVX2", "cores": 4})
 VARIANTS = [(name, variant) for name in shipped() for variant in sorted({"e2fl", "fedavg", *load(name).variants})]
@@ -222,6 +225,31 @@ def test_a_run_stopped_at_the_budget_is_resumed_to_the_same_result(study, toy, t
     whole = finished(load(study.experiment, algorithm="e2fl"), tmp_path / "whole")
     assert (folder / "history.jsonl").read_bytes() == (whole / "history.jsonl").read_bytes()
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("grouping", ["known", "rank_clustering"])
+def test_a_budget_shorter_than_a_round_reaches_the_end_in_several_calls(study, toy, tmp_path, monkeypatch, grouping):
+    groups = {"groups": 2} if grouping == "rank_clustering" else {}
+    slow = replace(toy, rounds=3, algorithm=toy.algorithm | {"grouping": {"name": grouping} | groups})
+    Path(study.experiment).write_text(slow.to_toml())
+    train = SimulatedFederation.train
+
+    def sleep_and_train(self, request):
+        time.sleep(0.12)  # longer than the budget
+        return train(self, request)
+
+    monkeypatch.setattr(SimulatedFederation, "train", sleep_and_train)
+    out = tmp_path / "out"
+    todo = missing(wanted(study, seeds=[0], methods=["e2fl"]), [])
+    reached = []
+    while not list(out.rglob("summary.json")):
+        Runner(out, ORIGIN, budget=0.1 / 60, tell=lambda text: None).run(todo)
+        (checkpoints,) = out.rglob("checkpoint")
+        reached.append(checkpoint.rounds(checkpoints)[0])
+        assert len(reached) < 9
+    assert reached == ([1, 3] if grouping == "known" else [0, 1, 3])
+    whole = finished(load(study.experiment, algorithm="e2fl"), tmp_path / "whole")
+    assert (checkpoints.parent / "history.jsonl").read_bytes() == (whole / "history.jsonl").read_bytes()
 
 
 def test_more_rounds_later_are_as_if_they_had_been_asked_for_at_once(study, tmp_path):

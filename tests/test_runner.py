@@ -298,30 +298,34 @@ def test_a_torn_checkpoint_is_told_and_the_one_before_is_used(toy, tmp_path):
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-def test_a_foreign_checkpoint_is_told_and_the_run_starts_anew(toy, tmp_path):
-    run_experiment(toy, out=tmp_path / "whole")
+def refused_and_unchanged(experiment, folder, watcher=None):
+    """Resuming fails, and every file stays as it was."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"cannot be resumed: .* start a new run in another folder"):
+        run_experiment(experiment, out=folder, resume=True, watcher=watcher)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_foreign_checkpoint_is_told_and_nothing_is_erased(toy, tmp_path):
     for experiment, name in ((toy.variant("fedavg"), "foreign"), (toy, "parts")):
         with pytest.raises(KeyboardInterrupt):
             run_experiment(experiment, out=tmp_path / name, watcher=StopAfter(3))
     shutil.rmtree(tmp_path / "parts" / "checkpoint")
     shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
     watcher = Noting()
-    run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
+    refused_and_unchanged(toy, tmp_path / "parts", watcher)
     assert any("of another kind" in note for note in watcher.notes)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 def test_a_checkpoint_of_another_seed_is_not_taken(toy, tmp_path):
-    run_experiment(toy, out=tmp_path / "whole")
     for seed, name in ((5, "foreign"), (0, "parts")):
         with pytest.raises(KeyboardInterrupt):
             run_experiment(replace(toy, seed=seed), out=tmp_path / name, watcher=StopAfter(3))
     shutil.rmtree(tmp_path / "parts" / "checkpoint")
     shutil.copytree(tmp_path / "foreign" / "checkpoint", tmp_path / "parts" / "checkpoint")
     watcher = Noting()
-    run_experiment(toy, out=tmp_path / "parts", resume=True, watcher=watcher)
+    refused_and_unchanged(toy, tmp_path / "parts", watcher)
     assert any("to another experiment" in note for note in watcher.notes)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, monkeypatch):

@@ -231,12 +231,16 @@ class Server:
             del norms[client]
         return Lazy(norms, replies.answers.__getitem__), faults
 
+    @property
+    def due(self) -> bool:
+        """Whether the round that has just ended is evaluated even if it is not the last one."""
+        assert self.request is not None, "due follows take()"
+        ask = self.request.ask
+        return ask.kind == "train" and ask.evaluate and self.done.number % self.evaluate_every == 0
+
     def offer(self) -> Mapping[ClientId, Message] | None:
         """Return what every client evaluates after this round; None if the round is not evaluated."""
-        assert self.request is not None, "offer() follows take()"
-        ask, number = self.request.ask, self.done.number
-        due = ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0
-        if number != self.last and not due:
+        if self.done.number != self.last and not self.due:
             return None
         clients = self.population.ids
         return self.checked(self.algorithm.serve(self.state, clients), clients, self.types.served, "serve")

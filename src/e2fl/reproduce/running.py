@@ -67,6 +67,7 @@ class _Clock(Watcher):
     def __init__(self, folder: Path, origin: Origin, deadline: float, stop_after: float = math.inf):
         self.folder, self.origin, self.deadline, self.stop_after = folder, origin, deadline, stop_after
         self.last = time.monotonic()
+        self.ended = 0  # rounds, a preparation too
         self.rounds = 0
         self.end_round = 0
         self.seconds: float | None = None  # of the latest round
@@ -83,8 +84,10 @@ class _Clock(Watcher):
             self.rounds += 1
             self.seconds = now - self.last
         self.last = now
-        # An interruption costs the round that has just ended, so the first two rounds are needed to keep one.
-        if now >= self.deadline or self.rounds >= self.stop_after:
+        self.ended += 1
+        # An interruption costs the round that has just ended, so it waits for the second one: one round is always kept.
+        # The last round is never interrupted, because the run ends with it anyway.
+        if (now >= self.deadline or self.rounds >= self.stop_after) and self.ended > 1 and number < self.end_round:
             raise BudgetSpent
 
 

@@ -100,12 +100,12 @@ def load(path: Path, kind: type[Any]) -> Checkpoint:
 
 def oldest(folder: Path) -> int:
     """Return the round of the oldest checkpoint."""
-    return _round_of(_found(folder)[-1])
+    return rounds(folder)[-1]
 
 
-def any_in(folder: Path) -> bool:
-    """Return whether there is a checkpoint, usable or not."""
-    return bool(_found(folder))
+def rounds(folder: Path) -> list[int]:
+    """Return the rounds of all checkpoints, usable or not, newest first."""
+    return [_round_of(path) for path in _found(folder)]
 
 
 def _round_of(path: Path) -> int:
@@ -145,9 +145,17 @@ def _decode(tree: Any, arrays: Mapping[str, torch.Tensor], kind: Any) -> Any:
         tensor = arrays[tree["array"]]
         return tensor if kind is torch.Tensor else tensor.numpy()
     if "fields" in tree:
-        hints = get_type_hints(kind)
-        return kind(**{name: _decode(part, arrays, hints[name]) for name, part in tree["fields"].items()})
+        return kind(**_decode_fields(tree["fields"], arrays, kind))
     inner = get_args(kind)
     if "items" in tree:
         return {key: _decode(part, arrays, inner[1]) for key, part in tree["items"]}
     return tuple(_decode(part, arrays, inner[0]) for part in tree["list"])
+
+
+def _decode_fields(stored: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], kind: type[Any]) -> dict[str, Any]:
+    """Return the fields of a state; those that its class no longer has are dropped, and new ones take their default."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    if stored.keys() - known and known - stored.keys():  # a field may have been renamed, and its default would be wrong
+        raise ValueError(f"it has {', '.join(sorted(stored))}, and {kind.__name__} has {', '.join(sorted(known))}")
+    hints = get_type_hints(kind)
+    return {name: _decode(part, arrays, hints[name]) for name, part in stored.items() if name in known}

@@ -63,12 +63,6 @@ class Loop:
         """Return the number of the last round if this many are asked for."""
         return self.algorithm.rounds(asked, self.federation.population)
 
-    def is_regular(self, round_number: int) -> bool:
-        """Return whether this round is evaluated even if it is not the last one."""
-        if round_number <= 0 or round_number % self.experiment.evaluate_every:
-            return False
-        return self.server.ask_of(round_number).evaluate
-
     def rounds(self, resume: Round | None) -> Iterator[Round]:
         self.server = self._server(resume or self.fresh)
         return run(self.server, self.federation)

@@ -1,5 +1,6 @@
 """The conditions for resuming a run: the same configuration, a complete checkpoint, and files that fit it."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -24,17 +25,31 @@ _MEMORY = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
 def lineage(experiment: Experiment) -> str:
     """Return a digest that differs between experiments whose rounds differ, whatever their number of rounds."""
-    return replace(experiment, rounds=1).fingerprint()
+    return sha256(json.dumps(_compared(experiment), sort_keys=True).encode())
+
+
+def _compared(experiment: Experiment) -> dict[str, str]:
+    """Return the settings that a run must keep when it is resumed, each as text that is the same for 0 and 0.0."""
+    ignored = {*UNSAVED, "rounds", "variants"}
+    kept = {name: value for name, value in experiment.to_dict().items() if name not in ignored}
+    return {name: json.dumps(_normal(value), sort_keys=True) for name, value in kept.items()}
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _normal(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_normal(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
     """Raise an error if anything but the number of rounds, or a setting without effect on results, differs."""
-    before, now = completed(stored).to_dict(), experiment.to_dict()
-    ignored = {*UNSAVED, "rounds", "variants"}
-    differing = sorted(
-        name for name in before.keys() | now.keys() if name not in ignored and before.get(name) != now.get(name)
-    )
+    stored = completed(stored)
+    old, new = _compared(stored), _compared(experiment)
+    differing = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if differing:
+        before, now = stored.to_dict(), experiment.to_dict()
         told = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
         raise RunError(
             f"{folder.path} was run with another configuration: {told}; "
@@ -76,8 +91,10 @@ class Requirements:
 
     def same_experiment(self, found: Checkpoint) -> None:
         name = f"checkpoint round-{found.round_number:07d}"
-        if found.extra.get("experiment") != lineage(self.experiment):
-            raise RunError(f"{name} belongs to another experiment")
+        # Checkpoints written before `lineage` left out the variants hold the fingerprint.
+        former = replace(self.experiment, rounds=1).fingerprint()
+        if found.extra.get("experiment") not in (lineage(self.experiment), former):
+            raise RunError(f"{name} belongs to another experiment, or to another version of e2fl")
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ def restore(
     data_file: object,
     warn: Callable[[str], None],
 ) -> RestoredRun | None:
-    """Return the last good checkpoint of a run; None if it starts again from its first round.
+    """Return the last good checkpoint of a run; None if it starts from its first round and nothing is lost.
 
     stored: the configuration in the folder; data_file: the digest of the file of a user's own data.
     """
@@ -114,15 +131,18 @@ def restore(
     )
     if finished:
         _require_continuable(folder, loop, found, stored, experiment)
-    elif found is None and checkpoint.any_in(folder.checkpoints):
-        warn("no usable checkpoint is left; the run starts again from its first round")
-    if found is None:
+    begun = found is not None and found.round_number >= loop.first
+    if not begun:
+        _require_nothing_to_lose(folder, loop, found)
+    if found is None or not (begun or folder.read_history()):
         return None
     if found.extra["data"] != data_file:
         raise RunError(
             f"{folder.path} was started with other data: the file has changed since; "
             "restore the file, or start a new run in another folder with --out"
         )
+    if not begun:
+        return None
     last, extra = found.round_number, dict(found.extra)
     if "unevaluated" in extra:  # the last round of a run that now has more
         last, extra = last - 1, extra | extra["unevaluated"]
@@ -133,6 +153,21 @@ def restore(
         {number: seconds for number, seconds in folder.read_times().items() if number <= last},
         float(extra["seconds"]),
     )
+
+
+def _require_nothing_to_lose(folder: Folder, loop: Loop, start: Checkpoint | None) -> None:
+    """Raise an error if rounds were recorded that would not be repeated as they were.
+
+    start: the checkpoint from before the first round, which shows that the same rounds run again. Those after it are
+    missing if the process was killed early. That of the last round is never used: a round must be left to repeat.
+    """
+    refused = [number for number in checkpoint.rounds(folder.checkpoints) if loop.first <= number != loop.last]
+    if refused or (start is None and folder.read_history()):
+        raise RunError(
+            f"{folder.path} cannot be resumed: it has recorded rounds but no checkpoint that can be used, and starting "
+            "again would erase them; start a new run in another folder with --out, or resume with the version of e2fl "
+            "that made it"
+        )
 
 
 def _require_continuable(

@@ -125,6 +125,8 @@ class _Runner:
 
     def _run(self, stored: Experiment | None) -> Run:
         resumed = self._start(stored)
+        if resumed is None:
+            self._save(self.loop.fresh)  # a run killed before its next checkpoint is known to repeat the same rounds
         latest = resumed
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         last = self.loop.last
@@ -237,7 +239,7 @@ class _Runner:
             "history": digest_of_history(self.folder),
             "memories": memories_of(self.folder, done.number),
         }
-        if final and self.unevaluated is not None and not self.loop.is_regular(done.number):
+        if final and self.unevaluated is not None and not self.loop.server.due:
             extra["unevaluated"] = self.unevaluated.to_json() | {
                 "history": digest_of_history(self.folder, without_last=True)
             }
