@@ -182,7 +182,10 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name: str, toy:
     assert again.summary | {"seconds": 0} == whole.summary | {"seconds": 0}  # bits and participation among them
 
 
-RECOMMENDED = {"ballot": {"name": "moves"}, "downlink": {"name": "buckets", "buckets": 12, "finer": 8, "near": 0.08}}
+RECOMMENDED = {
+    "ballot": {"name": "moves", "steps": 12},
+    "downlink": {"name": "buckets", "buckets": 12, "finer": 8, "near": 0.08},
+}
 
 
 @pytest.mark.parametrize("name", [*GROUPINGS, "recommended"])

@@ -27,7 +27,7 @@ ROWS_OF_THEIR_OWN: Mapping[
     "participation.name": ["by_group"],
     "algorithm.oracle_groups": [True],
     "algorithm.ballot.name": ["moves"],
-    "algorithm.ballot.steps": [20],
+    "algorithm.ballot.steps": [12, 20],
     "algorithm.downlink.name": ["buckets"],
     "algorithm.downlink.buckets": [12, 96],
     "algorithm.downlink.finer": [8],
