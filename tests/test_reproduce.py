@@ -52,7 +52,8 @@ def begun(toy, folder, number):
     return folder
 
 
-def test_a_finished_run_is_collected_without_models_and_clients(toy, tmp_path):
+def test_a_finished_run_is_collected_without_models_and_clients(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("e2fl.version.commit", lambda: "")
     finished(toy, tmp_path / "runs" / "e2fl-seed0")
     (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
     names = {path.name for path in target.iterdir()}
@@ -83,7 +84,8 @@ def test_an_interrupted_run_is_collected_with_its_history_and_replaced_when_it_g
     assert read_entry(target).rounds == 6
 
 
-def test_the_collector_names_the_commit_of_a_run_that_does_not_know_it(toy, tmp_path):
+def test_the_collector_names_the_commit_of_a_run_that_does_not_know_it(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("e2fl.version.commit", lambda: "")
     folder = finished(toy, tmp_path / "runs" / "one")
     (folder / "record.json").write_text(json.dumps({"commit": None}))  # as a program installed from a wheel writes it
     (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
@@ -285,7 +287,7 @@ def test_a_run_of_the_ledger_that_is_too_short_is_missing_and_a_longer_one_is_no
     config = completed(run.experiment).to_dict()
     line = {"round": 4, "user": {"mean": 1.0}}
     assert [item.reached for item in missing([run], [Entry(config, (line,))])] == [4]
-    assert missing([run], [Entry(config | {"rounds": 99}, (line | {"round": 9},))]) == []
+    assert missing([run], [Entry(config | {"rounds": 99}, (line | {"round": 6}, line | {"round": 9}))]) == []
     assert [item.reached for item in missing([run], [Entry(config | {"seed": 5}, (line | {"round": 9},))])] == [0]
 
 
@@ -329,6 +331,7 @@ def test_the_command_shows_what_is_missing_and_runs_nothing_when_asked_to(study,
 
 def test_the_command_collects_and_says_how_many(toy, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("e2fl.version.commit", lambda: "")
     finished(toy, tmp_path / "mine" / "one")
     assert main(["reproduce", "--collect", "mine", "--ledger", "results", "--commit", "abc"]) == 0
     assert "1 runs new or changed in results" in capsys.readouterr().out
@@ -342,6 +345,18 @@ def test_the_command_collects_and_says_how_many(toy, tmp_path, capsys, monkeypat
         (["table9"], "no table or figure 'table9'"),
         (["table1", "--methods", "fedagv"], "did you mean 'fedavg'"),
         (["table1", "--seeds", "a"], "--seeds takes integers"),
+        (["table1", "--seeds", ""], "--seeds names no seed"),
+        (["table1", "--methods", ","], "--methods names no method"),
+        (["table1", "--dry-run", "--budget", "nan"], "--budget takes minutes"),
+        (["table1", "--dry-run", "--budget=-1"], "--budget takes minutes"),
+        (["table1", "--dry-run", "--set", "seed=3"], "--seeds"),
+        (["table1", "--dry-run", "--set", "algorithm.incumbentz=3"], "did you mean 'incumbents'"),
+        (["table1", "--dry-run", "--set", "algorithm.incumbents=-3"], "incumbents"),
+        (["table1", "--dry-run", "--set", "learner.rate=3"], "no setting 'rate'"),
+        (["table1", "--dry-run", "--set", "data.samples=3"], "no setting 'samples'"),
+        (["table1", "--dry-run", "--set", "model.keep=much"], "model.keep"),
+        (["table1", "--dry-run", "--set", "participation.name=nobody"], "nobody"),
+        (["--write-docs", "--ledger", "nowhere"], "has no run"),
         (["--collect", "nowhere"], "holds no run"),
     ],
 )

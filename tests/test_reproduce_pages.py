@@ -98,6 +98,35 @@ def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(1000, 1)]
 
 
+def test_a_claim_is_not_tested_if_the_methods_share_no_evaluated_round():
+    runs = [entry("e2fl", line(50)), entry("fedavg", line(100))]
+    assert {finding.verdict for finding in claims.findings(runs)} == {"not tested"}
+    assert repeats_of([Entry(runs[0].config, ())]) == []
+
+
+def test_of_two_entries_at_the_same_round_the_finished_one_counts():
+    begun, done = entry("e2fl", line(50)), entry("e2fl", line(50), finished=True)
+    assert [kept.finished for kept in (*best_of([begun, done]), *best_of([done, begun]))] == [True, True]
+
+
+def test_entries_of_one_run_add_their_evaluated_rounds():
+    (kept,) = best_of([entry("e2fl", line(30), line(60)), entry("e2fl", line(50), line(100))])
+    assert [found["round"] for found in kept.history] == [30, 50, 60, 100]
+
+
+def test_traffic_of_a_client_is_unknown_if_the_last_round_selected_none():
+    assert math.isnan(entry("e2fl", line(50, asked=0)).mib("up"))
+    assert entry("e2fl", line(50)).mib("up") == 1.0
+
+
+def test_pages_are_left_alone_if_the_ledger_is_empty(tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "ballots.svg").write_text("old")
+    (tmp_path / "results.md").write_text("old")
+    assert main(["reproduce", "--write-docs", "--ledger", str(tmp_path / "none"), "--docs", str(tmp_path)]) == 2
+    assert (tmp_path / "figures" / "ballots.svg").read_text() == (tmp_path / "results.md").read_text() == "old"
+
+
 def test_of_two_entries_of_one_run_the_farther_counts():
     short, long = entry("e2fl", line(50)), entry("e2fl", line(50), line(100))
     assert [kept.rounds for kept in best_of([long, short])] == [100]
@@ -190,9 +219,22 @@ def test_the_order_of_the_rules_is_judged_over_seeds():
     (finding,) = found(good, "Group inference")
     assert finding.verdict == "holds"
     assert "lowest_loss 90.0 %" in finding.figure
-    bad = [*good[:5], run("one_shot", 60, 1)]
+    mixed = [*good[:5], run("one_shot", 60, 1)]  # 25 and -10 points: within noise
+    assert found(mixed, "Group inference")[0].verdict == "inconclusive"
+    bad = [*good[:2], run("one_shot", 60, 0), *good[3:5], run("one_shot", 60, 1)]
     assert found(bad, "Group inference")[0].verdict == "does not hold"
     assert found(good[:3], "Group inference")[0].verdict == "inconclusive"
+
+
+def test_the_order_of_the_rules_is_judged_in_each_setting_that_was_run():
+    runs = [
+        entry(rule, line(100, inference={"matched": 50.0}), experiment="inference", **fewer)
+        for rule in ("lowest_loss", "binary", "one_shot")
+        for fewer in ({}, {"samples_per_client": 60})
+    ]
+    settings = [finding.setting for finding in found(runs, "Group inference")]
+    assert settings == ["233 images per client", "60 images per client"]
+    assert [finding.setting for finding in found(runs[1::2], "Group inference")] == ["60 images per client"]
 
 
 def test_figure_3_shows_the_global_model_beside_the_groups_own_up_to_the_round_all_have():

@@ -7,17 +7,18 @@ tested.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from e2fl.report.intervals import Interval, over_seeds
-from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, level, repeats_of, seeds_text
+from e2fl.reproduce.tables import Reader, Repeats, level, repeats_of, seeds_text
 
 HOLDS, FAILS, INCONCLUSIVE, UNTESTED = "holds", "does not hold", "inconclusive", "not tested"
+ORDER = ("Group inference: lowest loss > binary > one shot", "in this order (a figure)")  # the claim, the paper's size
 
 Choice = Callable[[Sequence[Entry]], list[Entry]]
 
@@ -55,7 +56,7 @@ def findings(entries: Sequence[Entry]) -> list[Finding]:
         tested = [_test(claim, setting, choose(entries)) for setting, choose in claim.settings.items()]
         known = [finding for finding in tested if finding is not None]
         found += known or [Finding(claim.text, _size(claim.paper, claim), "–", UNTESTED, "not run")]
-    return [*found, _order(entries)]
+    return [*found, *_orders(entries)]
 
 
 def counted(found: Sequence[Finding]) -> str:
@@ -90,30 +91,35 @@ def verdict(differences: Interval, claimed: float) -> str:
 
 def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, float], dict[int, float]] | None:
     """Return the figures of both methods by seed, at the last round that most seeds have run with both."""
-    ours = {entry.seed: entry for entry in entries if entry.method == claim.method}
-    theirs = {entry.seed: entry for entry in entries if entry.method == claim.baseline}
-    seeds = sorted(ours.keys() & theirs.keys())
-    if not seeds:
-        return None
-    both = [
-        Entry(ours[seed].config, tuple(line for line in ours[seed].history if theirs[seed].at(line["round"])))
-        for seed in seeds
+
+    def read(entry: Entry, line: Json) -> float | None:
+        value = claim.read(entry, line)
+        return abs(value) if claim.size and value is not None else value
+
+    found = _paired(entries, (claim.method, claim.baseline), read)
+    return None if found is None else (found[0], found[1][claim.method], found[1][claim.baseline])
+
+
+def _paired(
+    entries: Sequence[Entry], methods: Sequence[str], read: Reader
+) -> tuple[int, dict[str, dict[int, float]]] | None:
+    """Return the last round that most seeds have run with all these methods, and each method's figures by seed."""
+    runs = {method: {entry.seed: entry for entry in entries if entry.method == method} for method in methods}
+    first, *others = (runs[method] for method in methods)
+    together = [
+        replace(entry, history=tuple(line for line in entry.history if all(o[seed].at(line["round"]) for o in others)))
+        for seed, entry in first.items()
+        if all(seed in other for other in others)
     ]
-    found = repeats_of(both)
-    if not found:
+    repeats = repeats_of(together)
+    if not repeats:
         return None
-    number = found[0].round
-    first: dict[int, float] = {}
-    second: dict[int, float] = {}
-    for entry in found[0].entries:
-        values = []
-        for run in (ours[entry.seed], theirs[entry.seed]):
-            line = run.at(number)
-            value = None if line is None else claim.read(run, line)
-            values.append(None if value is None else abs(value) if claim.size else value)
-        if values[0] is not None and values[1] is not None:
-            first[entry.seed], second[entry.seed] = values[0], values[1]
-    return (number, first, second) if first else None
+    number, seeds = repeats[0].round, tuple(entry.seed for entry in repeats[0].entries)
+    figures = {method: Repeats(tuple(own[seed] for seed in seeds), number).values(read) for method, own in runs.items()}
+    known = [seed for seed in seeds if all(seed in values for values in figures.values())]
+    if not known:
+        return None
+    return number, {method: {seed: values[seed] for seed in known} for method, values in figures.items()}
 
 
 def _number(value: float, claim: Claim) -> str:
@@ -165,34 +171,27 @@ def _mixed(own: Reader, others: Reader, method: str) -> Reader:
     return lambda entry, line: own(entry, line) if entry.method == method else others(entry, line)
 
 
-def _order(entries: Sequence[Entry]) -> Finding:
+def _orders(entries: Sequence[Entry]) -> list[Finding]:
     """Test the claim that lowest loss finds more groups than binary search, and that more than one shot."""
-    text, claimed = "Group inference: lowest loss > binary > one shot", "in this order (a figure)"
-    for samples in SAMPLES:
-        runs = select(entries, "inference", fewer_images(samples))
-        by_rule = {rule: {entry.seed: entry for entry in runs if entry.method == rule} for rule in RULES}
-        seeds = sorted(set.intersection(*(set(found) for found in by_rule.values())))
-        rounds = [
-            set.intersection(*({line["round"] for line in by_rule[rule][seed].history} for rule in RULES))
-            for seed in seeds
-        ]
-        common = set.intersection(*rounds) if rounds else set()
-        if not common:
-            continue
-        number = max(common)
-        matched = {rule: [_matched(by_rule[rule][seed], number) for seed in seeds] for rule in RULES}
-        ordered = [
-            all(matched[better][place] > matched[worse][place] for better, worse in pairwise(RULES))
-            for place in range(len(seeds))
-        ]
-        shown = ", ".join(f"{rule} {sum(values) / len(values):.1f} %" for rule, values in matched.items())
-        word = INCONCLUSIVE if len(seeds) < 2 else HOLDS if all(ordered) else FAILS
-        figure = f"{shown} after {number} rounds, {seeds_text(len(seeds))}"
-        return Finding(text, claimed, f"{samples} images per client", word, figure)
-    return Finding(text, claimed, "–", UNTESTED, "not run")
+    tested = [
+        _order(f"{samples} images per client", select(entries, "inference", fewer_images(samples)))
+        for samples in SAMPLES
+    ]
+    known = [finding for finding in tested if finding is not None]
+    return known or [Finding(*ORDER, "–", UNTESTED, "not run")]
 
 
-def _matched(entry: Entry, number: int) -> float:
-    line = entry.at(number)
-    assert line is not None
-    return float(line["inference"]["matched"])
+def _order(setting: str, entries: Sequence[Entry]) -> Finding | None:
+    """Return the finding in a setting: both differences must hold; None if no seed was run with all rules."""
+    shared = _paired(entries, RULES, level("inference", "matched"))
+    if shared is None:
+        return None
+    number, matched = shared
+    seeds = list(matched[RULES[0]])
+    words = [
+        verdict(over_seeds([matched[better][seed] - matched[worse][seed] for seed in seeds]), 1)
+        for better, worse in pairwise(RULES)
+    ]
+    word = FAILS if FAILS in words else INCONCLUSIVE if INCONCLUSIVE in words else HOLDS
+    shown = ", ".join(f"{rule} {sum(values.values()) / len(values):.1f} %" for rule, values in matched.items())
+    return Finding(*ORDER, setting, word, f"{shown} after {number} rounds, {seeds_text(len(seeds))}")

@@ -26,6 +26,7 @@ from e2fl.runs.folder import run_folders
 from e2fl.version import __version__, commit
 
 RECORD = "record.json"
+FILES = {"config.toml", "history.jsonl", "groups.csv", RECORD, "summary.json"}  # of an entry of the ledger
 SHIPPED = "as-shipped"
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ within one configuration
@@ -37,13 +38,13 @@ PATH = re.compile(r"(?<![\w.:/<])(?:~?/[\w.~-]+(?:/[\w.~-]+)+|[A-Za-z]:[\\/][^\s
 class Origin:
     """The origin of a run: what the run folder does not record."""
 
-    commit: str | None  # None: not known
+    commit: str | None  # "-dirty" if files differed from it; None: not known
     machine: Json
 
     @classmethod
     def here(cls) -> "Origin":
         """Return the origin of runs of this program on this machine."""
-        return cls(commit().removesuffix("-dirty") or None, machine())
+        return cls(commit() or None, machine())
 
 
 def machine() -> Json:
@@ -55,6 +56,7 @@ def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
     """Put all runs below a folder into the ledger; return the folders that were written, without unchanged ones.
 
     A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
+    Nothing but an entry that has moved is ever deleted.
     """
     found = list(run_folders(runs, DEPTH))
     if not found:
@@ -62,10 +64,13 @@ def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
     written = []
     for folder in found:
         entry = read_entry(folder)
+        if not entry.history:
+            continue
         target = ledger / place(entry)
-        if entry.history and _farther(entry, target) and _write(entry, target, origin):
+        if _write(_merged(entry, target), target, origin):
             written.append(target)
-        if folder.resolve().is_relative_to(ledger.resolve()) and folder.resolve() != target.resolve():
+        moved = runs.resolve() == ledger.resolve() and folder.resolve() != target.resolve()
+        if moved and {path.name for path in folder.iterdir()} <= FILES:  # otherwise a run, with more than an entry has
             shutil.rmtree(folder)
     return written
 
@@ -149,12 +154,16 @@ def _value(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool | list) else str(value)
 
 
-def _farther(entry: Entry, target: Path) -> bool:
-    """Return whether this run has got at least as far as the one in the ledger."""
+def _merged(entry: Entry, target: Path) -> Entry:
+    """Return the farther of this run and the one in the ledger, with the evaluated rounds of both."""
     if not (target / "config.toml").is_file():
-        return True
+        return entry
     known = read_entry(target)
-    return (entry.rounds, entry.finished) >= (known.rounds, known.finished)
+    if known.settings != entry.settings:  # of an older version, which named folders otherwise
+        return entry if entry.farness >= known.farness else known
+    if (*entry.farness, len(entry.history)) >= (*known.farness, len(known.history)):
+        return entry.with_lines_of(known)
+    return known.with_lines_of(entry)
 
 
 def _write(entry: Entry, target: Path, origin: Origin) -> bool:
@@ -175,15 +184,19 @@ def _write(entry: Entry, target: Path, origin: Origin) -> bool:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
             changed = True
+    if entry.summary is None and (target / "summary.json").is_file():  # of fewer rounds: the run goes on
+        (target / "summary.json").unlink()
+        changed = True
     return changed
 
 
 def _record(entry: Entry, origin: Origin) -> Json:
-    kept = entry.record
+    kept, summary = entry.record, entry.summary or {}
+    own = kept.get("commit") or summary.get("environment", {}).get("commit")
     return {
         "command": command(entry.config),
-        "commit": kept.get("commit") or origin.commit,
-        "version": (entry.summary or {}).get("version", kept.get("version", __version__)),
+        "commit": own or origin.commit,
+        "version": summary.get("version", kept.get("version", __version__)),
         "machine": kept.get("machine", origin.machine),
         "rounds": entry.rounds,
         "of": int(entry.config["rounds"]),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2fl.config.overrides import seed_numbers
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, RunError
 from e2fl.reproduce import ballot_tables, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.collecting import Origin, collect, machine
@@ -23,6 +23,8 @@ def reproduce(options: argparse.Namespace) -> int:
     """Collect runs, reproduce a table or figure, and write the pages, as asked for and in this order."""
     if not (options.what or options.collect or options.write_docs):
         raise ConfigError("nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs")
+    if options.budget is not None and not options.budget >= 0:  # NaN is neither
+        raise ConfigError(f"--budget takes minutes, 0 or more, not {options.budget}")
     if options.collect:
         changed = collect(options.collect, options.ledger, Origin(options.commit, machine()))
         print(f"{len(changed)} runs new or changed in {options.ledger}")
@@ -32,7 +34,12 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.write_docs:
         from e2fl.reproduce.pages import write
 
-        for path in write(read_entries(options.ledger), options.docs):
+        entries = read_entries(options.ledger)
+        if not entries:
+            raise RunError(
+                f"the ledger {options.ledger} has no run to write pages from; name another one with --ledger"
+            )
+        for path in write(entries, options.docs):
             print(path)
     return 0 if done else 3
 
@@ -42,6 +49,10 @@ def _reproduce(options: argparse.Namespace) -> bool:
     found = study(options.what)
     methods = None if options.methods is None else [name for name in options.methods.split(",") if name]
     seeds = None if options.seeds is None else seed_numbers(options.seeds)
+    if methods == []:
+        raise ConfigError("--methods names no method; leave it out to run all of them")
+    if seeds == []:
+        raise ConfigError("--seeds names no seed; leave it out to run all of them")
     needed = wanted(found, options.changes, seeds, methods)
     begun = read_entries(options.out) if options.out.is_dir() else []  # only these have checkpoints to resume from
     todo = missing(needed, _known(options), begun)

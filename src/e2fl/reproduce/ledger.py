@@ -9,14 +9,16 @@ import csv
 import hashlib
 import io
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from e2fl.algorithms import ALGORITHMS
 from e2fl.config.completion import trimmed
 from e2fl.config.experiment import UNSAVED, from_dict
 from e2fl.construct import fields_of
@@ -29,7 +31,12 @@ Json = dict[str, Any]
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 # Settings that do not distinguish two runs of one method: more rounds are the same run, continued.
 NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
-FORMER = {"femnist": {"scaling": "ink"}}  # by data set: settings added later, and the behaviour before
+# By section and its name: settings added later, and the behaviour before.
+FORMER: dict[str, dict[str, Json]] = {
+    "data": {"femnist": {"scaling": "ink"}},
+    "algorithm": {"e2fl_steady": {"smoothing": 0.0}},
+}
+REMOVED = {"dither": False}  # settings that ballots no longer have, and the behaviour of today
 LARGEST = 64 * 2**20  # bytes of a file
 LONGEST = 100  # characters of a folder's name
 FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare
@@ -78,49 +85,86 @@ class Entry:
         return next((line for line in self.history if line["round"] == number), None)
 
     def mib(self, way: str) -> float:
-        """Return the MiB that a selected client sends ("up") or receives ("down") in a round of training."""
+        """Return the MiB that a selected client sends ("up") or receives ("down") in a round of training.
+
+        It is NaN if the run does not say how many clients were selected.
+        """
         found = (self.summary or {}).get("bytes", {}).get(f"{way}_per_client_round")
         if found is None:
             last = self.history[-1]
-            found = last["bytes"][f"{way}_total"] / max(1, last["round"] * last["asked"])
+            asked = last["round"] * last["asked"]
+            found = last["bytes"][f"{way}_total"] / asked if asked else math.nan
         return float(found) / 2**20
+
+    @property
+    def farness(self) -> tuple[int, bool]:
+        """How far the run has got: of two entries of one run, the greater is kept."""
+        return self.rounds, self.finished
+
+    def with_lines_of(self, other: "Entry") -> "Entry":
+        """Return this entry with the rounds that only another entry of the same run has evaluated.
+
+        Equal settings and an equal seed give equal rounds, whichever of them are evaluated.
+        """
+        lines = {line["round"]: line for line in (*other.history, *self.history)}
+        return replace(self, history=tuple(lines[number] for number in sorted(lines)))
 
 
 def settings_key(config: Mapping[str, Any]) -> str:
-    """Return `Entry.settings`. A default counts the same written out or left out; the data directory does not count."""
+    """Return `Entry.settings`.
+
+    A default counts the same written out or left out, and 1.0 the same as 1; the data directory does not count.
+    """
     try:
         values = trimmed(from_dict(config)).to_dict()
     except E2flError:  # of another version, or not an experiment: compare it as it stands
         values = dict(config)
     kept = {name: value for name, value in values.items() if name not in NEUTRAL and value != {}}
     kept["data"] = {name: value for name, value in kept["data"].items() if name != "dir"}
-    return json.dumps(kept, sort_keys=True)
+    return json.dumps(_whole(kept), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    """Return the value with whole numbers as integers."""
+    if isinstance(value, Mapping):
+        return {name: _whole(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def with_former_defaults(config: Json) -> Json:
-    """Return the configuration with the default that a setting had before there was a choice.
+    """Return the configuration as the version that stored it meant it.
 
-    A run stores every setting that it knows; a missing one did not exist when the run was made.
+    A run stores every setting that it knows; a missing one did not exist when the run was made. A setting that was
+    removed since is left out if the behaviour of today is the one that it asked for.
     """
-    former = FORMER.get(config["data"]["name"], {})
-    known = fields_of(DATASETS[config["data"]["name"]]) if former else {}
-    return config | {"data": {name: value for name, value in former.items() if name in known} | config["data"]}
+    found = dict(config)
+    for section, registry in (("data", DATASETS), ("algorithm", ALGORITHMS)):
+        name = config[section]["name"]
+        former = FORMER[section].get(name, {})
+        known = fields_of(registry[name]) if former else {}
+        found[section] = {key: value for key, value in former.items() if key in known} | config[section]
+    for part in ("ballot", "downlink"):
+        if isinstance(found["algorithm"].get(part), dict):
+            kept = {key: value for key, value in found["algorithm"][part].items() if REMOVED.get(key) is not value}
+            found["algorithm"][part] = kept
+    return found
 
 
 def read_entry(folder: Path) -> Entry:
     """Return the run in this folder: of the ledger, or as it was run."""
     try:
-        config = tomllib.loads(_text(folder / "config.toml"))
-        algorithm, data = config["algorithm"], config["data"]
-        if not isinstance(algorithm["name"], str) or not isinstance(data["name"], str):
-            raise ValueError("algorithm and data have no name")
+        config = with_former_defaults(_config(folder / "config.toml"))
         summary = _json(folder / "summary.json")
         record = _json(folder / "record.json") or {}
+        _require_objects(summary or {}, ("bytes", "environment"), "summary.json")
+        _require_objects(record, ("machine",), "record.json")
         history = _history(folder / "history.jsonl")
         groups = _rows(folder / "groups.csv")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{folder} is not the folder of a run ({error}); remove it, or give another folder") from error
-    return Entry(with_former_defaults(config), tuple(history), summary, record, tuple(groups), folder)
+    return Entry(config, tuple(history), summary, record, tuple(groups), folder)
 
 
 def read_entries(root: Path) -> list[Entry]:
@@ -130,12 +174,17 @@ def read_entries(root: Path) -> list[Entry]:
 
 
 def best_of(entries: Iterable[Entry]) -> list[Entry]:
-    """Return one entry for each method, setting and seed: the one that got farthest."""
+    """Return one entry for each method, setting and seed: the one that got farthest, with the rounds of the others."""
     farthest: dict[tuple[str, str, int], Entry] = {}
     for entry in entries:
         key = (entry.experiment, entry.settings, entry.seed)
-        if key not in farthest or entry.rounds > farthest[key].rounds:
+        known = farthest.get(key)
+        if known is None:
             farthest[key] = entry
+        elif entry.farness > known.farness:
+            farthest[key] = entry.with_lines_of(known)
+        else:
+            farthest[key] = known.with_lines_of(entry)
     return list(farthest.values())
 
 
@@ -154,6 +203,24 @@ def _text(path: Path) -> str:
     return found.decode("utf-8")
 
 
+def _config(path: Path) -> Json:
+    config = tomllib.loads(_text(path))
+    for section in ("algorithm", "data"):
+        if not isinstance(config[section]["name"], str):
+            raise ValueError(f"{section} has no name")
+    config.setdefault("seed", 0)
+    for name in ("seed", "rounds"):
+        if type(config[name]) is not int:
+            raise ValueError(f"{name} is not an integer")
+    return config
+
+
+def _require_objects(values: Json, names: Iterable[str], file: str) -> None:
+    for name in names:
+        if not isinstance(values.get(name, {}), dict):
+            raise ValueError(f"{name} of {file} is not an object")
+
+
 def _json(path: Path) -> Json | None:
     if not path.is_file():
         return None
@@ -168,7 +235,11 @@ def _history(path: Path) -> list[Json]:
     if not path.is_file():
         return []
     lines = _text(path).splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n") and '"user"' in line]
+    found = [json.loads(line) for line in lines if line.endswith("\n") and '"user"' in line]
+    for line in found:
+        if not isinstance(line, dict) or type(line.get("round")) is not int or not isinstance(line.get("user"), dict):
+            raise ValueError(f"{path.name} has a line that is not an evaluated round")
+    return found
 
 
 def _rows(path: Path) -> list[Json]:

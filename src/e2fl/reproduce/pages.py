@@ -79,7 +79,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "at": lambda number, **which: _at(runs, number, **which),
         "course": lambda **which: _course(runs, **which),
         "smallest": lambda number, **which: _smallest(runs, number, **which),
-        "commits": sorted({str(entry.record["commit"])[:12] for entry in runs if entry.record.get("commit")}),
+        "commits": sorted({_commit(entry) for entry in runs if entry.record.get("commit")}),
         "machines": sorted({_machine(entry) for entry in runs if entry.record.get("machine")}),
     }
     return {name: environment.get_template(f"{name}.j2").render(values) for name in ("results.md", "leaderboard.md")}
@@ -185,6 +185,11 @@ def _for_template(table: Table) -> dict[str, Any]:
     if table.empty:
         return {"text": "Not run: the ledger has no run for this table.", "not_run": ()}
     return {"text": markdown(table), "not_run": table.not_run}
+
+
+def _commit(entry: Entry) -> str:
+    commit = str(entry.record["commit"])
+    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
 def _machine(entry: Entry) -> str:

@@ -4,14 +4,16 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
+from e2fl.errors import RunError
 from e2fl.reproduce.collecting import RECORD, Origin, place
-from e2fl.reproduce.ledger import Entry, Json
+from e2fl.reproduce.ledger import Entry, Json, read_entry
 from e2fl.reproduce.studies import PlannedRun
 from e2fl.runs.compare import LastData
+from e2fl.runs.folder import Folder
 from e2fl.runs.progress import duration
 from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from e2fl.version import __version__
@@ -42,7 +44,7 @@ class Pace:
 def missing(
     wanted: Sequence[PlannedRun], entries: Sequence[Entry], begun: Sequence[Entry] | None = None
 ) -> list[MissingRun]:
-    """Return the runs that no entry has brought to their last round.
+    """Return the runs whose last round no entry has evaluated.
 
     begun: the entries that count as the start of a run; default: all of them.
     """
@@ -52,13 +54,19 @@ def missing(
         if not any(_complete(entry, run.experiment.rounds) for entry in entries if (entry.settings, entry.seed) == key):
             started = entries if begun is None else begun
             reached = [entry.rounds for entry in started if (entry.settings, entry.seed) == key]
-            found.append(MissingRun(run, max(reached, default=0)))
+            on_the_way = [number for number in reached if number <= run.experiment.rounds]
+            found.append(MissingRun(run, max(on_the_way, default=0)))
     return found
 
 
 def _complete(entry: Entry, rounds: int) -> bool:
-    # A method that ended at another round than requested, as Local does, sets its own number of rounds.
-    return entry.rounds >= rounds or (entry.finished and entry.rounds != int(entry.config["rounds"]))
+    asked = int(entry.config["rounds"])
+    if entry.summary is not None and entry.summary.get("rounds") == entry.rounds:
+        if asked == rounds or entry.rounds < asked:  # Local ends by itself, whatever is asked for
+            return True
+        if entry.rounds > asked:  # rounds were added to those asked for: its last round is that of no other number
+            return False
+    return entry.at(rounds) is not None
 
 
 class _Clock(Watcher):
@@ -124,9 +132,11 @@ class Runner:
         if time.monotonic() >= self.deadline:
             raise BudgetSpent
         experiment = wanted.experiment
-        folder = self.out / place(Entry(experiment.to_dict(), ()))
+        folder = self._folder(wanted)
         clock = _Clock(folder, self.origin, self.deadline, stop_after)
         begun = (folder / "config.toml").is_file()
+        if begun:  # perhaps by another study, which evaluates other rounds on the way
+            experiment = replace(experiment, evaluate_every=Folder(folder).read_experiment().evaluate_every)
         try:
             run_experiment(
                 experiment,
@@ -139,6 +149,21 @@ class Runner:
             if time.monotonic() >= self.deadline:
                 raise
         return Pace(clock.seconds or 0.0, clock.end_round)
+
+    def _folder(self, wanted: PlannedRun) -> Path:
+        """Return the folder of a run; another one if a run there has passed the last round, or cannot be continued."""
+        rounds = wanted.experiment.rounds
+        folder = self.out / place(Entry(wanted.experiment.to_dict(), ()))
+        if not (folder / "config.toml").is_file():
+            return folder
+        known = read_entry(folder)
+        if known.settings != wanted.settings:
+            raise RunError(
+                f"{folder} was run with other settings, by another version; choose another folder with --out"
+            )
+        asked = int(known.config["rounds"])
+        apart = known.rounds > rounds or (known.finished and known.rounds > asked)
+        return folder.with_name(f"{folder.name}-rounds-{rounds}") if apart and asked != rounds else folder
 
 
 def listing(todo: Sequence[MissingRun]) -> str:

@@ -8,11 +8,14 @@ from importlib.resources import files
 from typing import Any
 
 from e2fl.config.completion import completed
-from e2fl.config.experiment import Experiment, base_of, with_seed
-from e2fl.config.overrides import typed
-from e2fl.construct import did_you_mean
+from e2fl.config.experiment import COMMON, Experiment, base_of, with_seed
+from e2fl.config.overrides import Change, typed
+from e2fl.construct import did_you_mean, fields_of, fit, look_up
+from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
+from e2fl.models import MODELS
 from e2fl.reproduce.ledger import settings_key
+from e2fl.runs.compare import changed_where_defined, general_and_particular
 
 FIVE = (0, 1, 2, 3, 4)
 THREE = (0, 1, 2)
@@ -233,21 +236,53 @@ def study(name: str) -> Study:
 def wanted(
     study: Study, changes: Sequence[str] = (), seeds: Sequence[int] | None = None, methods: Sequence[str] | None = None
 ) -> list[PlannedRun]:
-    """Return all runs of a study, the first seed of every method before the second of any."""
+    """Return all runs of a study, the first seed of every method before the second of any, and none twice.
+
+    A setting of an algorithm is changed in the methods that have it. It is an error if none has it.
+    """
     known = {method for part in study.parts for method in part.methods}
     for method in methods or ():
         if method not in known:
             raise ConfigError(f"{study.name} has no method '{method}'{did_you_mean(method, known)}")
-    found = [
-        (place, number, PlannedRun(method, with_seed(_experiment(study, part, method, changes), seed), part.changes))
+    asked = typed(changes)
+    if any(change.section == "seed" for change in asked):
+        raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
+    general, particular = general_and_particular(asked)
+    planned = {
+        (number, method): _experiment(study, part, method, general)
         for number, part in enumerate(study.parts)
         for method in part.methods
         if methods is None or method in methods
-        for place, seed in enumerate(part.seeds if seeds is None else seeds)
-    ]
-    return [run for _, _, run in sorted(found, key=lambda item: item[:2])]
+    }
+    checked = changed_where_defined(particular, {str(key): experiment for key, experiment in planned.items()})
+    found = []
+    for number, method in planned:
+        part, experiment = study.parts[number], checked[str((number, method))]
+        experiment.build_participation()
+        _require_known(experiment)
+        for place, seed in enumerate(part.seeds if seeds is None else seeds):
+            found.append((place, number, PlannedRun(method, with_seed(experiment, seed), part.changes)))
+    runs = [run for _, _, run in sorted(found, key=lambda item: item[:2])]
+    once: dict[str, PlannedRun] = {}
+    for run in runs:
+        once.setdefault(run.experiment.fingerprint(), run)
+    return list(once.values())
 
 
-def _experiment(study: Study, part: Part, method: str, changes: Sequence[str]) -> Experiment:
-    asked = typed([*part.changes, *changes])
+def _require_known(experiment: Experiment) -> None:
+    """Raise an error for a setting that the data set or the model does not have; nothing is read or built."""
+    sections = (
+        ("data", experiment.data, DATASETS, {"validation_share": float}),
+        ("model", experiment.model, MODELS, dict.fromkeys(COMMON, float)),
+    )
+    for section, values, registry, common in sections:
+        known = fields_of(look_up(values["name"], registry, section)) | common
+        for name in values.keys() - {"name"}:
+            if name not in known:
+                raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")
+            fit(values[name], known[name], f"{section}.{name}")
+
+
+def _experiment(study: Study, part: Part, method: str, changes: Sequence[Change]) -> Experiment:
+    asked = [*typed(part.changes), *changes]
     return base_of(study.experiment, asked).variant(method, asked)

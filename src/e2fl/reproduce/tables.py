@@ -98,12 +98,12 @@ def found_groups(figure: str) -> Reader:
 def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
     """Return the longest run, and before it the last round that most seeds share, if that is another one."""
     runs = sorted(entries, key=lambda entry: entry.seed)
-    if not runs:
-        return []
     counts: dict[int, list[Entry]] = {}
     for entry in runs:
         for line in entry.history:
             counts.setdefault(int(line["round"]), []).append(entry)
+    if not counts:
+        return []
     longest = max(counts)
     far = [number for number in counts if number >= FAR * longest]
     shared = max(far, key=lambda number: (len(counts[number]), number))

@@ -22,9 +22,19 @@ def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Chan
         raise ConfigError("a comparison needs at least one algorithm")
     if len(set(names)) != len(names):
         raise ConfigError("a comparison must name every algorithm once")
+    general, particular = general_and_particular(changes)
+    return changed_where_defined(particular, {name: experiment.variant(name, general) for name in names})
+
+
+def general_and_particular(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
+    """Return the changes that every method can take, and those of settings that only some algorithms have."""
     particular = [change for change in changes if change.section == "algorithm" and change.path not in NAMING]
-    general = [change for change in changes if change not in particular]
-    found = {name: experiment.variant(name, general) for name in names}
+    return [change for change in changes if change not in particular], particular
+
+
+def changed_where_defined(particular: Sequence[Change], methods: Mapping[str, Experiment]) -> dict[str, Experiment]:
+    """Return the methods, changed where they have a setting, and checked."""
+    found = dict(methods)
     for change in ordered(particular):
         found = _changed_where_defined(change, found)
     for method in found.values():
@@ -100,5 +110,6 @@ def names_with(change: Change, found: Mapping[str, Experiment]) -> list[str]:
     having = [name for name, settings in known.items() if wanted in settings]
     if not having:
         everything = {setting for settings in known.values() for setting in settings}
-        raise ConfigError(f"none of {', '.join(found)} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
+        labels = ", ".join(dict.fromkeys(method.label for method in found.values()))
+        raise ConfigError(f"none of {labels} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
     return having
