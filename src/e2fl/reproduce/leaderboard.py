@@ -29,7 +29,7 @@ ROWS_OF_THEIR_OWN: Mapping[
     "algorithm.ballot.name": ["moves"],
     "algorithm.ballot.steps": [12, 20],
     "algorithm.downlink.name": ["buckets"],
-    "algorithm.downlink.buckets": [12, 96],
+    "algorithm.downlink.buckets": [8, 96],
     "algorithm.downlink.finer": [8],
     "algorithm.downlink.near": [0.08],
 }

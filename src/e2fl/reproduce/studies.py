@@ -48,7 +48,7 @@ def _sent(*formats: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 SENT = _sent(
-    ("{name='moves',steps=12}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
+    ("{name='moves',steps=12}", "{name='buckets',buckets=8,finer=8,near=0.08}"),
     ("{name='moves'}", "{name='buckets',buckets=12,finer=8,near=0.08}"),
     ("{name='moves',steps=24,finer=1}", "{name='buckets',buckets=64}"),
     ("{name='buckets',buckets=64}", "{name='buckets',buckets=64}"),
