@@ -184,7 +184,7 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name: str, toy:
 
 RECOMMENDED = {
     "ballot": {"name": "moves", "steps": 12},
-    "downlink": {"name": "buckets", "buckets": 12, "finer": 8, "near": 0.08},
+    "downlink": {"name": "buckets", "buckets": 8, "finer": 8, "near": 0.08},
 }
 
 

@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="changes",
-        help="change a setting of all runs, such as rounds=300 or data.samples_per_client=60; may be repeated",
+        help="change a setting of the runs that have it, such as data.samples_per_client=60; may be repeated",
     )
     parser.add_argument("--dry-run", action="store_true", help="list the missing runs without running them")
     parser.add_argument(
