@@ -196,8 +196,9 @@ def interval(repeats: Repeats, column: Column) -> Interval | None:
 
 
 def with_interval(found: Interval, digits: int) -> str:
-    """Return the mean, and half the width of its interval if there are several seeds and they differ."""
-    return f"{found.mean:.{digits}f}" + (f" ± {found.half:.{digits}f}" if found.half else "")
+    """Return the mean, and half the width of its interval if there are several seeds and they differ visibly."""
+    half = round(found.half or 0.0, digits)
+    return f"{found.mean:.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
 def seeds_text(count: int) -> str:
