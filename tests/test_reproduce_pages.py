@@ -289,7 +289,7 @@ def test_the_leaderboard_has_every_method_of_the_ledger_and_no_point_of_an_ablat
             assert f"| {our_tables.described(run)} |" in page
             assert math.isfinite(run.mib("up"))
     assert "fedavg (by_group)" in page
-    assert "moves, 16 steps" in page
+    assert "moves, 12 steps" in page
     for point in ("incumbents = ", "learning_rate = ", "local_cosine", "weight_scale", "16 buckets"):
         assert point not in page
 
