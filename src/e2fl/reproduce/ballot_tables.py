@@ -110,13 +110,15 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for name, experiment, samples in (("demo", "demo", None), ("60 images, LeNet of the paper", "table1", 60)):
         for (ballot, downlink, averaging), repeats in ballot_rows(entries, experiment, samples).items():
             up, value = _mean(repeats, bits("up")), _mean(repeats, worst)
-            if up and value and averaging != "incumbents 2":
+            if up and value:
                 points.append(
                     {
                         "setting": name,
                         "ballot": ballot,
                         "kind": _kind(ballot),
-                        "label": "" if averaging == "none" else _short(ballot, downlink),
+                        "label": _short(ballot, downlink)
+                        if averaging == "smoothing 5" or _kind(ballot) == "buckets"
+                        else "",
                         "downlink": downlink,
                         "averaging": averaging,
                         "bits": round(up, 4),
