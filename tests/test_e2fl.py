@@ -230,8 +230,8 @@ def test_smoothing_serves_averages_over_rounds():
     algorithm = E2FL(smoothing=2)
     first = algorithm.aggregate(algorithm.start(MODEL, POPULATION, 0), ballots({0: ORDERS[0], 5: ORDERS[5]}))
     assert order(first.smooth_groups[A]) == ORDERS[0]
-    second = algorithm.aggregate(first, ballots({0: ORDERS[2]}))
-    expected = vote([ranking(ORDERS[2])], ranking(ORDERS[0]), 2)
+    second = algorithm.aggregate(first, ballots({0: ORDERS[4]}))
+    expected = vote([ranking(ORDERS[4])], ranking(ORDERS[0]), 2)
     assert order(second.smooth_groups[A]) == order(expected) != order(second.groups[A])
     assert order(second.smooth_groups[C]) == ORDERS[5]  # it elected nothing in the second round
     expected_global = vote([second.global_ranking], first.global_ranking, 2)
@@ -239,6 +239,8 @@ def test_smoothing_serves_averages_over_rounds():
     served = algorithm.serve(second, [0])[0]
     assert equal_masks(served.masks[0], mask_layers(expected, second.keep))
     assert equal_masks(served.global_mask, mask_layers(expected_global, second.keep))
+    assert not equal_masks(served.masks[0], mask_layers(second.groups[A], second.keep))
+    assert not equal_masks(served.global_mask, mask_layers(second.global_ranking, second.keep))
     models = algorithm.describe(second).models()
     assert equal_masks(models[f"group{A}"], served.masks[0])
     assert equal_masks(models["global"], served.global_mask)

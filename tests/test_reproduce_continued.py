@@ -13,20 +13,10 @@ from e2fl.reproduce.collecting import Origin, collect
 from e2fl.reproduce.ledger import read_entries, read_entry, settings_key
 from e2fl.reproduce.running import Runner, missing
 from e2fl.reproduce.studies import STUDIES, Part, PlannedRun, Study, wanted
-from e2fl.runs.runner import Watcher, run_experiment
+from e2fl.runs.runner import run_experiment
+from tests.test_reproduce import Interrupt
 
 ORIGIN = Origin("c0ffee", {"instructions": "AVX2", "cores": 4})
-
-
-class Interrupt(Watcher):
-    """Interrupts after a round."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def advance(self, number, measured):
-        if number > self.number:
-            raise KeyboardInterrupt
 
 
 def begun(experiment, folder, number, **more):

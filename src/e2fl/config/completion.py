@@ -43,6 +43,15 @@ def trimmed(experiment: Experiment) -> Experiment:
     )
 
 
+def with_whole_numbers(value: Any) -> Any:
+    """Return settings in which 1.0 is written as 1, so that equal settings have equal text."""
+    if isinstance(value, Mapping):
+        return {name: with_whole_numbers(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def defaults_of(make: Callable[..., Any]) -> Section:
     """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
     plain = {name: _plain(value) for name, value in raw_defaults(make).items() if name not in ("seed", "name")}

@@ -160,8 +160,8 @@ def _merged(entry: Entry, target: Path) -> Entry:
         return entry
     known = read_entry(target)
     if known.settings != entry.settings:  # of an older version, which named folders otherwise
-        return entry if entry.farness >= known.farness else known
-    if (*entry.farness, len(entry.history)) >= (*known.farness, len(known.history)):
+        return entry if entry.progress >= known.progress else known
+    if (*entry.progress, len(entry.history)) >= (*known.progress, len(known.history)):
         return entry.with_lines_of(known)
     return known.with_lines_of(entry)
 

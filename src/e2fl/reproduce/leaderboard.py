@@ -19,11 +19,13 @@ TITLES = {  # by experiment
     "mnist_writers": "MNIST by writer",
     "acs_income": "ACS income by state",
 }
-TOLD = {"table1": {"data.samples_per_client": 233}, "adult": {"data.alpha": 5000}}  # though they are as shipped
+TOLD = {
+    "table1": {"data.samples_per_client": 233},
+    "adult": {"data.alpha": 5000},
+}  # named in the title, even as shipped
 NOT_COMPARED = ("table5", "inference")  # they compare ways to find groups
-ROWS_OF_THEIR_OWN: Mapping[
-    str, list[Any]
-] = {  # the values with which a setting makes a method, not a point of an ablation
+# The values with which a setting makes a method, not a point of an ablation.
+ROWS_OF_THEIR_OWN: Mapping[str, list[Any]] = {
     "participation.name": ["by_group"],
     "algorithm.oracle_groups": [True],
     "algorithm.ballot.name": ["moves"],

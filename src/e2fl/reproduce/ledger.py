@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.algorithms import ALGORITHMS
-from e2fl.config.completion import trimmed
+from e2fl.config.completion import trimmed, with_whole_numbers
 from e2fl.config.experiment import UNSAVED, from_dict
 from e2fl.construct import fields_of
 from e2fl.data import DATASETS
@@ -97,7 +97,7 @@ class Entry:
         return float(found) / 2**20
 
     @property
-    def farness(self) -> tuple[int, bool]:
+    def progress(self) -> tuple[int, bool]:
         """How far the run has got: of two entries of one run, the greater is kept."""
         return self.rounds, self.finished
 
@@ -121,16 +121,7 @@ def settings_key(config: Mapping[str, Any]) -> str:
         values = dict(config)
     kept = {name: value for name, value in values.items() if name not in NEUTRAL and value != {}}
     kept["data"] = {name: value for name, value in kept["data"].items() if name != "dir"}
-    return json.dumps(_whole(kept), sort_keys=True)
-
-
-def _whole(value: Any) -> Any:
-    """Return the value with whole numbers as integers."""
-    if isinstance(value, Mapping):
-        return {name: _whole(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return json.dumps(with_whole_numbers(kept), sort_keys=True)
 
 
 def with_former_defaults(config: Json) -> Json:
@@ -181,7 +172,7 @@ def best_of(entries: Iterable[Entry]) -> list[Entry]:
         known = farthest.get(key)
         if known is None:
             farthest[key] = entry
-        elif entry.farness > known.farness:
+        elif entry.progress > known.progress:
             farthest[key] = entry.with_lines_of(known)
         else:
             farthest[key] = known.with_lines_of(entry)

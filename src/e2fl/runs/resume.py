@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from e2fl.config.completion import completed
+from e2fl.config.completion import completed, with_whole_numbers
 from e2fl.config.experiment import UNSAVED, Experiment
 from e2fl.errors import RunError
 from e2fl.files import sha256, writing
@@ -32,15 +32,7 @@ def _compared(experiment: Experiment) -> dict[str, str]:
     """Return the settings that a run must keep when it is resumed, each as text that is the same for 0 and 0.0."""
     ignored = {*UNSAVED, "rounds", "variants"}
     kept = {name: value for name, value in experiment.to_dict().items() if name not in ignored}
-    return {name: json.dumps(_normal(value), sort_keys=True) for name, value in kept.items()}
-
-
-def _normal(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _normal(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_normal(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return {name: json.dumps(with_whole_numbers(value), sort_keys=True) for name, value in kept.items()}
 
 
 def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> None:
