@@ -11,6 +11,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError
 from e2fl.reproduce.collecting import RECORD, Origin, place
 from e2fl.reproduce.ledger import Entry, Json, read_entry
+from e2fl.reproduce.preparation import Preparations
 from e2fl.reproduce.studies import PlannedRun
 from e2fl.runs.compare import LastData
 from e2fl.runs.folder import Folder
@@ -39,6 +40,7 @@ class Pace:
 
     seconds: float  # of a round
     last: int  # the last round; some methods need fewer than requested
+    preparation: float = 0.0  # seconds before the first round
 
 
 def missing(
@@ -79,6 +81,7 @@ class _Clock(Watcher):
         self.rounds = 0
         self.end_round = 0
         self.seconds: float | None = None  # of the latest round
+        self.preparation = 0.0  # seconds
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         record: Json = {"commit": self.origin.commit, "machine": self.origin.machine, "version": __version__}
@@ -91,6 +94,8 @@ class _Clock(Watcher):
         if number > 0:
             self.rounds += 1
             self.seconds = now - self.last
+        else:
+            self.preparation = now - self.last
         self.last = now
         self.ended += 1
         # An interruption costs the round that has just ended, so it waits for the second one: one round is always kept.
@@ -107,9 +112,11 @@ class Runner:
         self.watcher = watcher or Watcher()
         self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
         self.data = LastData()
+        self.preparations = Preparations(out, (), tell)
 
     def run(self, todo: Sequence[MissingRun]) -> bool:
         """Run all of these, each method's first round first to time it. Return whether everything was reached."""
+        self.preparations = Preparations(self.out, [item.wanted.experiment for item in todo], self.tell)
         try:
             self.tell(estimate(todo, self.measure(todo)))
             for item in todo:
@@ -137,18 +144,14 @@ class Runner:
         begun = (folder / "config.toml").is_file()
         if begun:  # perhaps by another study, which evaluates other rounds on the way
             experiment = replace(experiment, evaluate_every=Folder(folder).read_experiment().evaluate_every)
+        data, watcher = self.data(experiment), Watchers(clock, self.watcher)
+        federate = self.preparations.federate(experiment, data, watcher)
         try:
-            run_experiment(
-                experiment,
-                out=folder,
-                resume=begun,
-                data=self.data(experiment),
-                watcher=Watchers(clock, self.watcher),
-            )
+            run_experiment(experiment, out=folder, resume=begun, data=data, watcher=watcher, federate=federate)
         except BudgetSpent:
             if time.monotonic() >= self.deadline:
                 raise
-        return Pace(clock.seconds or 0.0, clock.end_round)
+        return Pace(clock.seconds or 0.0, clock.end_round, clock.preparation)
 
     def _folder(self, wanted: PlannedRun) -> Path:
         """Return the folder of a run; another one if a run there has passed the last round, or cannot be continued."""
@@ -184,8 +187,11 @@ def estimate(todo: Sequence[MissingRun], paces: Mapping[str, Pace]) -> str:
     for method, items in _by_method(todo).items():
         pace = paces[method]
         rounds = sum(max(0, pace.last - item.reached) for item in items)
-        whole += rounds * pace.seconds
-        lines.append(f"  {method}: {rounds} rounds of {pace.seconds:.2f} s, about {duration(rounds * pace.seconds)}")
+        new = sum(not item.reached for item in items)
+        together = rounds * pace.seconds + new * pace.preparation
+        whole += together
+        first = f"{new} preparations of {pace.preparation:.0f} s, " if pace.preparation else ""
+        lines.append(f"  {method}: {first}{rounds} rounds of {pace.seconds:.2f} s, about {duration(together)}")
     return "\n".join([*lines, f"together about {duration(whole)} on this machine, evaluations not counted"])
 
 

@@ -93,7 +93,7 @@ class PlannedRun:
 
     method: str
     experiment: Experiment
-    changes: tuple[str, ...] = ()  # of its part of the study
+    changes: tuple[str, ...] = ()  # of its part of the study, without those that the user has overridden
 
     @property
     def label(self) -> str:
@@ -255,13 +255,15 @@ def wanted(
         if methods is None or method in methods
     }
     checked = changed_where_defined(particular, {str(key): experiment for key, experiment in planned.items()})
+    overridden = {change.path for change in asked}
+    kept = [tuple(text for text in part.changes if typed([text])[0].path not in overridden) for part in study.parts]
     found = []
     for number, method in planned:
         part, experiment = study.parts[number], checked[str((number, method))]
         experiment.build_participation()
         _require_known(experiment)
         for place, seed in enumerate(part.seeds if seeds is None else seeds):
-            found.append((place, number, PlannedRun(method, with_seed(experiment, seed), part.changes)))
+            found.append((place, number, PlannedRun(method, with_seed(experiment, seed), kept[number])))
     runs = [run for _, _, run in sorted(found, key=lambda item: item[:2])]
     once: dict[str, PlannedRun] = {}
     for run in runs:

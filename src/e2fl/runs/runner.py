@@ -35,7 +35,7 @@ from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
 
-__all__ = ["Federate", "Run", "Runtime", "Watcher", "Watchers", "read_run", "run_experiment"]
+__all__ = ["Federate", "Run", "Runtime", "Watcher", "Watchers", "read_run", "run_experiment", "simulate"]
 
 Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
 
@@ -69,11 +69,18 @@ def run_experiment(
                 return run
     data = data or experiment.build_data()
     model = experiment.build_model(data, network)
-    runner = _Runner(experiment, folder, data, model, watcher, federate or _simulate(experiment, data, watcher))
+    runner = _Runner(experiment, folder, data, model, watcher, federate or simulate(experiment, data, watcher))
     return runner.run(stored)
 
 
-def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
+def simulate(
+    experiment: Experiment,
+    data: FederatedData,
+    watcher: Watcher,
+    kind: Callable[..., SimulatedFederation] = SimulatedFederation,
+) -> Federate:
+    """Return what makes the federation of a run, simulated in this process."""
+
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
         # With fewer clients than the default of clients_per_round, all of them take part.
         few = len(data.population) < algorithm.clients_per_round
@@ -85,7 +92,7 @@ def _simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> 
         learner = experiment.build_learner(model)
         with compiling(watcher.prepare):
             learner.engine.warm(lambda part: None)
-        return SimulatedFederation(
+        return kind(
             data,
             algorithm,
             learner,

@@ -1,0 +1,116 @@
+"""Runs of a study that cluster the same first rankings: the clients are trained for them once."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from e2fl.config.experiment import load, with_seed
+from e2fl.learning import Learner
+from e2fl.reproduce import studies
+from e2fl.reproduce.collecting import Origin
+from e2fl.reproduce.preparation import key_of
+from e2fl.reproduce.running import MissingRun, Pace, Runner, estimate, missing
+from e2fl.reproduce.studies import STUDIES, Part, PlannedRun, Study, wanted
+from e2fl.runs.runner import run_experiment
+
+ORIGIN = Origin("c0ffee", {"instructions": "AVX2", "cores": 4})
+METHODS = {"two": {"groups": 2}, "three": {"groups": 3, "start": "random", "restarts": 1}}
+
+
+@pytest.fixture
+def study(toy, tmp_path, monkeypatch):
+    """Two ways to cluster, on two seeds, and a method that does not cluster."""
+    grouping = {"name": "rank_clustering", "groups": 2}
+    variants = {
+        name: {"algorithm": {"label": name, "grouping": grouping | changes}} for name, changes in METHODS.items()
+    }
+    config = tmp_path / "toy.toml"
+    config.write_text(replace(toy, rounds=2, evaluate_every=1, variants=variants).to_toml())
+    made = Study("toy", "A toy", str(config), (Part((*METHODS, "e2fl"), seeds=(0, 1)),))
+    monkeypatch.setitem(studies.STUDIES, "toy", made)
+    return made
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The clients trained in preparations, in order."""
+    found = []
+    fit_scores = Learner.fit_scores
+
+    def counted(self, *args, **settings):
+        if self.round_number == 0:
+            found.append(self.client_id)
+        return fit_scores(self, *args, **settings)
+
+    monkeypatch.setattr(Learner, "fit_scores", counted)
+    return found
+
+
+def files(folder: Path) -> dict[str, object]:
+    """What a run leaves, without its durations."""
+    found = {name: (folder / name).read_bytes() for name in ("history.jsonl", "clients.csv", "model.safetensors")}
+    summary = json.loads((folder / "summary.json").read_text())
+    return found | {"summary": {key: value for key, value in summary.items() if key != "seconds"}}
+
+
+def assert_as_alone(study, out, tmp_path):
+    for method in METHODS:
+        for seed in (0, 1):
+            alone = tmp_path / "alone" / f"{method}-{seed}"
+            run_experiment(with_seed(load(study.experiment, algorithm=method), seed), out=alone)
+            (folder,) = out.glob(f"*/*/{method}/seed-{seed}")
+            assert files(folder) == files(alone)
+
+
+def test_the_clients_are_trained_once_and_each_run_is_as_if_alone(study, tmp_path, trained):
+    out = tmp_path / "out"
+    assert Runner(out, ORIGIN, budget=None, tell=lambda text: None).run(missing(wanted(study), []))
+    clients = len(set(trained))
+    assert len(trained) == 2 * clients  # once for each seed
+    assert_as_alone(study, out, tmp_path)
+    assert not [path for path in out.iterdir() if path.is_file()]
+
+
+def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    out, told = tmp_path / "out", []
+    assert Runner(out, ORIGIN, budget=None, tell=told.append).run(missing(wanted(study), []))
+    assert len(trained) == 4 * len(set(trained))
+    assert sum("cannot keep the first rankings" in text and "No space left" in text for text in told) == 2
+    assert_as_alone(study, out, tmp_path)
+
+
+def test_a_single_run_keeps_nothing(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "pwrite", None)
+    todo = missing(wanted(study, methods=["two", "e2fl"]), [])
+    assert Runner(tmp_path / "out", ORIGIN, budget=None, tell=lambda text: None).run(todo)
+
+
+def test_only_runs_with_the_same_training_share_it():
+    run = load("table5", algorithm="conv1")
+    assert key_of(run) == key_of(load("table5", algorithm="fc2_random"))
+    assert key_of(load("table6", algorithm="q2")) == key_of(load("table6", algorithm="q5"))
+    assert key_of(load("table1", algorithm="fedavg")) is None
+    assert key_of(load("table1", algorithm="e2fl")) is None
+    changes = ("seed=1", "data.samples_per_client=60", "learner.epochs=1", "algorithm.downlink.name=buckets")
+    for change in changes:
+        assert key_of(load("table5", [change], algorithm="conv1")) != key_of(run), change
+
+
+def test_the_estimate_counts_preparations():
+    runs = [PlannedRun("conv2", with_seed(load("table5", algorithm="conv2"), seed)) for seed in (0, 1)]
+    told = estimate([MissingRun(run, 0) for run in runs], {"conv2": Pace(2.0, 1, 300.0)})
+    assert "conv2: 2 preparations of 300 s, 2 rounds of 2.00 s, about 10 min" in told
+
+
+def test_a_part_of_a_study_is_not_named_by_a_setting_that_the_user_has_overridden():
+    labels = {run.label for run in wanted(STUDIES["table4"], ["data.alpha=1"], [0], ["e2fl"])}
+    assert labels == {"e2fl"}
+    labels = {run.label for run in wanted(STUDIES["table4"], ["rounds=2"], [0], ["e2fl"])}
+    assert labels == {"e2fl (data.alpha=5000)", "e2fl (data.alpha=1)"}
