@@ -247,6 +247,30 @@ def test_figure_3_shows_the_global_model_beside_the_groups_own_up_to_the_round_a
     assert figures.loss_rows([entry("e2fl", line(50))]) == []
 
 
+def test_the_figure_of_inference_has_every_round_of_training_and_every_evaluation():
+    def inference(matched, *rounds):
+        return {"matched": matched, "rounds": [{"round": number, "matched": share} for number, share in rounds]}
+
+    lines = line(2, inference=inference(60.0, (1, 30.0), (2, 40.0))), line(3, inference=inference(70.0, (3, 50.0)))
+    other = line(2, inference=inference(80.0, (1, 50.0), (2, 60.0)))
+    runs = [
+        entry("binary", *lines, experiment="inference"),
+        entry("binary", other, seed=1, experiment="inference"),
+        entry("one_shot_warm", line(2, inference={"matched": 10.0}), experiment="inference"),
+    ]
+    shown = [
+        (row["rule"], row["start"], row["all"], row["round"], row["matched"]) for row in figures.matched_rows(runs)
+    ]
+    assert shown == [
+        ("binary", "random", False, 1, 40.0),
+        ("binary", "random", False, 2, 50.0),
+        ("binary", "random", False, 3, 50.0),
+        ("binary", "random", True, 2, 70.0),
+        ("binary", "random", True, 3, 70.0),
+        ("one shot", "clustered (warm)", True, 2, 10.0),
+    ]
+
+
 def test_figures_are_written_as_svg_and_png(tmp_path):
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")

@@ -20,7 +20,7 @@ def add_parser(commands: Commands) -> None:
         nargs="?",
         metavar="WHAT",
         help="of the paper: table1, table2, table4, table5, table6, figure3, figure_inference; our own: steady, "
-        "ballots, wide_ballots, states, causes",
+        "ballots, wide_ballots, states, readings, rates, causes",
     )
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time; default: no limit")
     parser.add_argument("--seeds", metavar="0,1,...", help="default: as many as the paper has")

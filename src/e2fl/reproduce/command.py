@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
-from e2fl.reproduce import ballot_tables, our_tables, paper_tables
+from e2fl.reproduce import adult_tables, ballot_tables, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
@@ -105,6 +105,10 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
         parts = {"60 images per client, 100 rounds": ballot_tables.ballots(entries, "table1", 60)}
     elif name == "states":
         parts = {"ACS income": our_tables.natural(entries, "acs_income")}
+    elif name == "readings":
+        parts = {f"alpha {value}": adult_tables.readings(own, float(value)) for value, own in by_alpha.items()}
+    elif name == "rates":
+        parts = {"FedAvg, on a fifth of the training rows": adult_tables.rates(entries)}
     elif name == "causes":
         parts = {"60 images per client, 100 rounds": causes(entries)}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())

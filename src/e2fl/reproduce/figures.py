@@ -77,34 +77,47 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
         return None
     alt = _altair()
     rules = list(dict.fromkeys(row["rule"] for row in rows))
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(point=True, strokeWidth=2)
-        .encode(
-            x=alt.X("round:Q", title="round"),
-            y=alt.Y("matched:Q", title="clients in the right group, %", scale=alt.Scale(domain=[0, 100])),
-            color=alt.Color("rule:N", title="rule", sort=rules, scale=alt.Scale(domain=rules, range=COLOURS)),
-            strokeDash=alt.StrokeDash("start:N", title="first masks"),
-        )
-        .properties(
-            width=520, height=280, title=f"FairMNISTRotate, {samples} images per client: groups that clients find"
-        )
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("matched:Q", title="clients in the right group, %", scale=alt.Scale(domain=[0, 100])),
+        color=alt.Color("rule:N", title="rule", sort=rules, scale=alt.Scale(domain=rules, range=COLOURS)),
+    )
+    starts = {"title": "first masks"}
+    lines = base.transform_filter("!datum.all").mark_line(strokeWidth=1.5)
+    points = base.transform_filter("datum.all").mark_point(filled=True, size=60)
+    shown = (
+        lines.encode(strokeDash=alt.StrokeDash("start:N", **starts)),
+        points.encode(shape=alt.Shape("start:N", **starts)),
+    )
+    title = f"FairMNISTRotate, {samples} images per client: groups that clients find"
+    subtitle = "lines: clients that have taken part so far, after every round; points: all clients"
+    return alt.layer(*shown).properties(
+        width=520, height=280, title=alt.TitleParams(title, subtitle=subtitle, anchor="start")
     )
 
 
 def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return rule, first masks, round and percent matched, averaged over the seeds of a rule."""
+    """Return rule, first masks, round and percent matched, averaged over the seeds of a rule.
+
+    `all` tells an evaluation, of all clients, from a round of training, of the clients that have taken part so far.
+    """
     rows = []
     for rule in RULES:
         for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
-            by_round: dict[int, list[float]] = {}
-            for entry in entries:
-                if entry.method == method:
-                    for line in entry.history:
-                        by_round.setdefault(line["round"], []).append(line["inference"]["matched"])
+            found: dict[tuple[bool, int], list[float]] = {}
+            for line in (line for entry in entries if entry.method == method for line in entry.history):
+                found.setdefault((True, line["round"]), []).append(line["inference"]["matched"])
+                for part in line["inference"].get("rounds", ()):
+                    found.setdefault((False, part["round"]), []).append(part["matched"])
             rows += [
-                {"rule": rule.replace("_", " "), "start": start, "round": number, "matched": sum(found) / len(found)}
-                for number, found in sorted(by_round.items())
+                {
+                    "rule": rule.replace("_", " "),
+                    "start": start,
+                    "round": number,
+                    "all": everyone,
+                    "matched": sum(matched) / len(matched),
+                }
+                for (everyone, number), matched in sorted(found.items())
             ]
     return rows
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from e2fl.errors import ConfigError
 from e2fl.files import write_text
-from e2fl.reproduce import ballot_tables, figures, our_tables, paper_tables
+from e2fl.reproduce import adult_tables, ballot_tables, figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import counted, findings
 from e2fl.reproduce.leaderboard import leaderboard
@@ -45,6 +45,8 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
             alpha: _for_template(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
             for alpha in (5000, 1)
         },
+        "readings": {alpha: _for_template(adult_tables.readings(runs, alpha)) for alpha in (5000, 1)},
+        "rates": _for_template(adult_tables.rates(runs)),
         "table5": {
             samples: _for_template(
                 paper_tables.table5(select(runs, "table5", fewer_images(samples)), papers=samples == PAPERS)

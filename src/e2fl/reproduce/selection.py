@@ -45,7 +45,7 @@ def alpha(entry: Entry) -> float:
 
 def other_alpha(value: float) -> dict[str, Any]:
     """Return the change to Adult that sets this concentration."""
-    return {} if value == 5000 else {"data.alpha": value}
+    return {} if value == 5000 else {"data.alpha": int(value) if value == int(value) else value}  # 1, as typed, not 1.0
 
 
 @cache

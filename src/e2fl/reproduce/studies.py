@@ -40,6 +40,9 @@ SMOOTH_POINTS = (  # changes to e2fl_steady: by_group, smoothing 5, rate 0.1
     "learner.learning_rate=0.2",
     "participation.name=uniform",
 )
+SMALL: dict[str, Any] = {"model.hidden": [128, 128]}  # of Adult: a run takes seconds, not minutes
+READINGS = ("fedavg", "fairfed", "e2fl", "one_ranking", "lowest_loss")
+SHORT = (*(f"{key}={value}" for key, value in SMALL.items()), "rounds=5", "evaluate_every=5")
 CHEAP = ("data.samples_per_client=60", "rounds=100", "evaluate_every=50")  # a run takes minutes, not hours
 
 
@@ -201,6 +204,28 @@ STUDIES = {
             "Our own: ACS income by state",
             "acs_income",
             (Part(("local", "fedavg", "e2fl", "e2fl_steady")),),
+        ),
+        Study(
+            "readings",
+            "Our own: readings of Adult, with a smaller network",
+            "adult",
+            (
+                Part((*READINGS, "one_sex"), changes=(*SHORT, "data.alpha=5000")),
+                Part(READINGS, changes=(*SHORT, "data.alpha=1")),
+            ),
+        ),
+        Study(
+            "rates",
+            "Our own: the learning rate of dense training on Adult",
+            "adult",
+            tuple(
+                Part(
+                    ("fedavg",),
+                    seeds=(0,),
+                    changes=("data.pooled_validation_share=0.2", "rounds=10", f"learner.learning_rate={rate}"),
+                )
+                for rate in (0.01, 0.05, 0.1)
+            ),
         ),
         Study(
             "causes",
