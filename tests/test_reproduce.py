@@ -27,7 +27,6 @@ ORIGIN = Origin("c0ffee", {"instructions": "AVX2", "cores": 4})
 VARIANTS = [(name, variant) for name in shipped() for variant in sorted({"e2fl", "fedavg", *load(name).variants})]
 # A folder of a user or a system, and nothing of an address or of an arithmetic slash.
 MACHINE = re.compile(r"(?<![\w:/.])(?:/(?:root|home|work|tmp|Users|mnt|opt|var|srv|usr|etc)\b|~/|[A-Z]:\\)")
-RESULTS = Path(__file__).parent.parent / "results"
 
 
 class Interrupt(Watcher):
@@ -380,31 +379,3 @@ def test_the_studies_are_the_papers_tables_with_its_rounds_and_seeds():
     tens = wanted(STUDIES["table5"], methods=["conv2_random"])
     assert len(tens) == paper()["runs_table5"]
     assert {run.experiment.data["alpha"] for run in wanted(STUDIES["table4"])} == {5000, 1}
-
-
-# The ledger of this repository.
-
-FOLDERS = sorted(path.parent for path in RESULTS.rglob("config.toml"))
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(RESULTS)))
-def test_an_entry_says_where_it_comes_from_and_can_be_repeated(folder):
-    entry = read_entry(folder)
-    assert re.fullmatch(r"[0-9a-f]{40}", entry.record["commit"])
-    assert entry.record["rounds"] == entry.rounds > 0
-    assert entry.record["finished"] == entry.finished
-    assert set(entry.record["machine"]) == {"instructions", "cores"}
-    words = shlex.split(entry.record["command"])
-    changes = [word for before, word in pairwise(words) if before == "--set"]
-    again = load(words[2], changes, algorithm=words[4])
-    assert settings_key(again.to_dict()) == entry.settings
-    assert (again.rounds, again.seed) == (entry.config["rounds"], entry.seed)
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(RESULTS)))
-def test_an_entry_is_small_text_without_paths_of_a_machine(folder):
-    for path in folder.iterdir():
-        text = path.read_text(encoding="utf-8")
-        assert len(text) < 400_000, path
-        assert not MACHINE.search(text), path
-    assert "dir" not in read_entry(folder).config["data"]
