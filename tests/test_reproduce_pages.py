@@ -12,7 +12,7 @@ from e2fl.report.intervals import over_seeds
 from e2fl.reproduce import claims, figures, our_tables, paper_tables
 from e2fl.reproduce.leaderboard import NOT_COMPARED, leaderboard
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
-from e2fl.reproduce.selection import fewer_images, select
+from e2fl.reproduce.selection import INK, NARROW, fewer_images, select
 from e2fl.reproduce.studies import paper
 from e2fl.reproduce.tables import NONE, repeats_of
 
@@ -297,11 +297,13 @@ def test_deleting_the_pages_and_running_the_command_brings_them_back(tmp_path, c
         assert (DOCS / target).is_file()
 
 
-def test_the_page_shows_what_the_ledger_says_of_frl_and_does_not_blame_the_width_of_the_network():
+def test_the_page_shows_what_the_ledger_says_of_frl_with_either_scaling_and_does_not_blame_the_width():
     page = (DOCS / "results.md").read_text()
-    (run,) = [e for e in read_entries(RESULTS) if e.experiment == "femnist" and e.method == "frl"]
-    assert run.config["model"]["name"] == "lenet_small"
+    runs = [entry for entry in best_of(read_entries(RESULTS)) if entry.method == "frl"]
+    (run,) = select(runs, "femnist", NARROW | INK)
     assert f"| FRL | ours | 1 | 100 | {run.at(100)['user']['mean']:.2f} |" in page
+    figures = [entry.at(100)["user"]["mean"] for entry in select(runs, "femnist", NARROW)]
+    assert f"| FRL | ours | {len(figures)} | 100 | {sum(figures) / len(figures):.2f} " in page
     assert "few good subnetworks" not in page
 
 

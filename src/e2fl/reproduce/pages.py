@@ -12,7 +12,7 @@ from e2fl.reproduce.claims import counted, findings
 from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
-from e2fl.reproduce.selection import NARROW, PAPERS, SAMPLES, fewer_images, other_alpha, select
+from e2fl.reproduce.selection import INK, NARROW, PAPERS, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import STUDIES, wanted
 from e2fl.reproduce.tables import Table
 
@@ -41,6 +41,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         },
         "table2": _for_template(paper_tables.table2(select(runs, "femnist"))),
         "table2_narrow": _for_template(paper_tables.table2(select(runs, "femnist", NARROW), compared=False)),
+        "table2_ink": _for_template(paper_tables.table2(select(runs, "femnist", NARROW | INK), compared=False)),
         "table4": {
             alpha: _for_template(paper_tables.table4(select(runs, "adult", other_alpha(alpha)), alpha))
             for alpha in (5000, 1)

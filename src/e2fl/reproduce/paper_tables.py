@@ -48,6 +48,7 @@ def table2(entries: Sequence[Entry], *, compared: bool = True) -> Table:
         MethodRow("E2FL, rank clustering (Q = 5)", "rank_clustering", rows["rank_clustering"], paper_rounds=three),
         MethodRow("E2FL, lowest loss (Q = 2)", "e2fl", rows["e2fl"], paper_rounds=three),
         MethodRow("E2FL, lowest loss, absent groups do not vote", "e2fl_present_only"),
+        MethodRow("E2FL steady (ours), rank clustering (Q = 5)", "steady_rank_clustering"),
         MethodRow("FRL", "frl"),
     ]
     if not compared:

@@ -128,7 +128,10 @@ STUDIES = {
             "table2",
             "Table 2: FEMNIST",
             "femnist",
-            (Part(("e2fl", "fedavg", "local", "qffl", "one_shot", "rank_clustering", "frl")),),
+            (
+                Part(("e2fl", "fedavg", "local", "qffl", "one_shot", "rank_clustering", "frl")),
+                Part(("e2fl_present_only", "steady_rank_clustering"), seeds=(0,)),
+            ),
         ),
         Study(
             "table4",
