@@ -10,7 +10,7 @@ from e2fl.config.completion import completed
 from e2fl.config.experiment import load
 from e2fl.errors import ConfigError, RunError
 from e2fl.reproduce.collecting import Origin, collect
-from e2fl.reproduce.ledger import read_entries, read_entry, settings_key
+from e2fl.reproduce.ledger import Entry, read_entries, read_entry, settings_key
 from e2fl.reproduce.running import Runner, missing
 from e2fl.reproduce.studies import STUDIES, Part, PlannedRun, Study, wanted
 from e2fl.runs.runner import run_experiment
@@ -85,6 +85,21 @@ def test_no_evaluated_round_is_lost_to_a_run_with_fewer_evaluations(toy, tmp_pat
         (entry,) = read_entries(ledger)
         assert rounds_of(entry.folder) == kept
         assert all(collect(tmp_path / runs, ledger, ORIGIN) == [] for runs in order)
+
+
+def test_rounds_of_another_kind_of_machine_are_added_only_if_a_shared_round_is_equal(toy):
+    def entry(machine, *means):
+        lines = [{"round": number, "user": {"mean": mean}} for number, mean in means]
+        return Entry(toy.to_dict(), tuple(lines), record={"machine": {"instructions": machine, "cores": 2}})
+
+    def merged(one, other):
+        return [line["round"] for line in one.with_lines_of(other).history]
+
+    long = entry("AVX512", (4, 80.0), (6, 90.0))
+    assert merged(long, entry("AVX512", (2, 70.0))) == [2, 4, 6]
+    assert merged(long, entry("AVX2", (2, 70.0))) == [4, 6]
+    assert merged(long, entry("AVX2", (2, 70.0), (4, 80.1))) == [4, 6]
+    assert merged(long, entry("AVX2", (2, 70.0), (4, 80.0))) == [2, 4, 6]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 from e2fl.config.experiment import load, with_seed
 from e2fl.reproduce import ballot_tables, figures, our_tables
 from e2fl.reproduce.causes import causes
+from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.pages import pages
 from e2fl.reproduce.studies import STUDIES, wanted
@@ -221,6 +222,34 @@ def test_causes_are_runs_of_one_hundred_rounds_with_sixty_images_and_known_chang
         ("absent groups do not vote", "E2FL", "1"),
         ("ten groups of 100 clients", "E2FL", "1"),
     ]
+
+
+def test_causes_are_compared_on_the_same_seeds():
+    few = "data.samples_per_client=60"
+    shipped = [run("e2fl", few, experiment="table1", rounds=100, seed=seed, mean=80.0 + seed) for seed in (0, 1)]
+    changed = run("e2fl", few, "learner.learning_rate=0.05", experiment="table1", rounds=100)
+    rows = causes([*shipped, changed]).rows
+    assert [row[:4] for row in rows] == [
+        ("as shipped", "E2FL", "1", "80.00"),
+        ("a rate of 0.05, the same as signed initial scores", "E2FL", "1", "80.00"),
+    ]
+    assert causes(shipped).rows[0][2] == "2"
+
+
+def test_a_run_of_the_demo_with_more_rounds_does_not_replace_the_others():
+    runs = [run(method, seed=seed) for method in our_tables.DEMO for seed in (0, 1)]
+    longer = run("e2fl_steady", rounds=300, mean=10.0, worst=0.0, variance=900.0)
+    runs = [Entry(one.config, (*one.history, *longer.history)) if one.seed == 0 else one for one in runs]
+    assert {row[1:3] for row in our_tables.demo(runs).rows} == {("2", "80.00")}
+    assert all(set(row[1:]) == {"yes"} for row in our_tables.criteria(runs).rows[:4])
+
+
+def test_validation_rows_and_other_networks_of_adult_are_not_on_the_leaderboard():
+    def adult(*changes):
+        return run("fedavg", *changes, experiment="adult", rounds=10)
+
+    runs = [adult(), adult("data.pooled_validation_share=0.2"), adult("model.hidden=[128,128]")]
+    assert [heading for heading, _ in leaderboard(runs)] == ["Adult: alpha = 5000"]
 
 
 def test_sentences_about_rounds_read_the_shipped_setting_and_not_another_run():

@@ -93,6 +93,11 @@ def test_the_round_that_most_seeds_share_is_shown_beside_the_longest_run():
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of([long, *short])] == [(300, 3), (1000, 1)]
 
 
+def test_one_seed_with_all_rounds_of_the_paper_does_not_hide_the_others():
+    runs = [entry("e2fl", line(300), line(3000)), *(entry("e2fl", line(300), seed=seed) for seed in (1, 2, 3, 4))]
+    assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(300, 5), (3000, 1)]
+
+
 def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
     runs = [entry("e2fl", line(50), line(1000)), entry("e2fl", line(50), seed=1)]
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(1000, 1)]
@@ -173,8 +178,10 @@ def test_a_claim_does_not_hold_if_the_interval_lies_on_the_other_side():
     assert finding.verdict == "does not hold"
 
 
-@pytest.mark.parametrize("runs", [[], pair(1, (5,), (50,)), pair(3, (5, 90, 40), (50, 6, 49))])
-def test_a_claim_is_inconclusive_on_one_seed_or_within_noise_and_not_tested_without_runs(runs):
+@pytest.mark.parametrize(
+    "runs", [[], pair(1, (5,), (50,)), pair(2, (5, 5), (50, 50)), pair(3, (5, 90, 40), (50, 6, 49))]
+)
+def test_a_claim_is_inconclusive_on_one_or_two_seeds_or_within_noise_and_not_tested_without_runs(runs):
     (finding,) = found(runs, GROUPS)
     assert finding.verdict == ("inconclusive" if runs else "not tested")
     assert finding.figure == "not run" if not runs else "after 100 rounds" in finding.figure
@@ -183,6 +190,15 @@ def test_a_claim_is_inconclusive_on_one_seed_or_within_noise_and_not_tested_with
 def test_a_claim_is_tested_at_the_last_round_that_both_methods_have():
     runs = [entry("e2fl", line(50), line(100), line(150)), entry("fedavg", line(50), line(100))]
     assert "after 100 rounds" in found(runs, GROUPS)[0].figure
+
+
+def test_q_ffl_has_twice_the_rounds_of_fedavg_as_in_the_paper():
+    runs = [
+        entry("qffl", line(50, group_variance=8), line(100, group_variance=30)),
+        entry("fedavg", line(50, group_variance=15), line(100, group_variance=10)),
+    ]
+    (finding,) = found(runs, "FairMNISTRotate: q-FFL changes the variance over groups")
+    assert finding.figure == "+100 % after 100 rounds (the baseline: 50), 1 seed"
 
 
 def test_the_claims_follow_from_the_papers_tables():
@@ -213,17 +229,17 @@ def test_the_order_of_the_rules_is_judged_over_seeds():
 
     good = [
         run(rule, matched, seed)
-        for seed in (0, 1)
+        for seed in (0, 1, 2)
         for rule, matched in (("lowest_loss", 90), ("binary", 50), ("one_shot", 25))
     ]
     (finding,) = found(good, "Group inference")
     assert finding.verdict == "holds"
     assert "lowest_loss 90.0 %" in finding.figure
-    mixed = [*good[:5], run("one_shot", 60, 1)]  # 25 and -10 points: within noise
+    mixed = [*good[:8], run("one_shot", 60, 2)]  # 25, 25 and -10 points: within noise
     assert found(mixed, "Group inference")[0].verdict == "inconclusive"
-    bad = [*good[:2], run("one_shot", 60, 0), *good[3:5], run("one_shot", 60, 1)]
+    bad = [*(one for one in good if one.method != "one_shot"), *(run("one_shot", 60, seed) for seed in (0, 1, 2))]
     assert found(bad, "Group inference")[0].verdict == "does not hold"
-    assert found(good[:3], "Group inference")[0].verdict == "inconclusive"
+    assert found(good[:6], "Group inference")[0].verdict == "inconclusive"
 
 
 def test_the_order_of_the_rules_is_judged_in_each_setting_that_was_run():

@@ -5,13 +5,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from e2fl.config.experiment import load, with_seed
 from e2fl.learning import Learner
+from e2fl.learning.autograd import Losses
+from e2fl.models import Layer, ModelSpec
 from e2fl.reproduce import studies
 from e2fl.reproduce.collecting import Origin
-from e2fl.reproduce.preparation import key_of
+from e2fl.reproduce.ledger import read_entries
+from e2fl.reproduce.preparation import FirstRankings, key_of
 from e2fl.reproduce.running import MissingRun, Pace, Runner, estimate, missing
 from e2fl.reproduce.studies import STUDIES, Part, PlannedRun, Study, wanted
 from e2fl.runs.runner import run_experiment
@@ -74,6 +78,27 @@ def test_the_clients_are_trained_once_and_each_run_is_as_if_alone(study, tmp_pat
     assert not [path for path in out.iterdir() if path.is_file()]
 
 
+def test_a_run_that_has_finished_does_not_drop_what_the_others_share(study, tmp_path, trained):
+    out = tmp_path / "out"
+    first = missing(wanted(study, seeds=[0], methods=["three"]), [])
+    assert Runner(out, ORIGIN, budget=None, tell=lambda text: None).run(first)
+    trained.clear()
+    told = []
+    todo = missing(wanted(study, seeds=[0, 1], methods=list(METHODS)), read_entries(out))
+    assert len(todo) == 3
+    todo.insert(1, MissingRun(first[0].wanted, 0))
+    assert Runner(out, ORIGIN, budget=None, tell=told.append).run(todo)
+    assert len(trained) == 2 * len(set(trained))
+    assert_as_alone(study, out, tmp_path)
+
+
+def test_the_estimate_is_of_what_is_left_after_measuring(study, tmp_path):
+    told = []
+    todo = missing(wanted(study, methods=["two"]), [])
+    assert Runner(tmp_path / "out", ORIGIN, budget=None, tell=told.append).run(todo)
+    assert "1 preparations" in told[0]
+
+
 def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -84,6 +109,19 @@ def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
     assert len(trained) == 4 * len(set(trained))
     assert sum("cannot keep the first rankings" in text and "No space left" in text for text in told) == 2
     assert_as_alone(study, out, tmp_path)
+
+
+def test_the_space_of_the_first_rankings_is_freed_when_the_disk_is_full(tmp_path, monkeypatch):
+    first = FirstRankings(tmp_path, lambda text: None)
+    ranks, spec = {"a": np.arange(5, dtype=np.int32)}, ModelSpec((Layer("a", (5, 1)),))
+    first.add(0, ranks, 10, Losses(2.0, 10))
+    found, kept = first.find(0, spec)
+    assert found["a"].tolist() == [0, 1, 2, 3, 4]
+    assert (kept.examples, kept.losses.mean) == (10, 0.2)
+    monkeypatch.setattr(os, "pwrite", lambda *args: 3)  # fewer bytes than asked
+    first.add(1, ranks, 10, Losses(2.0, 10))
+    assert first.find(0, spec) is first.find(1, spec) is None
+    assert os.fstat(first.file.fileno()).st_size == 0
 
 
 def test_a_single_run_keeps_nothing(study, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from e2fl.reproduce.causes import causes
 from e2fl.reproduce.collecting import Origin, collect, machine
 from e2fl.reproduce.ledger import Entry, best_of, read_entries
 from e2fl.reproduce.running import Runner, listing, missing
-from e2fl.reproduce.selection import alpha, images
+from e2fl.reproduce.selection import alpha, images, select
 from e2fl.reproduce.studies import study, wanted
 from e2fl.reproduce.tables import Table
 from e2fl.runs.progress import Progress
@@ -82,13 +82,13 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
     by_alpha = _grouped(entries, lambda entry: f"{alpha(entry):g}")
     parts: dict[str, Table] = {}
     if name == "table1":
-        parts = {title: paper_tables.table1(own) for title, own in by_images.items()}
+        parts = {title: paper_tables.table1(own, papers=_as_shipped(own)) for title, own in by_images.items()}
     elif name == "table2":
-        parts = {title: paper_tables.table2(own) for title, own in by_model.items()}
+        parts = {title: paper_tables.table2(own, compared=_as_shipped(own)) for title, own in by_model.items()}
     elif name == "table4":
         parts = {f"alpha {value}": paper_tables.table4(own, float(value)) for value, own in by_alpha.items()}
     elif name == "table5":
-        parts = {title: paper_tables.table5(own) for title, own in by_images.items()}
+        parts = {title: paper_tables.table5(own, papers=_as_shipped(own)) for title, own in by_images.items()}
     elif name == "table6":
         parts = {title: paper_tables.table6(own) for title, own in by_model.items()}
     elif name == "figure_inference":
@@ -112,6 +112,11 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
     elif name == "causes":
         parts = {"60 images per client, 100 rounds": causes(entries)}
     return "\n\n".join(f"{title}\n{aligned([table.titles, *table.rows])}" for title, table in parts.items())
+
+
+def _as_shipped(entries: Sequence[Entry]) -> bool:
+    """Return whether these runs differ from the shipped experiment only in seeds and rounds."""
+    return len(select(entries, entries[0].experiment)) == len(entries)
 
 
 def _grouped(entries: Sequence[Entry], key: Callable[[Entry], str]) -> dict[str, list[Entry]]:

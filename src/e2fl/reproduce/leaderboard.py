@@ -15,6 +15,7 @@ TITLES = {  # by experiment
     "demo": "The demo: FairMNISTRotate, bundled images, 100 clients, a narrow LeNet",
     "table1": "FairMNISTRotate, 1000 clients",
     "femnist": "FEMNIST, partial, 300 writers",
+    "table6": "FEMNIST, partial, 300 writers",
     "adult": "Adult",
     "mnist_writers": "MNIST by writer",
     "acs_income": "ACS income by state",
@@ -57,7 +58,10 @@ def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
 
 def is_method(run: Variation) -> bool:
     """Return whether a run is a method on a data set, and not a point of an ablation or a run on validation data."""
-    if run.entry.config["data"].get("validation_share"):
+    data = run.entry.config["data"]
+    if data.get("validation_share") or data.get("pooled_validation_share"):
+        return False
+    if run.entry.experiment == "adult" and any(key.startswith("model.") for key in run.changes):
         return False
     own = {key: value for key, value in run.changes.items() if not key.startswith(("data.", "model."))}
     if run.entry.experiment == "demo" and any(key.startswith("model.") for key in run.changes):

@@ -104,10 +104,18 @@ class Entry:
     def with_lines_of(self, other: "Entry") -> "Entry":
         """Return this entry with the rounds that only another entry of the same run has evaluated.
 
-        Equal settings and an equal seed give equal rounds, whichever of them are evaluated.
+        Equal settings and an equal seed give equal rounds on one kind of machine. On another kind the last bits may
+        differ, so a run from elsewhere adds its rounds only if a round that both have evaluated is equal.
         """
+        machines = [entry.record["machine"] for entry in (self, other) if entry.record.get("machine")]
+        if len(machines) == 2 and machines[0] != machines[1] and not self._agrees_with(other):
+            return self
         lines = {line["round"]: line for line in (*other.history, *self.history)}
         return replace(self, history=tuple(lines[number] for number in sorted(lines)))
+
+    def _agrees_with(self, other: "Entry") -> bool:
+        shared = [(line, same) for line in self.history if (same := other.at(line["round"])) is not None]
+        return bool(shared) and all(line["user"] == same["user"] for line, same in shared)
 
 
 def settings_key(config: Mapping[str, Any]) -> str:

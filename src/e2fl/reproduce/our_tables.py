@@ -52,6 +52,7 @@ FINDING = {  # where clients declare no groups
     "one_shot": "E2FL, as in the paper, one shot (Q = 2)",
     "e2fl_present_only": "E2FL, lowest loss, absent groups do not vote",
 }
+DEMO_ROUNDS = 60
 DEMO = ("local", "fedavg", "e2fl", "e2fl_steady")
 
 Cells = tuple[str, ...]
@@ -135,7 +136,8 @@ def table_of(titles: Sequence[str], rows: Mapping[Cells, Repeats], columns: Sequ
         shown = [
             NONE if mean is None else with_interval(mean, c.digits) for mean, c in zip(means, columns, strict=True)
         ]
-        made.append((*cells, str(len(repeats.entries)), *shown))
+        seeds = max((mean.count for mean in means if mean is not None), default=len(repeats.entries))
+        made.append((*cells, str(seeds), *shown))
     return Table((*titles, "seeds", *(column.title for column in columns)), tuple(made), (), not made)
 
 
@@ -164,7 +166,7 @@ def criteria(entries: Sequence[Entry]) -> Table:
     figures: dict[int, dict[str, dict[str, float]]] = {}
     for run in variations(entries, "demo"):
         if not run.changes and run.entry.method in DEMO:
-            last = run.entry.history[-1]
+            last = run.entry.at(DEMO_ROUNDS) or run.entry.history[-1]  # Local ends before
             figures.setdefault(run.entry.seed, {})[run.entry.method] = {
                 "mean": last["group"]["mean"],
                 "worst": last["group"]["worst10"],

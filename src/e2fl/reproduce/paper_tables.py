@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import LAYERS, RULES, paper
-from e2fl.reproduce.tables import NONE, Column, MethodRow, Table, build, level, spread_columns, traffic_columns
+from e2fl.reproduce.tables import (
+    NONE,
+    Column,
+    MethodRow,
+    Repeats,
+    Table,
+    build,
+    level,
+    spread_columns,
+    traffic_columns,
+    with_interval,
+)
 
 
 def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
@@ -116,7 +126,7 @@ def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 100, 
             not_run.append(method)
         cells = []
         for number in rounds:
-            lines = [line for entry in runs if (line := entry.at(number)) is not None]
-            cells.append(f"{np.mean([line['inference']['matched'] for line in lines]):.1f}" if lines else NONE)
+            found = list(Repeats(tuple(runs), number).values(level("inference", "matched")).values())
+            cells.append(with_interval(over_seeds(found), 1) if found else NONE)
         rows.append((method, str(len(runs)), *cells))
     return Table(("rule", "seeds", *(f"round {number}" for number in rounds)), tuple(rows), tuple(not_run), not entries)

@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -64,23 +63,30 @@ class FirstRankings:
                 raise OSError("no space left on the device")
         except OSError as error:
             self._give_up(error)
-        if not self.full:
-            self.kept[client] = _Kept(start, examples, replace(losses))
+        with self.lock:
+            if not self.full:
+                self.kept[client] = _Kept(start, examples, replace(losses))
 
     def _give_up(self, error: OSError) -> None:
+        """Free the space: the run itself needs it."""
         with self.lock:
             if not self.full:
                 self.tell(f"cannot keep the first rankings ({error}), so each method trains the clients again")
             self.full = True
+            self.kept.clear()
+            self.file.truncate(0)
 
-    def ranking(self, client: ClientId, spec: ModelSpec) -> Ranking:
-        """Return the kept ranking of a client."""
-        start, found = self.kept[client].start, {}
+    def find(self, client: ClientId, spec: ModelSpec) -> tuple[Ranking, _Kept] | None:
+        """Return the kept ranking of a client and the work it took; None if it was not kept."""
+        kept = self.kept.get(client)
+        if kept is None:
+            return None
+        start, found = kept.start, {}
         for layer in spec.layers:
             raw = os.pread(self.file.fileno(), ITEM * layer.edges, start)
             found[layer.name] = np.frombuffer(raw, dtype=np.int32)
             start += len(raw)
-        return found
+        return None if self.full else (found, kept)  # full by now: the bytes may be gone
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,13 @@ class _SharingLearner(Learner):
 
     def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
         assert self.first is not None
-        kept = self.first.kept.get(self.client_id)
-        if kept is not None:
+        known = self.first.find(self.client_id, self.model.spec)
+        if known is not None:
+            found, kept = known
             self.meter.examples += kept.examples
             self.meter.losses.total += kept.losses.total
             self.meter.losses.examples += kept.losses.examples
-            return self.first.ranking(self.client_id, self.model.spec)
+            return found
         trained = super().fit_scores(ranking, examples, part=part, loss=loss)
         self.first.add(self.client_id, trained, self.meter.examples, self.meter.losses)
         return trained
@@ -134,10 +141,18 @@ class Preparations:
         key = key_of(experiment)
         if key is None or key not in self.shared:
             return simulate(experiment, data, watcher)
+
+        def federation(*args: Any, **settings: Any) -> SimulatedFederation:
+            # Not before the run starts: a run that has finished must not drop what the others share.
+            return _PreparedOnce(self._first_rankings(key), *args, **settings)
+
+        return simulate(experiment, data, watcher, federation)
+
+    def _first_rankings(self, key: str) -> FirstRankings:
         if self.latest is None or self.latest[0] != key:
             self.latest = None  # deletes its file before the next one grows
             self.latest = key, FirstRankings(self.folder, self.tell)
-        return simulate(experiment, data, watcher, partial(_PreparedOnce, self.latest[1]))
+        return self.latest[1]
 
 
 def key_of(experiment: Experiment) -> str | None:

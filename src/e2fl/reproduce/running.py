@@ -113,13 +113,17 @@ class Runner:
         self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
         self.data = LastData()
         self.preparations = Preparations(out, (), tell)
+        self.finished: set[str] = set()  # fingerprints of experiments
 
     def run(self, todo: Sequence[MissingRun]) -> bool:
         """Run all of these, each method's first round first to time it. Return whether everything was reached."""
         self.preparations = Preparations(self.out, [item.wanted.experiment for item in todo], self.tell)
         try:
-            self.tell(estimate(todo, self.measure(todo)))
-            for item in todo:
+            paces = self.measure(todo)
+            left = [item for item in todo if item.wanted.experiment.fingerprint() not in self.finished]
+            if left:
+                self.tell(estimate(left, paces))
+            for item in left:
                 self._one(item.wanted, math.inf)
         except BudgetSpent:
             self.tell("stopped at the budget; the same command resumes from here")
@@ -148,6 +152,7 @@ class Runner:
         federate = self.preparations.federate(experiment, data, watcher)
         try:
             run_experiment(experiment, out=folder, resume=begun, data=data, watcher=watcher, federate=federate)
+            self.finished.add(wanted.experiment.fingerprint())
         except BudgetSpent:
             if time.monotonic() >= self.deadline:
                 raise

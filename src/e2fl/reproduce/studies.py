@@ -164,7 +164,7 @@ STUDIES = {
             "figure_inference",
             "Group inference over 300 rounds on FairMNISTRotate",
             "inference",
-            (Part((*RULES, *(f"{rule}_warm" for rule in RULES)), seeds=(0,)),),
+            (Part((*RULES, *(f"{rule}_warm" for rule in RULES)), seeds=THREE),),
         ),
         Study(
             "steady",

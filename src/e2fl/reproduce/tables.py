@@ -10,7 +10,7 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import FOUND, Entry, Json
 from e2fl.reproduce.studies import paper
 
-FAR = 0.25  # rounds that several seeds share are shown if they are at least this part of the longest run
+FAR = 0.1  # rounds that several seeds share are shown if they are at least this part of the longest run
 NONE = "–"
 
 Reader = Callable[[Entry, Json], float | None]
@@ -172,7 +172,7 @@ def build(
 
 def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column], comparable: bool) -> list[tuple[str, ...]]:
     means = [interval(repeats, column) for column in columns]
-    seeds = str(len(repeats.entries))
+    seeds = str(max((mean.count for mean in means if mean is not None), default=len(repeats.entries)))
     shown = [
         NONE if mean is None else with_interval(mean, column.digits)
         for mean, column in zip(means, columns, strict=True)
