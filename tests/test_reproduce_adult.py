@@ -76,3 +76,21 @@ def test_every_run_of_the_studies_is_in_their_tables():
     assert counted == ["5"] * 11
     rates = [Entry(w.experiment.to_dict(), run("e2fl").history) for w in wanted(STUDIES["rates"])]
     assert len(adult_tables.rates(rates).rows) == 3
+
+
+FULL = "model.hidden=[1024,1024]"
+
+
+def test_the_paper_is_compared_in_words_that_follow_the_runs():
+    views = ("global", "as_group0", "as_group1")  # all with an EOD of 0
+    dense = [run("fedavg", FULL, seed=seed, lines=((20, 85.56 + seed, -0.2 + 0.001 * seed),)) for seed in (0, 1)]
+    own = [run("e2fl", FULL, seed=seed, lines=((20, 85.0, -0.0174),), views=views) for seed in (0, 1)]
+    agreement, nearest, women = adult_tables.against_the_paper([*dense, *own])
+    assert agreement == (
+        "The paper's number lies in our 95 % interval: FedAvg's accuracy (alpha 5000). "
+        "It does not: FedAvg's EOD (alpha 5000), FedAvg's DI (alpha 5000)."
+    )
+    assert nearest == "Of E2FL's four readings, nearest to the paper's EOD (2 runs): each row with its own model on 2."
+    assert women == "With the women's model for all rows, EOD is 0 % of FedAvg's and DI 0 % (alpha 5000)."
+    assert adult_tables.against_the_paper([]) == []
+    assert adult_tables.against_the_paper(dense[:1]) == []

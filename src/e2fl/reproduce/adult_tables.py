@@ -1,14 +1,27 @@
 """Tables of our own studies of Adult: how the paper can be read, and the learning rate of dense training."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from e2fl.report.intervals import Interval
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.our_tables import Cells, Variation, rows_by, variations
 from e2fl.reproduce.paper_tables import adult_columns
 from e2fl.reproduce.selection import other_alpha, select
-from e2fl.reproduce.studies import SMALL
-from e2fl.reproduce.tables import NONE, Column, MethodRow, Repeats, Table, build, interval, level, with_interval
+from e2fl.reproduce.studies import SMALL, paper
+from e2fl.reproduce.tables import (
+    NONE,
+    Column,
+    MethodRow,
+    Repeats,
+    Table,
+    build,
+    interval,
+    level,
+    repeats_of,
+    with_interval,
+)
 
 OWN, GLOBAL, WOMEN, MEN = None, "global", "as_group0", "as_group1"  # the model that scores a row
 MODELS = {
@@ -25,6 +38,7 @@ METHODS = {
     "one_ranking": ("E2FL, one ballot for the larger sex", tuple(MODELS)),
     "lowest_loss": ("E2FL, lowest loss, two groups", (OWN,)),
 }
+ALPHAS = (5000, 1)
 RATE_ROUNDS = (1, 4, 8, 10)
 
 
@@ -63,3 +77,71 @@ def rates(entries: Sequence[Entry]) -> Table:
         rows.append((rate, str(len(repeats.entries)), *shown))
     titles = [f"{column.title}, round {number}" for column in columns for number in RATE_ROUNDS]
     return Table(("rate", "seeds", *titles), tuple(rows), empty=not rows)
+
+
+def against_the_paper(entries: Sequence[Entry]) -> list[str]:
+    """Return sentences that compare Table 4 with the paper, as far as it was run."""
+    by_alpha = {alpha: select(entries, "adult", other_alpha(alpha)) for alpha in ALPHAS}
+    return [text for text in (_agreement(by_alpha), _nearest(by_alpha), _women_against_fedavg(by_alpha)) if text]
+
+
+def _agreement(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
+    """Say which of the paper's numbers of the dense methods lie in our intervals."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for alpha, own in by_alpha.items():
+        for method in ("fedavg", "fairfed"):
+            for column in adult_columns(None):
+                ours = _over_seeds(own, method, column)
+                if ours is not None and ours.half is not None:
+                    given = paper()["table4"][method][f"{alpha}"][column.key[0]]
+                    name = f"{METHODS[method][0]}'s {column.title} (alpha {alpha})"
+                    found[abs(ours.mean - given) <= ours.half].append(name)
+    if not any(found.values()):
+        return ""
+    inside, outside = (", ".join(names) or "none" for names in found.values())
+    return f"The paper's number lies in our 95 % interval: {inside}. It does not: {outside}."
+
+
+def _nearest(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
+    """Say which reading of E2FL comes nearest to the paper's EOD."""
+    nearest: Counter[str | None] = Counter()
+    for alpha, own in by_alpha.items():
+        given = paper()["table4"]["e2fl"][f"{alpha}"]["eod"]
+        for entry in (entry for entry in own if entry.method == "e2fl"):
+            by_view = {view: level("protected", "eod", view)(entry, entry.history[-1]) for view in MODELS}
+            away = {view: abs(value - given) for view, value in by_view.items() if value is not None}
+            if len(away) == len(MODELS):
+                nearest[min(away, key=lambda view: away[view])] += 1
+    if not nearest:
+        return ""
+    words = ", ".join(f"{MODELS[view]} on {count}" for view, count in nearest.most_common())
+    return f"Of E2FL's four readings, nearest to the paper's EOD ({nearest.total()} runs): {words}."
+
+
+def _women_against_fedavg(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
+    """Say how large the gaps of the women's model are, relative to FedAvg's."""
+    parts = []
+    for alpha, own in by_alpha.items():
+        eod, di = (_share(own, figure) for figure in ("eod", "di"))
+        if eod is not None and di is not None:
+            parts.append(f"EOD is {eod:.0f} % of FedAvg's and DI {di:.0f} % (alpha {alpha})")
+    return f"With the women's model for all rows, {'; '.join(parts)}." if parts else ""
+
+
+def _share(entries: Sequence[Entry], figure: str) -> float | None:
+    """Return the mean size of the women's model's figure in percent of FedAvg's, on the seeds of both."""
+    readers = {"e2fl": level("protected", figure, WOMEN), "fedavg": level("protected", figure)}
+    sizes: dict[str, dict[int, float]] = {method: {} for method in readers}
+    for entry in entries:
+        value = readers[entry.method](entry, entry.history[-1]) if entry.method in readers else None
+        if value is not None:
+            sizes[entry.method][entry.seed] = abs(value)
+    seeds = sizes["e2fl"].keys() & sizes["fedavg"].keys()
+    if not seeds:
+        return None
+    return 100 * sum(sizes["e2fl"][seed] for seed in seeds) / sum(sizes["fedavg"][seed] for seed in seeds)
+
+
+def _over_seeds(entries: Sequence[Entry], method: str, column: Column) -> Interval | None:
+    found = repeats_of(entry for entry in entries if entry.method == method)
+    return interval(found[-1], column) if found else None

@@ -47,6 +47,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
             for alpha in (5000, 1)
         },
         "readings": {alpha: _for_template(adult_tables.readings(runs, alpha)) for alpha in (5000, 1)},
+        "adult_words": adult_tables.against_the_paper(runs),
         "rates": _for_template(adult_tables.rates(runs)),
         "table5": {
             samples: _for_template(
@@ -186,8 +187,8 @@ def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
 def _for_template(table: Table) -> dict[str, Any]:
     """Return what a template needs of a table."""
     if table.empty:
-        return {"text": "Not run: the ledger has no run for this table.", "not_run": ()}
-    return {"text": markdown(table), "not_run": table.not_run}
+        return {"text": "Not run: the ledger has no run for this table.", "not_run": (), "rows": ()}
+    return {"text": markdown(table), "not_run": table.not_run, "rows": table.rows}
 
 
 def _commit(entry: Entry) -> str:
