@@ -15,14 +15,16 @@ SEED ?= 0
 demo: .venv/ready-demo ## train Local, FedAvg, E2FL and e2fl_steady on bundled data, print the table, write the report
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady --seeds $(SEED)
 
+# One worker more than there are cores, because some tests mostly wait for other processes.
+PYTEST := $(BIN)/python -m pytest -n $$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 1)) --dist worksteal
 test: .venv/ready-dev ## run all tests
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST)
 
 test-fast: .venv/ready-dev ## run the tests that take about a minute
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 coverage: .venv/ready-dev ## run the fast tests and show which lines they do not reach
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term-missing:skip-covered
+	$(PYTEST) -m "not slow" --cov --cov-report=term-missing:skip-covered
 
 # How long `make soak` runs.
 SECONDS ?= 60

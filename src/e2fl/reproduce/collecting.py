@@ -9,6 +9,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ class Recipe:
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
     """Return how a run is made from the shipped experiment of its name; None if it cannot be made from one."""
+    return _recipe(json.dumps(config, sort_keys=True))
+
+
+@cache
+def _recipe(text: str) -> Recipe | None:
+    """Return the recipe of a configuration, given as JSON. Kept, because every table asks for those of all runs."""
+    config = json.loads(text)
     name, algorithm = config.get("name"), config["algorithm"]
     sections = [value for value in config.values() if isinstance(value, Mapping)]
     if name not in shipped() or any(":" in str(section.get("name", "")) for section in sections):
