@@ -1,0 +1,110 @@
+"""Figures that hand-written pages quote are those of the ledger."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from e2fl.report.intervals import over_seeds
+from e2fl.reproduce.ledger import best_of, read_entries
+from e2fl.reproduce.selection import fewer_images, select
+from e2fl.reproduce.tables import level
+
+ROOT = Path(__file__).parent.parent
+MEAN, WORST, VARIANCE = (level("group", figure) for figure in ("mean", "worst10", "variance"))
+CLIENTS, CLIENT_VARIANCE = level("user", "mean"), level("user", "variance")
+BY_GROUP = {"participation.name": "by_group"}
+
+
+@cache
+def ledger():
+    return best_of(read_entries(ROOT / "results"))
+
+
+def text(page):
+    return re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def values(read, experiment, method, number=None, changes=None, seeds=None):
+    runs = [run for run in select(ledger(), experiment, changes) if run.method == method]
+    lines = {run.seed: (run, run.at(number) if number else run.history[-1]) for run in runs}
+    kept = {seed: pair for seed, pair in lines.items() if pair[1] is not None and (seeds is None or seed in seeds)}
+    return [read(run, line) for run, line in kept.values()]
+
+
+def of(read, *where, digits=1, **more):
+    """The mean over seeds, with the half-width of its interval if there are several."""
+    found = over_seeds(values(read, *where, **more))
+    half = "" if found.half is None else f" ± {found.half:.{digits}f}"
+    return f"{found.mean:.{digits}f}{half}"
+
+
+def mean(read, *where, digits=1, **more):
+    return f"{over_seeds(values(read, *where, **more)).mean:.{digits}f}"
+
+
+def coded(steps, buckets, **more):
+    down = {"name": "buckets", "buckets": buckets, "finer": 8, "near": 0.08}
+    up = {"name": "moves", "steps": steps}
+    return {
+        **{f"algorithm.ballot.{key}": value for key, value in up.items()},
+        **{f"algorithm.downlink.{key}": value for key, value in down.items()},
+        **more,
+    }
+
+
+WIDE, THREE = fewer_images(60), (0, 1, 2)
+SEATS, AVERAGE = ("demo", "e2fl", 60, BY_GROUP), ("demo", "e2fl_steady", 60, {"participation.name": "uniform"})
+STEADY, PAPERS = ("demo", "e2fl_steady", 60), ("demo", "e2fl", 60)
+KNOWN = ("demo", "ifca", 60, BY_GROUP | {"algorithm.oracle_groups": True})
+
+
+def row(label, *where, **more):
+    means = [mean(read, *where, **more) for read in (MEAN, WORST, VARIANCE, CLIENT_VARIANCE)]
+    return rf"\| {label} [^|]*\| [^|]* \| [^|]* \| " + r" \| ".join(map(re.escape, means))
+
+
+def quotes():
+    """Yield pages and what they must say."""
+    yield "README.md", f"the worst group has {of(WORST, *STEADY)} % with `e2fl_steady`"
+    yield "README.md", f"{of(WORST, 'demo', 'local')} % alone and {of(WORST, 'demo', 'fedavg', 60)} % with FedAvg"
+    yield (
+        "README.md",
+        f"`e2fl_steady` gives the worst group {of(WORST, 'table1', 'e2fl_steady', 100, WIDE)} % after 100",
+    )
+    yield (
+        "docs/steady.md",
+        f"seats alone give the groups a mean of {mean(MEAN, *SEATS)} and a worst group of {mean(WORST, *SEATS)} %",
+    )
+    yield "docs/steady.md", f"smoothing alone {mean(MEAN, *AVERAGE)} and {mean(WORST, *AVERAGE)}"
+    yield "docs/steady.md", f"both together {mean(MEAN, *STEADY)} and {mean(WORST, *STEADY)}"
+    yield "docs/steady.md", f"The paper's setting has {mean(MEAN, *PAPERS)} and {mean(WORST, *PAPERS)}"
+    yield "docs/steady.md", f"the worst group has {of(WORST, 'table1', 'e2fl_steady', 100, WIDE)} % after 100 rounds"
+    shared = mean(CLIENTS, *KNOWN), mean(CLIENTS, *STEADY, seeds=THREE)
+    yield "docs/steady.md", f"({shared[0]} against {shared[1]} %, no clear difference on three seeds)"
+    shared = mean(WORST, *KNOWN), mean(WORST, *STEADY, seeds=THREE)
+    yield "docs/steady.md", f"the worst group worse ({shared[0]} against {shared[1]} %)"
+    worst = [mean(WORST, "acs_income", method, 30) for method in ("e2fl", "e2fl_steady", "fedavg")]
+    yield "docs/steady.md", f"(worst states {worst[0]}, {worst[1]} and {worst[2]} %)"
+
+
+TABLE = [
+    ("demo, exact", STEADY, None),
+    ("demo, the first pair", STEADY, coded(12, 8)),
+    ("paper's LeNet, exact", ("table1", "e2fl_steady", 100), WIDE),
+    ("paper's LeNet, the second pair", ("table1", "e2fl_steady", 100), coded(20, 96, **WIDE)),
+]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/steady.md"])
+def test_a_page_quotes_the_ledger(page):
+    for quoted_in, quote in quotes():
+        assert quoted_in != page or quote in text(page), quote
+
+
+@pytest.mark.parametrize(
+    ("label", "where", "changes"), TABLE, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_table_of_the_ballots_page_is_that_of_the_ledger(label, where, changes):
+    assert re.search(row(label, *where, changes=changes), text("docs/ballots.md")), row(label, *where, changes=changes)
