@@ -90,7 +90,7 @@ def shown(name: str, entries: Sequence[Entry]) -> str:
     elif name == "table5":
         parts = {title: paper_tables.table5(own, papers=_as_shipped(own)) for title, own in by_images.items()}
     elif name == "table6":
-        parts = {title: paper_tables.table6(own) for title, own in by_model.items()}
+        parts = {title: paper_tables.table6(own, compared=_as_shipped(own)) for title, own in by_model.items()}
     elif name == "figure_inference":
         parts = {title: paper_tables.inference_table(own) for title, own in by_images.items()}
     elif name == "steady":

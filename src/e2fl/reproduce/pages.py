@@ -56,6 +56,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
             for samples in SAMPLES
         },
         "table6": _for_template(paper_tables.table6(select(runs, "table6"))),
+        "table6_narrow": _for_template(paper_tables.table6(select(runs, "table6", NARROW), compared=False)),
         "inference": {
             samples: _for_template(paper_tables.inference_table(select(runs, "inference", fewer_images(samples))))
             for samples in SAMPLES

@@ -109,12 +109,16 @@ def table5(entries: Sequence[Entry], *, papers: bool = True) -> Table:
     return build(lines, entries, lambda view: columns, papers=papers, comparable=papers)
 
 
-def table6(entries: Sequence[Entry]) -> Table:
+def table6(entries: Sequence[Entry], *, compared: bool = True) -> Table:
+    """Return Table 6. compared: as in `table2`."""
     lines = [
         MethodRow(f"Q = {groups}", f"q{groups}", paper()["table6"][f"q{groups}"], paper_rounds=paper()["rounds"])
         for groups in (2, 3, 4, 5)
     ]
-    return build(lines, entries, lambda view: spread_columns(("found", "user"), view), comparable=False)
+    if not compared:
+        lines = [replace(line, paper=None) for line in lines]
+    columns = spread_columns(("found", "user"))
+    return build(lines, entries, lambda view: columns, papers=compared, comparable=False)
 
 
 def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 100, 200, 300)) -> Table:
