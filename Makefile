@@ -15,8 +15,7 @@ SEED ?= 0
 demo: .venv/ready-demo ## train Local, FedAvg, E2FL and e2fl_steady on bundled data, print the table, write the report
 	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady --seeds $(SEED)
 
-# One worker more than there are cores, because some tests mostly wait for other processes.
-PYTEST := $(BIN)/python -m pytest -n $$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 1)) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 test: .venv/ready-dev ## run all tests
 	$(PYTEST)
 

@@ -14,6 +14,15 @@ settings.load_profile("e2fl")
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker more than there are cores, because some tests mostly wait for other processes."""
+    given = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    if given:
+        return int(given)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run slow tests first, so that at the end no worker is left alone with a long one."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

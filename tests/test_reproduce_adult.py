@@ -87,10 +87,25 @@ def test_the_paper_is_compared_in_words_that_follow_the_runs():
     own = [run("e2fl", FULL, seed=seed, lines=((20, 85.0, -0.0174),), views=views) for seed in (0, 1)]
     agreement, nearest, women = adult_tables.against_the_paper([*dense, *own])
     assert agreement == (
-        "The paper's number lies in our 95 % interval: FedAvg's accuracy (alpha 5000). "
-        "It does not: FedAvg's EOD (alpha 5000), FedAvg's DI (alpha 5000)."
+        "The paper's numbers inside our 95 % intervals: FedAvg's accuracy (alpha 5000). "
+        "Outside: FedAvg's EOD (alpha 5000), FedAvg's DI (alpha 5000)."
     )
-    assert nearest == "Of E2FL's four readings, nearest to the paper's EOD (2 runs): each row with its own model on 2."
+    assert nearest == "Of E2FL's four readings, nearest to the paper's EOD: each row with its own model in 2 of 2 runs."
     assert women == "With the women's model for all rows, EOD is 0 % of FedAvg's and DI 0 % (alpha 5000)."
     assert adult_tables.against_the_paper([]) == []
     assert adult_tables.against_the_paper(dense[:1]) == []
+    begun = [run(method, FULL, lines=((1, 76.0, 0.0),), views=views) for method in ("fedavg", "e2fl")]
+    assert adult_tables.against_the_paper(begun) == []
+    flat = [run(method, FULL, lines=((20, 76.0, 0.0),), views=views) for method in ("fedavg", "e2fl")]
+    assert [text[:9] for text in adult_tables.against_the_paper(flat)] == ["Of E2FL's"]
+
+
+def test_a_model_that_nobody_elected_is_not_a_row():
+    elected = run("one_ranking", views=("global", "as_group0", "as_group1"))
+    lines = tuple(line | {"notes": {"groups_seen": [1]}} for line in elected.history)
+    names = [row[0] for row in adult_tables.readings([Entry(elected.config, lines)], 5000).rows]
+    assert [name.split(": ")[1] for name in names] == [
+        "each row with its own model",
+        "the global model",
+        "the men's model",
+    ]

@@ -88,15 +88,16 @@ def test_no_evaluated_round_is_lost_to_a_run_with_fewer_evaluations(toy, tmp_pat
 
 
 def test_rounds_of_another_kind_of_machine_are_added_only_if_a_shared_round_is_equal(toy):
-    def entry(machine, *means):
+    def entry(machine, *means, cores=2):
         lines = [{"round": number, "user": {"mean": mean}} for number, mean in means]
-        return Entry(toy.to_dict(), tuple(lines), record={"machine": {"instructions": machine, "cores": 2}})
+        return Entry(toy.to_dict(), tuple(lines), record={"machine": {"instructions": machine, "cores": cores}})
 
     def merged(one, other):
         return [line["round"] for line in one.with_lines_of(other).history]
 
     long = entry("AVX512", (4, 80.0), (6, 90.0))
     assert merged(long, entry("AVX512", (2, 70.0))) == [2, 4, 6]
+    assert merged(long, entry("AVX512", (2, 70.0), cores=64)) == [2, 4, 6]
     assert merged(long, entry("AVX2", (2, 70.0))) == [4, 6]
     assert merged(long, entry("AVX2", (2, 70.0), (4, 80.1))) == [4, 6]
     assert merged(long, entry("AVX2", (2, 70.0), (4, 80.0))) == [2, 4, 6]

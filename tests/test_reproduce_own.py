@@ -234,6 +234,8 @@ def test_causes_are_compared_on_the_same_seeds():
         ("a rate of 0.05, the same as signed initial scores", "E2FL", "1", "80.00"),
     ]
     assert causes(shipped).rows[0][2] == "2"
+    other = run("e2fl_present_only", few, "learner.learning_rate=0.05", experiment="table1", rounds=100, mean=10.0)
+    assert ("absent groups do not vote, a rate of 0.05", "E2FL") in labels(causes([*shipped, changed, other]), 2)
 
 
 def test_a_run_of_the_demo_with_more_rounds_does_not_replace_the_others():

@@ -92,11 +92,27 @@ def test_a_run_that_has_finished_does_not_drop_what_the_others_share(study, tmp_
     assert_as_alone(study, out, tmp_path)
 
 
+def test_a_run_resumed_after_its_preparation_does_not_drop_what_the_others_share(study, tmp_path, trained):
+    path = Path(study.experiment)
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 4"))
+    out = tmp_path / "out"
+    begun = missing(wanted(study, seeds=[0], methods=["three"]), [])
+    Runner(out, ORIGIN, budget=None, tell=lambda text: None).measure(begun)  # stops after two rounds
+    assert not list(out.rglob("summary.json"))
+    trained.clear()
+    new = missing(wanted(study, seeds=[1], methods=list(METHODS)), [])
+    assert [item.wanted.method for item in new] == ["two", "three"]
+    todo = [new[0], begun[0], new[1]]
+    assert Runner(out, ORIGIN, budget=None, tell=lambda text: None).run(todo)
+    assert len(trained) == len(set(trained))  # seed 1 only, once
+    assert len(list(out.rglob("summary.json"))) == 3
+
+
 def test_the_estimate_is_of_what_is_left_after_measuring(study, tmp_path):
     told = []
     todo = missing(wanted(study, methods=["two"]), [])
     assert Runner(tmp_path / "out", ORIGIN, budget=None, tell=told.append).run(todo)
-    assert "1 preparations" in told[0]
+    assert "for 1 runs, 2 rounds" in told[0]
 
 
 def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
@@ -144,7 +160,7 @@ def test_only_runs_with_the_same_training_share_it():
 def test_the_estimate_counts_preparations():
     runs = [PlannedRun("conv2", with_seed(load("table5", algorithm="conv2"), seed)) for seed in (0, 1)]
     told = estimate([MissingRun(run, 0) for run in runs], {"conv2": Pace(2.0, 1, 300.0)})
-    assert "conv2: 2 preparations of 300 s, 2 rounds of 2.00 s, about 10 min" in told
+    assert "conv2: preparation of 300 s for 2 runs, 2 rounds of 2.00 s, about 10 min" in told
 
 
 def test_a_part_of_a_study_is_not_named_by_a_setting_that_the_user_has_overridden():

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from e2fl.report.intervals import Interval
-from e2fl.reproduce.ledger import Entry
+from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.our_tables import Cells, Variation, rows_by, variations
 from e2fl.reproduce.paper_tables import adult_columns
 from e2fl.reproduce.selection import other_alpha, select
@@ -19,7 +18,6 @@ from e2fl.reproduce.tables import (
     build,
     interval,
     level,
-    repeats_of,
     with_interval,
 )
 
@@ -39,6 +37,7 @@ METHODS = {
     "lowest_loss": ("E2FL, lowest loss, two groups", (OWN,)),
 }
 ALPHAS = (5000, 1)
+ROUNDS = 20  # of Table 4
 RATE_ROUNDS = (1, 4, 8, 10)
 
 
@@ -49,14 +48,26 @@ def readings(entries: Sequence[Entry], alpha: float) -> Table:
         MethodRow(f"{name}: {MODELS[view]}" if len(views) > 1 else name, method, view=view)
         for method, (name, views) in METHODS.items()
         for view in views
+        if method != "one_sex" or alpha == ALPHAS[0]  # it does not depend on alpha
     ]
-    found = build(lines, own, adult_columns, papers=False)
-    measured = [row for row in found.rows if set(row[4:]) != {NONE}]  # a model that no client voted for does not exist
+    found = build(lines, [_only_elected(entry) for entry in own], adult_columns, papers=False)
+    measured = [row for row in found.rows if set(row[4:]) != {NONE}]
     return replace(
         found,
         titles=(found.titles[0], *found.titles[2:]),
         rows=tuple((label, *cells) for label, _, *cells in measured),
     )
+
+
+def _only_elected(entry: Entry) -> Entry:
+    """Return the entry without the models of groups that nobody voted in: they are the global model again."""
+
+    def elected(line: Json) -> Json:
+        seen = line.get("notes", {}).get("groups_seen", (0, 1))
+        unelected = {f"as_group{group}" for group in (0, 1) if group not in seen}
+        return line | {"views": {name: view for name, view in line.get("views", {}).items() if name not in unelected}}
+
+    return replace(entry, history=tuple(elected(line) for line in entry.history))
 
 
 def rates(entries: Sequence[Entry]) -> Table:
@@ -91,7 +102,8 @@ def _agreement(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
     for alpha, own in by_alpha.items():
         for method in ("fedavg", "fairfed"):
             for column in adult_columns(None):
-                ours = _over_seeds(own, method, column)
+                runs = tuple(entry for entry in own if entry.method == method)
+                ours = interval(Repeats(runs, ROUNDS), column)
                 if ours is not None and ours.half is not None:
                     given = paper()["table4"][method][f"{alpha}"][column.key[0]]
                     name = f"{METHODS[method][0]}'s {column.title} (alpha {alpha})"
@@ -99,7 +111,7 @@ def _agreement(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
     if not any(found.values()):
         return ""
     inside, outside = (", ".join(names) or "none" for names in found.values())
-    return f"The paper's number lies in our 95 % interval: {inside}. It does not: {outside}."
+    return f"The paper's numbers inside our 95 % intervals: {inside}. Outside: {outside}."
 
 
 def _nearest(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
@@ -108,14 +120,15 @@ def _nearest(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
     for alpha, own in by_alpha.items():
         given = paper()["table4"]["e2fl"][f"{alpha}"]["eod"]
         for entry in (entry for entry in own if entry.method == "e2fl"):
-            by_view = {view: level("protected", "eod", view)(entry, entry.history[-1]) for view in MODELS}
+            line = entry.at(ROUNDS) or {}
+            by_view = {view: level("protected", "eod", view)(entry, line) for view in MODELS}
             away = {view: abs(value - given) for view, value in by_view.items() if value is not None}
             if len(away) == len(MODELS):
                 nearest[min(away, key=lambda view: away[view])] += 1
     if not nearest:
         return ""
-    words = ", ".join(f"{MODELS[view]} on {count}" for view, count in nearest.most_common())
-    return f"Of E2FL's four readings, nearest to the paper's EOD ({nearest.total()} runs): {words}."
+    words = ", ".join(f"{MODELS[view]} in {count}" for view, count in nearest.most_common())
+    return f"Of E2FL's four readings, nearest to the paper's EOD: {words} of {nearest.total()} runs."
 
 
 def _women_against_fedavg(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
@@ -133,15 +146,9 @@ def _share(entries: Sequence[Entry], figure: str) -> float | None:
     readers = {"e2fl": level("protected", figure, WOMEN), "fedavg": level("protected", figure)}
     sizes: dict[str, dict[int, float]] = {method: {} for method in readers}
     for entry in entries:
-        value = readers[entry.method](entry, entry.history[-1]) if entry.method in readers else None
+        value = readers[entry.method](entry, entry.at(ROUNDS) or {}) if entry.method in readers else None
         if value is not None:
             sizes[entry.method][entry.seed] = abs(value)
     seeds = sizes["e2fl"].keys() & sizes["fedavg"].keys()
-    if not seeds:
-        return None
-    return 100 * sum(sizes["e2fl"][seed] for seed in seeds) / sum(sizes["fedavg"][seed] for seed in seeds)
-
-
-def _over_seeds(entries: Sequence[Entry], method: str, column: Column) -> Interval | None:
-    found = repeats_of(entry for entry in entries if entry.method == method)
-    return interval(found[-1], column) if found else None
+    women, dense = (sum(sizes[method][seed] for seed in seeds) for method in ("e2fl", "fedavg"))
+    return 100 * women / dense if dense else None

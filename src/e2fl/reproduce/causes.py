@@ -34,11 +34,11 @@ def causes(entries: Sequence[Entry]) -> Table:
             changes["algorithm.absent"] = "present_only"
         if NAMES[method] != "E2FL" and "learner.learning_rate" in changes:
             return None  # FedAvg has no scores
-        if changes.get("learner.learning_rate") == SIGNED:
-            return f"{ASSUMPTIONS['learner.learning_rate'].format(SIGNED)}, the same as signed initial scores", "E2FL"
         sizes = changes.get("data.group_sizes")
         if not changes.keys() <= ASSUMPTIONS.keys() or (sizes is not None and set(sizes) != {100}):
             return None
+        if changes == {"learner.learning_rate": SIGNED}:
+            return f"a rate of {SIGNED}, the same as signed initial scores", NAMES[method]
         texts = [text.format(changes[key]) for key, text in ASSUMPTIONS.items() if key in changes]
         return ", ".join(texts) or AS_SHIPPED, NAMES[method]
 

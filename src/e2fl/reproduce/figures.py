@@ -105,10 +105,9 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for rule in RULES:
         for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
             found: dict[tuple[bool, int], list[float]] = {}
-            for line in (line for entry in entries if entry.method == method for line in entry.history):
-                found.setdefault((True, line["round"]), []).append(line["inference"]["matched"])
-                for part in line["inference"].get("rounds", ()):
-                    found.setdefault((False, part["round"]), []).append(part["matched"])
+            for entry in (entry for entry in entries if entry.method == method):
+                for place, matched in _matched(entry).items():
+                    found.setdefault(place, []).append(matched)
             rows += [
                 {
                     "rule": rule.replace("_", " "),
@@ -120,6 +119,14 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 for (everyone, number), matched in sorted(found.items())
             ]
     return rows
+
+
+def _matched(entry: Entry) -> dict[tuple[bool, int], float]:
+    """Return the percent matched of one run, by whether all clients were evaluated and by round."""
+    lines = [(line["round"], line["inference"]) for line in entry.history if line.get("inference")]
+    found = {(True, number): inference["matched"] for number, inference in lines}
+    found |= {(False, part["round"]): part["matched"] for _, inference in lines for part in inference.get("rounds", ())}
+    return found
 
 
 def worth_drawing(points: Sequence[dict[str, Any]]) -> bool:

@@ -107,8 +107,8 @@ class Entry:
         Equal settings and an equal seed give equal rounds on one kind of machine. On another kind the last bits may
         differ, so a run from elsewhere adds its rounds only if a round that both have evaluated is equal.
         """
-        machines = [entry.record["machine"] for entry in (self, other) if entry.record.get("machine")]
-        if len(machines) == 2 and machines[0] != machines[1] and not self._agrees_with(other):
+        kinds = {entry.record["machine"].get("instructions") for entry in (self, other) if entry.record.get("machine")}
+        if len(kinds) == 2 and not self._agrees_with(other):
             return self
         lines = {line["round"]: line for line in (*other.history, *self.history)}
         return replace(self, history=tuple(lines[number] for number in sorted(lines)))

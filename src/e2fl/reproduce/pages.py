@@ -75,6 +75,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "clustering_ballots": _for_template(ballot_tables.clustering_ballots(runs)),
         "ballots_wide": _for_template(ballot_tables.ballots(runs, "table1", 60)),
         "causes": _for_template(causes(runs)),
+        "frl_leads": _frl_leads(runs),
         "findings": found,
         "verdicts": counted(found),
         "figures": figure_names(runs),
@@ -183,6 +184,14 @@ def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:
     """Return the number of clients in the smallest group that was found; 0 if it was not run."""
     line = _line(runs, number, **which)
     return 0 if line is None else int(min(line["inference"]["found"].values()))
+
+
+def _frl_leads(runs: Sequence[Entry]) -> bool:
+    """Return whether, on narrow FEMNIST, FRL is ahead of E2FL and both ways to treat absent groups were run."""
+    methods, rounds = ("frl", "e2fl", "e2fl_present_only"), (20, 100)
+    lines = {(m, n): _line(runs, n, "femnist", m, model="lenet_small") for m in methods for n in rounds}
+    known = {place: line["user"]["mean"] for place, line in lines.items() if line is not None}
+    return len(known) == len(lines) and all(known["frl", number] > known["e2fl", number] for number in rounds)
 
 
 def _for_template(table: Table) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -82,10 +83,13 @@ class FirstRankings:
         if kept is None:
             return None
         start, found = kept.start, {}
-        for layer in spec.layers:
-            raw = os.pread(self.file.fileno(), ITEM * layer.edges, start)
-            found[layer.name] = np.frombuffer(raw, dtype=np.int32)
-            start += len(raw)
+        try:
+            for layer in spec.layers:
+                raw = os.pread(self.file.fileno(), ITEM * layer.edges, start)
+                found[layer.name] = np.frombuffer(raw, dtype=np.int32)
+                start += len(raw)
+        except OSError:
+            return None
         return None if self.full else (found, kept)  # full by now: the bytes may be gone
 
 
@@ -112,7 +116,7 @@ class _SharingLearner(Learner):
 class _PreparedOnce(SimulatedFederation):
     """A federation whose clients train for a preparation only if no run before has done it."""
 
-    def __init__(self, first: FirstRankings, *args: Any, **settings: Any):
+    def __init__(self, first: Callable[[], FirstRankings], *args: Any, **settings: Any):
         super().__init__(*args, **settings)
         self.first = first
 
@@ -120,7 +124,7 @@ class _PreparedOnce(SimulatedFederation):
         if request.ask.kind != "prepare":
             return super().train(request)
         own = self.learner
-        self.learner = _SharingLearner(**vars(own), first=self.first)
+        self.learner = _SharingLearner(**vars(own), first=self.first())
         try:
             return super().train(request)
         finally:
@@ -142,11 +146,9 @@ class Preparations:
         if key is None or key not in self.shared:
             return simulate(experiment, data, watcher)
 
-        def federation(*args: Any, **settings: Any) -> SimulatedFederation:
-            # Not before the run starts: a run that has finished must not drop what the others share.
-            return _PreparedOnce(self._first_rankings(key), *args, **settings)
-
-        return simulate(experiment, data, watcher, federation)
+        # Not before it is needed: a run that is past its preparation must not drop what the others share.
+        first = partial(self._first_rankings, key)
+        return simulate(experiment, data, watcher, partial(_PreparedOnce, first))
 
     def _first_rankings(self, key: str) -> FirstRankings:
         if self.latest is None or self.latest[0] != key:

@@ -195,7 +195,7 @@ def estimate(todo: Sequence[MissingRun], paces: Mapping[str, Pace]) -> str:
         new = sum(not item.reached for item in items)
         together = rounds * pace.seconds + new * pace.preparation
         whole += together
-        first = f"{new} preparations of {pace.preparation:.0f} s, " if pace.preparation else ""
+        first = f"preparation of {pace.preparation:.0f} s for {new} runs, " if pace.preparation else ""
         lines.append(f"  {method}: {first}{rounds} rounds of {pace.seconds:.2f} s, about {duration(together)}")
     return "\n".join([*lines, f"together about {duration(whole)} on this machine, evaluations not counted"])
 
