@@ -96,16 +96,16 @@ def test_a_run_resumed_after_its_preparation_does_not_drop_what_the_others_share
     path = Path(study.experiment)
     path.write_text(path.read_text().replace("rounds = 2", "rounds = 4"))
     out = tmp_path / "out"
-    begun = missing(wanted(study, seeds=[0], methods=["three"]), [])
+    begun = missing(wanted(study, seeds=[0], methods=list(METHODS)), [])
     Runner(out, ORIGIN, budget=None, tell=lambda text: None).measure(begun)  # stops after two rounds
     assert not list(out.rglob("summary.json"))
     trained.clear()
     new = missing(wanted(study, seeds=[1], methods=list(METHODS)), [])
     assert [item.wanted.method for item in new] == ["two", "three"]
-    todo = [new[0], begun[0], new[1]]
+    todo = [new[0], begun[1], begun[0], new[1]]
     assert Runner(out, ORIGIN, budget=None, tell=lambda text: None).run(todo)
     assert len(trained) == len(set(trained))  # seed 1 only, once
-    assert len(list(out.rglob("summary.json"))) == 3
+    assert len(list(out.rglob("summary.json"))) == 4
 
 
 def test_the_estimate_is_of_what_is_left_after_measuring(study, tmp_path):
