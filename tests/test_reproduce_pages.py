@@ -102,6 +102,9 @@ def test_one_seed_with_all_rounds_of_the_paper_does_not_hide_the_others():
 def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
     runs = [entry("e2fl", line(50), line(1000)), entry("e2fl", line(50), seed=1)]
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(1000, 1)]
+    three = [entry("e2fl", line(2), line(20), seed=seed) for seed in range(3)]
+    begun = entry("e2fl", line(2), seed=3)
+    assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of([*three, begun])] == [(20, 3)]
 
 
 def test_a_claim_is_not_tested_if_the_methods_share_no_evaluated_round():

@@ -15,9 +15,8 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import Entry, Json
 from e2fl.reproduce.selection import NARROW, SAMPLES, fewer_images, other_alpha, select
 from e2fl.reproduce.studies import RULES
-from e2fl.reproduce.tables import Reader, Repeats, level, repeats_of, seeds_text
+from e2fl.reproduce.tables import FEWEST, Reader, Repeats, level, repeats_of, seeds_text
 
-FEWEST = 3  # seeds; two may agree by accident
 HOLDS, FAILS, INCONCLUSIVE, UNTESTED = "holds", "does not hold", "inconclusive", "not tested"
 ORDER = ("Group inference: lowest loss > binary > one shot", "in this order (a figure)")  # the claim, the paper's size
 
@@ -93,7 +92,7 @@ def verdict(differences: Interval, claimed: float) -> str:
 
 
 def _shared(entries: Sequence[Entry], claim: Claim) -> tuple[int, dict[int, float], dict[int, float]] | None:
-    """Return the baseline's round and the figures of both methods by seed, at the last round that most seeds have."""
+    """Return the baseline's round and the figures of both methods by seed, at the last round that enough seeds have."""
     shortened = [_per_round(entry, claim.rounds) if entry.method == claim.method else entry for entry in entries]
 
     def read(entry: Entry, line: Json) -> float | None:
@@ -113,7 +112,7 @@ def _per_round(entry: Entry, rounds: int) -> Entry:
 def _paired(
     entries: Sequence[Entry], methods: Sequence[str], read: Reader
 ) -> tuple[int, dict[str, dict[int, float]]] | None:
-    """Return the last round that most seeds have run with all these methods, and each method's figures by seed."""
+    """Return the last round that enough seeds have run with all these methods, and each method's figures by seed."""
     runs = {method: {entry.seed: entry for entry in entries if entry.method == method} for method in methods}
     first, *others = (runs[method] for method in methods)
     together = [

@@ -334,7 +334,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
     return table_of(("change",), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
 
 
-def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50, 100, 300)) -> Table:
+def at_scale(entries: Sequence[Entry], samples: int, rounds: Sequence[int] = (50, 100, 200, 300)) -> Table:
     """Return the table of the paper's setting and the recommended one on the MNIST files, by round."""
     runs = [Variation(entry, {}) for entry in select(entries, "table1", fewer_images(samples))]
     rows: dict[Cells, Repeats] = {}

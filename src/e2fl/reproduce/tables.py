@@ -11,6 +11,7 @@ from e2fl.reproduce.ledger import FOUND, Entry, Json
 from e2fl.reproduce.studies import paper
 
 FAR = 0.1  # rounds that several seeds share are shown if they are at least this part of the longest run
+FEWEST = 3  # seeds for an interval worth the name; two may agree by accident
 NONE = "–"
 
 Reader = Callable[[Entry, Json], float | None]
@@ -96,7 +97,10 @@ def found_groups(figure: str) -> Reader:
 
 
 def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
-    """Return the longest run, and before it the last round that most seeds share, if that is another one."""
+    """Return the longest run, and before it the last round that enough seeds share, if that is another one.
+
+    Enough are three, or as many as share any round. A seed that has only begun does not hide what the others reached.
+    """
     runs = sorted(entries, key=lambda entry: entry.seed)
     counts: dict[int, list[Entry]] = {}
     for entry in runs:
@@ -106,7 +110,8 @@ def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
         return []
     longest = max(counts)
     far = [number for number in counts if number >= FAR * longest]
-    shared = max(far, key=lambda number: (len(counts[number]), number))
+    enough = min(FEWEST, max(len(counts[number]) for number in far))
+    shared = max(number for number in far if len(counts[number]) >= enough)
     return [Repeats(tuple(counts[number]), number) for number in dict.fromkeys((shared, longest))]
 
 
