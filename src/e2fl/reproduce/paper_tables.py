@@ -121,7 +121,7 @@ def table6(entries: Sequence[Entry], *, compared: bool = True) -> Table:
     return build(lines, entries, lambda view: columns, papers=compared, comparable=False)
 
 
-def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 100, 200, 300)) -> Table:
+def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 60, 100, 200, 300)) -> Table:
     """Return the share of clients that found their group, by round; the paper has it in a figure without numbers."""
     rows, not_run = [], []
     for method in (*RULES, *(f"{rule}_warm" for rule in RULES)):
