@@ -82,12 +82,11 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
         y=alt.Y("matched:Q", title="clients in the right group, %", scale=alt.Scale(domain=[0, 100])),
         color=alt.Color("rule:N", title="rule", sort=rules, scale=alt.Scale(domain=rules, range=COLOURS)),
     )
-    starts = {"title": "first masks"}
     lines = base.transform_filter("!datum.all").mark_line(strokeWidth=1.5)
     points = base.transform_filter("datum.all").mark_point(filled=True, size=60)
     shown = (
-        lines.encode(strokeDash=alt.StrokeDash("start:N", **starts)),
-        points.encode(shape=alt.Shape("start:N", **starts)),
+        lines.encode(strokeDash=alt.StrokeDash("start:N", title="first masks")),
+        points.encode(shape=alt.Shape("start:N", legend=None)),
     )
     title = f"FairMNISTRotate, {samples} images per client: groups that clients find"
     subtitle = "lines: clients that have taken part so far, after every round; points: all clients"
