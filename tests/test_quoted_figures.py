@@ -14,12 +14,17 @@ from e2fl.reproduce.tables import level
 ROOT = Path(__file__).parent.parent
 MEAN, WORST, VARIANCE = (level("group", figure) for figure in ("mean", "worst10", "variance"))
 CLIENTS, CLIENT_VARIANCE = level("user", "mean"), level("user", "variance")
+
 BY_GROUP = {"participation.name": "by_group"}
 
 
 @cache
 def ledger():
     return best_of(read_entries(ROOT / "results"))
+
+
+def validated(run, line):
+    return line["validation"]["user"]["mean"]
 
 
 def text(page):
@@ -106,6 +111,20 @@ def quotes():
     worst = [mean(WORST, "acs_income", method, 30) for method in ("e2fl", "e2fl_steady", "fedavg")]
     yield "docs/steady.md", f"(worst states {worst[0]}, {worst[1]} and {worst[2]} %)"
 
+    found = [mean(level("inference", "matched"), "inference", "lowest_loss", n, WIDE, digits=0) for n in (30, 60)]
+    yield "docs/groups.md", f"{found[0]} % of the clients after 30 rounds"
+    yield "docs/groups.md", f"loses some again: {found[1]} % after 60 rounds"
+    conv2 = mean(level("inference", "matched"), "table5", "conv2", digits=0)
+    yield "docs/groups.md", f"`conv2` places {conv2} % of the clients in the right group"
+    narrow = {"model.name": "lenet_small"}
+    rates = ({}, {"learner.learning_rate": 0.05})
+    chosen = [
+        mean(validated, "femnist", "local", changes=narrow | {"data.validation_share": 0.2} | rate) for rate in rates
+    ]
+    yield "docs/results.md", f"(seed 0: {chosen[0]} % against {chosen[1]} % over clients)"
+    tested = mean(CLIENTS, "femnist", "local", changes=narrow | rates[1])
+    yield "docs/results.md", f"At 0.05, it has {tested} % on the test images (three seeds)"
+
 
 TABLE = [
     ("demo, exact", STEADY, None),
@@ -115,7 +134,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/steady.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/steady.md", "docs/groups.md", "docs/results.md"])
 def test_a_page_quotes_the_ledger(page):
     for quoted_in, quote in quotes():
         assert quoted_in != page or quote in text(page), quote
