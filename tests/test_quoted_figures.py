@@ -8,7 +8,7 @@ import pytest
 
 from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.ledger import best_of, read_entries
-from e2fl.reproduce.selection import fewer_images, select
+from e2fl.reproduce.selection import INK, fewer_images, select
 from e2fl.reproduce.tables import level
 
 ROOT = Path(__file__).parent.parent
@@ -122,6 +122,10 @@ def quotes():
         mean(validated, "femnist", "local", changes=narrow | {"data.validation_share": 0.2} | rate) for rate in rates
     ]
     yield "docs/results.md", f"(seed 0: {chosen[0]} % against {chosen[1]} % over clients)"
+    for words, method in (("(E2FL {} instead of {} %", "e2fl"), ("FRL {} instead of {})", "frl"),
+                          ("FedAvg {} instead of {}", "fedavg"), ("q-FFL {} instead of {})", "qffl")):  # fmt: skip
+        pair = [mean(CLIENTS, "femnist", method, 100, narrow | scaling, seeds=[0]) for scaling in ({}, INK)]
+        yield "docs/results.md", words.format(*pair)
     tested = mean(CLIENTS, "femnist", "local", changes=narrow | rates[1])
     yield "docs/results.md", f"At 0.05, it has {tested} % on the test images (three seeds)"
 

@@ -15,7 +15,6 @@ TITLES = {  # by experiment
     "demo": "The demo: FairMNISTRotate, bundled images, 100 clients, a narrow LeNet",
     "table1": "FairMNISTRotate, 1000 clients",
     "femnist": "FEMNIST, partial, 300 writers",
-    "table6": "FEMNIST, partial, 300 writers",
     "adult": "Adult",
     "mnist_writers": "MNIST by writer",
     "acs_income": "ACS income by state",
@@ -24,7 +23,7 @@ TOLD = {
     "table1": {"data.samples_per_client": 233},
     "adult": {"data.alpha": 5000},
 }  # named in the title, even as shipped
-NOT_COMPARED = ("table5", "inference")  # they compare ways to find groups
+NOT_COMPARED = ("table5", "table6", "inference")  # they compare ways to find groups
 # The values with which a setting makes a method, not a point of an ablation.
 ROWS_OF_THEIR_OWN: Mapping[str, list[Any]] = {
     "participation.name": ["by_group"],
