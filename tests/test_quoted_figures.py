@@ -114,6 +114,8 @@ def quotes():
     found = [mean(level("inference", "matched"), "inference", "lowest_loss", n, WIDE, digits=0) for n in (30, 60)]
     yield "docs/groups.md", f"{found[0]} % of the clients after 30 rounds"
     yield "docs/groups.md", f"loses some again: {found[1]} % after 60 rounds"
+    warm = [mean(level("inference", "matched"), "inference", "lowest_loss_warm", n, WIDE, digits=0) for n in (30, 60)]
+    yield "docs/groups.md", f"With `warm = true` it has {warm[0]} % after 30 and {warm[1]} % after 60"
     conv2 = mean(level("inference", "matched"), "table5", "conv2", digits=0)
     yield "docs/groups.md", f"`conv2` places {conv2} % of the clients in the right group"
     narrow = {"model.name": "lenet_small"}
