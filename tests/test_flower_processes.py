@@ -32,6 +32,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 BIN = Path(sys.executable).parent
 STARTED = 300.0  # seconds for a process to start; generous, since a busy machine is slow
 DONE = 600.0  # seconds for a run
+PATIENT = f"wait-seconds={STARTED}"  # a node that is slow to start must not count as late
 
 
 def experiment(rounds: int, clients: int = 3) -> Experiment:
@@ -184,7 +185,7 @@ def test_a_simulation_with_ray_equals_the_simulator(machines: Machines, tmp_path
     pytest.importorskip("ray", reason="simulations need Ray: pip install 'e2fl[flower-simulation]'")
     export(experiment(2), machines.app)
     out = tmp_path / "run"
-    machines.start("run", str(machines.app / "scripts/simulate"), "-c", f"out='{out}'", PORT=str(port()))
+    machines.start("run", str(machines.app / "scripts/simulate"), "-c", f"out='{out}' {PATIENT}", PORT=str(port()))
     machines.wait("the simulation", lambda: finished(out), DONE)
     assert_same(out, experiment(2), tmp_path / "simulated")
 
@@ -207,19 +208,19 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines
 
     # The server app is killed after its first round, and the run resumed.
     out = tmp_path / "resumed"
-    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}'")
+    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {PATIENT}")
     machines.wait("the first round", saved(out, 1), DONE)
     for process in machines.named("flwr-serverapp"):
         machines.kill(process)
     assert not finished(out)
-    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' resume=true")
+    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' resume=true {PATIENT}")
     machines.wait("the resumed run", lambda: finished(out), DONE)
     assert_same(out, experiment(2), tmp_path / "simulated")
 
     # A node is killed after the first round of another run, which continues without it.
     out = tmp_path / "without-node"
     # Flower reports the lost node after about 75 seconds; the others must have time to reply on a busy machine.
-    deadlines = "round-seconds=300.0 evaluate-seconds=300.0"
+    deadlines = f"round-seconds=300.0 evaluate-seconds=300.0 {PATIENT}"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
     machines.wait("the first round", saved(out, 1), DONE)
     machines.kill(psutil.Process(nodes[1].pid))
@@ -251,7 +252,7 @@ def test_the_shipped_scripts_accept_registered_nodes_only(machines: Machines, tm
         "--port", str(port()), "--root-certificates", str(machines.app / "keys/ca.crt"),
         "--auth-supernode-private-key", str(machines.app / "keys/unregistered"), "--node-config", "partition-id=0",
     )  # fmt: skip
-    machines.start("run", script + "run", **environment)
+    machines.start("run", script + "run", "-c", PATIENT, **environment)
     out = machines.app / "runs/tiny"
     machines.wait("the run", lambda: finished(out), DONE)
     machines.wait("the rejection", lambda: unregistered.poll() is not None, STARTED)

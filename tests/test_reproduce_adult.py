@@ -85,11 +85,14 @@ def test_the_paper_is_compared_in_words_that_follow_the_runs():
     views = ("global", "as_group0", "as_group1")  # all with an EOD of 0
     dense = [run("fedavg", FULL, seed=seed, lines=((20, 85.56 + seed, -0.2 + 0.001 * seed),)) for seed in (0, 1)]
     own = [run("e2fl", FULL, seed=seed, lines=((20, 85.0, -0.0174),), views=views) for seed in (0, 1)]
-    agreement, nearest, women = adult_tables.against_the_paper([*dense, *own])
+    agreement, ours, *others, nearest, women = adult_tables.against_the_paper([*dense, *own])
     assert agreement == (
-        "The paper's numbers inside our 95 % intervals: FedAvg's accuracy (alpha 5000). "
-        "Outside: FedAvg's EOD (alpha 5000), FedAvg's DI (alpha 5000)."
+        "**FedAvg.** The paper's numbers inside our 95 % intervals: accuracy (alpha 5000); "
+        "outside: EOD (alpha 5000), DI (alpha 5000)."
     )
+    assert ours.startswith("**E2FL, each row with its own model.**")
+    assert ours.endswith("outside: accuracy (alpha 5000), DI (alpha 5000).")  # EOD is the paper's
+    assert len(others) == 3  # the other readings
     assert nearest == "Of E2FL's four readings, nearest to the paper's EOD: each row with its own model in 2 of 2 runs."
     assert women == "With the women's model for all rows, EOD is 0 % of FedAvg's and DI 0 % (alpha 5000)."
     assert adult_tables.against_the_paper([]) == []

@@ -13,7 +13,7 @@ class SteadyE2FL(E2FL):
 
     It changes two things in the paper's algorithm, both on the server. `participation` reserves a seat for every group
     in every round, and `smoothing` averages out the noise of group votes with only one to three ballots.
-    docs/results.md measures both.
+    docs/studies.md measures both.
     """
 
     smoothing: float = 5.0

@@ -93,25 +93,43 @@ def rates(entries: Sequence[Entry]) -> Table:
 def against_the_paper(entries: Sequence[Entry]) -> list[str]:
     """Return sentences that compare Table 4 with the paper, as far as it was run."""
     by_alpha = {alpha: select(entries, "adult", other_alpha(alpha)) for alpha in ALPHAS}
-    return [text for text in (_agreement(by_alpha), _nearest(by_alpha), _women_against_fedavg(by_alpha)) if text]
+    return [*_agreement(entries), *(text for text in (_nearest(by_alpha), _women_against_fedavg(by_alpha)) if text)]
 
 
-def _agreement(by_alpha: Mapping[int, Sequence[Entry]]) -> str:
-    """Say which of the paper's numbers of the dense methods lie in our intervals."""
-    found: dict[bool, list[str]] = {True: [], False: []}
-    for alpha, own in by_alpha.items():
-        for method in ("fedavg", "fairfed"):
-            for column in adult_columns(None):
-                runs = tuple(entry for entry in own if entry.method == method)
-                ours = interval(Repeats(runs, ROUNDS), column)
-                if ours is not None and ours.half is not None:
-                    given = paper()["table4"][method][f"{alpha}"][column.key[0]]
-                    name = f"{METHODS[method][0]}'s {column.title} (alpha {alpha})"
-                    found[abs(ours.mean - given) <= ours.half].append(name)
-    if not any(found.values()):
-        return ""
-    inside, outside = (", ".join(names) or "none" for names in found.values())
-    return f"The paper's numbers inside our 95 % intervals: {inside}. Outside: {outside}."
+def agreement(entries: Sequence[Entry]) -> dict[tuple[str, str | None, str, int], bool]:
+    """Return whether our interval holds the paper's number, by method, model that scores, figure and alpha."""
+    found = {}
+    for alpha in ALPHAS:
+        own = select(entries, "adult", other_alpha(alpha))
+        for method, views in (("fedavg", (OWN,)), ("fairfed", (OWN,)), ("e2fl", tuple(MODELS))):
+            runs = tuple(entry for entry in own if entry.method == method)
+            for view in views:
+                for column in adult_columns(view):
+                    ours = interval(Repeats(runs, ROUNDS), column)
+                    if ours is not None and ours.half is not None:
+                        given = paper()["table4"][method][f"{alpha}"][column.key[0]]
+                        found[method, view, column.title, alpha] = abs(ours.mean - given) <= ours.half
+    return found
+
+
+def _agreement(entries: Sequence[Entry]) -> list[str]:
+    """Say for each method, and each reading of E2FL, which of the paper's numbers lie in our intervals."""
+    words: dict[tuple[str, str | None], dict[bool, dict[str, list[int]]]] = {}
+    for (method, view, figure, alpha), inside in agreement(entries).items():
+        words.setdefault((method, view), {True: {}, False: {}})[inside].setdefault(figure, []).append(alpha)
+    return [
+        f"**{'E2FL' if method == 'e2fl' else METHODS[method][0]}{'' if method != 'e2fl' else f', {MODELS[view]}'}.** "
+        f"The paper's numbers inside our 95 % intervals: {_listed(found[True])}; outside: {_listed(found[False])}."
+        for (method, view), found in words.items()
+    ]
+
+
+def _listed(figures: Mapping[str, Sequence[int]]) -> str:
+    texts = (
+        f"{figure} ({'both alphas' if len(alphas) == len(ALPHAS) else f'alpha {alphas[0]}'})"
+        for figure, alphas in figures.items()
+    )
+    return ", ".join(texts) or "none"
 
 
 def _nearest(by_alpha: Mapping[int, Sequence[Entry]]) -> str:

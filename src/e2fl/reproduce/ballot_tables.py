@@ -116,9 +116,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         "setting": name,
                         "ballot": ballot,
                         "kind": _kind(ballot),
-                        "label": _short(ballot, downlink)
-                        if averaging == "smoothing 5" or _kind(ballot) == "buckets"
-                        else "",
+                        "label": _short(ballot, downlink) if averaging == "smoothing 5" else "",
                         "downlink": downlink,
                         "averaging": averaging,
                         "bits": round(up, 4),

@@ -8,6 +8,7 @@ from typing import Any
 from e2fl.errors import ConfigError
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import RULES
+from e2fl.reproduce.tables import seeds_text
 
 Chart = Any  # of altair, which is optional
 
@@ -17,6 +18,7 @@ SCHEME = "turbo"
 # Okabe and Ito's palette.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GM = "E2FL (GM)"
+LOWEST = 75  # percent; ballots that serve the worst group worse are named below the figure's title
 
 
 def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | None:
@@ -28,8 +30,8 @@ def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | No
     groups = sorted({row["group"] for row in rows}, key=lambda name: int(name[1:]) if name[1:].isdigit() else 0)
     present = [name for name in ("FedAvg", "E2FL", GM) if any(row["method"] == name for row in rows)]
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("round:Q", title="round"),
-        y=alt.Y("loss:Q", title="test loss", scale=alt.Scale(zero=True)),
+        x=alt.X("round:Q", title="round", scale=alt.Scale(domainMin=0)),
+        y=alt.Y("loss:Q", title="test loss (log scale)", scale=alt.Scale(type="log")),
         color=alt.Color("group:N", title="group", sort=groups, scale=alt.Scale(scheme=SCHEME)),
     )
     lines = base.mark_line(point=True, strokeWidth=1.5)
@@ -86,17 +88,18 @@ def figure_inference(entries: Sequence[Entry], samples: int) -> Chart | None:
     points = base.transform_filter("datum.all").mark_point(filled=True, size=60)
     shown = (
         lines.encode(strokeDash=alt.StrokeDash("start:N", title="first masks")),
-        points.encode(shape=alt.Shape("start:N", legend=None)),
+        points.encode(shape=alt.Shape("start:N", title="first masks, all clients")),
     )
-    title = f"FairMNISTRotate, {samples} images per client: groups that clients find"
-    subtitle = "lines: clients that have taken part so far, after every round; points: all clients"
+    seeds = seeds_text(max(row["seeds"] for row in rows))
+    title = f"FairMNISTRotate, {samples} images per client, {seeds}: groups that clients find"
+    subtitle = "lines: clients as they last took part; points: all clients choose again with the current masks"
     return alt.layer(*shown).properties(
         width=520, height=280, title=alt.TitleParams(title, subtitle=subtitle, anchor="start")
     )
 
 
 def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return rule, first masks, round and percent matched, averaged over the seeds of a rule.
+    """Return rule, first masks, round, number of seeds and percent matched, averaged over the seeds.
 
     `all` tells an evaluation, of all clients, from a round of training, of the clients that have taken part so far.
     """
@@ -113,6 +116,7 @@ def matched_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                     "start": start,
                     "round": number,
                     "all": everyone,
+                    "seeds": len(matched),
                     "matched": sum(matched) / len(matched),
                 }
                 for (everyone, number), matched in sorted(found.items())
@@ -138,17 +142,22 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
     if not worth_drawing(points):
         return None
     alt = _altair()
-    kinds = list(dict.fromkeys(point["kind"] for point in points))
+    shown = [point for point in points if point["worst"] >= LOWEST]
+    below = [f"{point['ballot']} {point['worst']:.0f} % ({point['setting']})" for point in points if point not in shown]
+    kinds = list(dict.fromkeys(point["kind"] for point in shown))
     base = alt.Chart().encode(
-        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", domain=[0.05, 40])),
-        y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(zero=False, nice=False, padding=12)),
+        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", domain=[0.3, 30])),
+        y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(domain=[LOWEST, 94])),
         color=alt.Color("kind:N", title="ballot", sort=kinds, scale=alt.Scale(domain=kinds, range=COLOURS)),
     )
     marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("averaging:N", title="averaging"))
-    names = base.mark_text(align="left", dx=7, dy=-5, fontSize=9).encode(text="label:N")
-    panels = alt.layer(marks, names, data=alt.Data(values=list(points))).properties(width=400, height=340)
-    return panels.facet(
-        column=alt.Column("setting:N", title="Worst group against bits; labels: steps or buckets up / buckets down")
+    names = base.mark_text(align="left", dx=7, dy=-6, fontSize=9).encode(text="label:N")
+    panels = alt.layer(marks, names, data=alt.Data(values=shown)).properties(width=400, height=340)
+    lines = ["labels: steps or buckets up / buckets down"]
+    if below:
+        lines.append(f"below {LOWEST} %, not shown: {', '.join(below)}")
+    return panels.facet(column=alt.Column("setting:N", title=None)).properties(
+        title=alt.TitleParams("Worst group against bits", subtitle=lines, anchor="start")
     )
 
 

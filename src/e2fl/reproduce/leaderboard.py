@@ -1,4 +1,4 @@
-"""The leaderboard: every method on every data set of the ledger, the best worst group first.
+"""The leaderboard: the methods on every data set of the ledger, the best worst group first (Adult: the smallest EOD).
 
 Methods have their shipped settings; by_group participation, known groups for IFCA and the recommended coarse ballots
 are rows of their own. Points of an ablation are not methods, and runs on validation data are not results.
@@ -9,6 +9,7 @@ from typing import Any
 
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.our_tables import Variation, described, variations
+from e2fl.reproduce.paper_tables import adult_columns
 from e2fl.reproduce.tables import NONE, Column, Table, interval, level, repeats_of, traffic_columns, with_interval
 
 TITLES = {  # by experiment
@@ -43,6 +44,8 @@ COLUMNS = [
     Column("variance over groups", (), level("group", "variance")),
     *traffic_columns(),
 ]
+# Adult's clients all have the same test rows, so there is nothing to compare between them.
+ADULT_COLUMNS = [*adult_columns(None), *traffic_columns()]
 
 
 def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
@@ -79,14 +82,27 @@ def _heading(run: Variation) -> str:
 
 
 def _board(entries: Sequence[Entry]) -> Table:
+    adult = entries[0].experiment == "adult"
+    columns = ADULT_COLUMNS if adult else COLUMNS
     ranked = []
     for settings in dict.fromkeys(entry.settings for entry in entries):
         same = [entry for entry in entries if entry.settings == settings]
         repeats = repeats_of(same)[0]
-        means = [interval(repeats, column) for column in COLUMNS]
-        shown = [NONE if mean is None else with_interval(mean, 2) for mean in means]
+        means = [interval(repeats, column) for column in columns]
+        shown = [
+            NONE if mean is None else with_interval(mean, column.digits)
+            for mean, column in zip(means, columns, strict=True)
+        ]
         rank = means[1] or means[2]
-        row = (described(same[0]), str(len(repeats.entries)), str(repeats.round), *shown)
-        ranked.append((-(rank.mean if rank else 0.0), row))
-    titles = ("method", "seeds", "rounds", *(column.title for column in COLUMNS))
+        score = 0.0 if rank is None else -abs(rank.mean) if adult else rank.mean
+        ranked.append((-score, (shown_as(same[0]), str(len(repeats.entries)), str(repeats.round), *shown)))
+    titles = ("method", "seeds", "rounds", *(column.title for column in columns))
     return Table(titles, tuple(row for _, row in sorted(ranked)))
+
+
+def shown_as(entry: Entry) -> str:
+    """Return the method of a run, and how it finds groups if they are not known."""
+    grouping = entry.config["algorithm"].get("grouping", {})
+    if not grouping.get("groups"):
+        return described(entry)
+    return f"{described(entry)}: {grouping['name'].replace('_', ' ')}, {grouping['groups']} groups"

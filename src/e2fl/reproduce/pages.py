@@ -1,4 +1,4 @@
-"""docs/results.md, docs/leaderboard.md and their figures, generated from the ledger and the templates."""
+"""docs/results.md, studies.md, leaderboard.md and their figures, generated from the ledger and the templates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +9,15 @@ from e2fl.files import write_text
 from e2fl.reproduce import adult_tables, ballot_tables, figures, our_tables, paper_tables
 from e2fl.reproduce.causes import causes
 from e2fl.reproduce.claims import counted, findings
+from e2fl.reproduce.in_short import in_short
 from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
 from e2fl.reproduce.selection import INK, NARROW, PAPERS, SAMPLES, fewer_images, other_alpha, select
-from e2fl.reproduce.studies import STUDIES, wanted
+from e2fl.reproduce.studies import OUR_OWN, STUDIES, wanted
 from e2fl.reproduce.tables import Table
 
+PAGES = ("results.md", "studies.md", "leaderboard.md")
 FIGURES = (*(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES), "ballots")
 MILESTONES = (50, 100, 200, 300, 500, 1000, 2000, 3000)
 NATURAL = {
@@ -30,6 +32,7 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
     environment = _environment()
     runs = best_of(entries)
     found = findings(runs)
+    progress = state(runs)
     values = {
         "entries": runs,
         "samples": SAMPLES,
@@ -76,19 +79,26 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "ballots_wide": _for_template(ballot_tables.ballots(runs, "table1", 60)),
         "causes": _for_template(causes(runs)),
         "frl_leads": _frl_leads(runs),
+        "in_short": in_short(runs, found),
         "findings": found,
         "verdicts": counted(found),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,
-        "state": state(runs),
+        "state": progress,
+        "complete": [title for title, needed, done, _ in progress if needed == done and not title.startswith(OUR_OWN)],
+        "small_clusters": ", ".join(
+            str(_smallest(runs, 100, experiment="table6", method=f"q{groups}", model="lenet_small"))
+            for groups in (2, 3, 4, 5)
+        ),
+        "worst_by_round": lambda **which: _worst_by_round(runs, **which),
         "sections": [(heading, markdown(board)) for heading, board in leaderboard(runs)],
-        "at": lambda number, **which: _at(runs, number, **which),
+        "at": lambda number, *figure, **which: _at(runs, number, *figure, **which),
         "course": lambda **which: _course(runs, **which),
         "smallest": lambda number, **which: _smallest(runs, number, **which),
         "commits": sorted({_commit(entry) for entry in runs if entry.record.get("commit")}),
         "machines": sorted({_machine(entry) for entry in runs if entry.record.get("machine")}),
     }
-    return {name: environment.get_template(f"{name}.j2").render(values) for name in ("results.md", "leaderboard.md")}
+    return {name: environment.get_template(f"{name}.j2").render(values) for name in PAGES}
 
 
 def write(entries: Sequence[Entry], docs: Path) -> list[Path]:
@@ -159,25 +169,40 @@ def state(runs: Sequence[Entry]) -> list[tuple[str, int, int, list[str]]]:
 
 
 def _line(
-    runs: Sequence[Entry], number: int, experiment: str, method: str, *, samples: int = 233, model: str = "lenet"
+    runs: Sequence[Entry],
+    number: int,
+    experiment: str,
+    method: str,
+    *,
+    samples: int = 233,
+    model: str = "lenet",
+    seed: int = 0,
 ) -> dict[str, Any] | None:
-    """Return the line of a round of the run with seed 0, for the templates; None if it was not run."""
+    """Return the line of a round of a run, for the templates; None if it was not run."""
     changes = NARROW if model == "lenet_small" else fewer_images(samples)
     for entry in select(runs, experiment, changes):
-        if (entry.method, entry.seed) == (method, 0):
+        if (entry.method, entry.seed) == (method, seed):
             return entry.at(number)
     return None
 
 
-def _at(runs: Sequence[Entry], number: int, **which: Any) -> str:
-    """Return the mean accuracy over clients, or that the round was not reached."""
+def _at(runs: Sequence[Entry], number: int, level: str = "user", figure: str = "mean", **which: Any) -> str:
+    """Return a figure, by default the mean accuracy over clients, or that the round was not reached."""
     line = _line(runs, number, **which)
-    return "(not run)" if line is None else f"{line['user']['mean']:.1f}"
+    return "(not run)" if line is None else f"{line[level][figure]:.1f}"
 
 
 def _course(runs: Sequence[Entry], **which: Any) -> str:
     """Return the mean accuracy over clients at some rounds, as far as the run has got."""
     return ", ".join(f"{_at(runs, n, **which)} after {n}" for n in MILESTONES if _line(runs, n, **which))
+
+
+def _worst_by_round(runs: Sequence[Entry], experiment: str, method: str, samples: int, seed: int) -> str:
+    """Return the accuracy of the worst group at each evaluated round."""
+    for entry in select(runs, experiment, fewer_images(samples)):
+        if (entry.method, entry.seed) == (method, seed):
+            return ", ".join(f"{line['group']['worst10']:.1f} (round {line['round']})" for line in entry.history)
+    return "(not run)"
 
 
 def _smallest(runs: Sequence[Entry], number: int, **which: Any) -> int:

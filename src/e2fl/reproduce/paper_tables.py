@@ -10,14 +10,18 @@ from e2fl.reproduce.tables import (
     NONE,
     Column,
     MethodRow,
+    Reader,
     Repeats,
     Table,
     build,
     level,
+    repeats_of,
     spread_columns,
     traffic_columns,
     with_interval,
 )
+
+INFERENCE_ROUNDS = (30, 60, 100, 200, 300)
 
 
 def table1(entries: Sequence[Entry], *, papers: bool = True) -> Table:
@@ -121,16 +125,28 @@ def table6(entries: Sequence[Entry], *, compared: bool = True) -> Table:
     return build(lines, entries, lambda view: columns, papers=compared, comparable=False)
 
 
-def inference_table(entries: Sequence[Entry], rounds: Sequence[int] = (30, 60, 100, 200, 300)) -> Table:
-    """Return the share of clients that found their group, by round; the paper has it in a figure without numbers."""
-    rows, not_run = [], []
-    for method in (*RULES, *(f"{rule}_warm" for rule in RULES)):
-        runs = [entry for entry in entries if entry.method == method]
-        if not runs:
-            not_run.append(method)
-        cells = []
-        for number in rounds:
-            found = list(Repeats(tuple(runs), number).values(level("inference", "matched")).values())
-            cells.append(with_interval(over_seeds(found), 1) if found else NONE)
-        rows.append((method, str(len(runs)), *cells))
-    return Table(("rule", "seeds", *(f"round {number}" for number in rounds)), tuple(rows), tuple(not_run), not entries)
+def inference_table(entries: Sequence[Entry]) -> Table:
+    """Return the share of clients that found their group, by round, and how well they are served at the end.
+
+    The paper has the share in a figure without numbers.
+    """
+    methods = (*RULES, *(f"{rule}_warm" for rule in RULES))
+    runs = {method: [entry for entry in entries if entry.method == method] for method in methods}
+    rounds = [number for number in INFERENCE_ROUNDS if any(entry.at(number) for own in runs.values() for entry in own)]
+    served = [
+        Column("clients: mean", (), level("user", "mean")),
+        Column("groups: worst", (), level("group", "worst10")),
+    ]
+    rows = []
+    for method, own in runs.items():
+        shown = [_cell(Repeats(tuple(own), number), level("inference", "matched")) for number in rounds]
+        last = repeats_of(own)[-1:]
+        shown += [_cell(repeats, column.read) for repeats in last for column in served] or [NONE] * len(served)
+        rows.append((method, str(len(own)), *shown))
+    titles = ("rule", "seeds", *(f"matched, round {number}" for number in rounds), *(column.title for column in served))
+    return Table(titles, tuple(rows), tuple(method for method, own in runs.items() if not own), not entries)
+
+
+def _cell(repeats: Repeats, read: Reader) -> str:
+    values = list(repeats.values(read).values())
+    return with_interval(over_seeds(values), 1) if values else NONE

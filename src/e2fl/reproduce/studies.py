@@ -21,6 +21,7 @@ FIVE = (0, 1, 2, 3, 4)
 THREE = (0, 1, 2)
 TEN = (*FIVE, 5, 6, 7, 8, 9)
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "all")
+OUR_OWN = "Our own"  # how the title of a study starts that is not in the paper
 RULES = ("lowest_loss", "binary", "one_shot")
 
 VALIDATED = "data.validation_share=0.2"
@@ -168,7 +169,7 @@ STUDIES = {
         ),
         Study(
             "steady",
-            "Our own: the recommended settings on the demo",
+            f"{OUR_OWN}: the recommended settings on the demo",
             "demo",
             (
                 Part(("local", "fedavg", "e2fl", "e2fl_steady")),
@@ -183,7 +184,7 @@ STUDIES = {
         ),
         Study(
             "ballots",
-            "Our own: cheap ballots on the demo",
+            f"{OUR_OWN}: cheap ballots on the demo",
             "demo",
             (
                 Part(("e2fl_steady",)),
@@ -194,7 +195,7 @@ STUDIES = {
         ),
         Study(
             "wide_ballots",
-            "Our own: cheap ballots at the paper's width",
+            f"{OUR_OWN}: cheap ballots at the paper's width",
             "table1",
             (
                 Part(("e2fl_steady",), seeds=THREE, changes=CHEAP),
@@ -204,13 +205,13 @@ STUDIES = {
         ),
         Study(
             "states",
-            "Our own: ACS income by state",
+            f"{OUR_OWN}: ACS income by state",
             "acs_income",
             (Part(("local", "fedavg", "e2fl", "e2fl_steady")),),
         ),
         Study(
             "readings",
-            "Our own: readings of Adult, with a smaller network",
+            f"{OUR_OWN}: readings of Adult, with a smaller network",
             "adult",
             (
                 Part((*READINGS, "one_sex"), changes=(*SHORT, "data.alpha=5000")),
@@ -219,7 +220,7 @@ STUDIES = {
         ),
         Study(
             "rates",
-            "Our own: the learning rate of dense training on Adult",
+            f"{OUR_OWN}: the learning rate of dense training on Adult",
             "adult",
             tuple(
                 Part(
@@ -232,7 +233,7 @@ STUDIES = {
         ),
         Study(
             "causes",
-            "Our own: what the paper does not say about FairMNISTRotate",
+            f"{OUR_OWN}: what the paper does not say about FairMNISTRotate",
             "table1",
             (
                 Part(("e2fl", "e2fl_present_only", "fedavg"), seeds=(0,), changes=CHEAP),
