@@ -116,7 +116,7 @@ def ballot_points(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         "setting": name,
                         "ballot": ballot,
                         "kind": _kind(ballot),
-                        "label": _short(ballot, downlink) if averaging == "smoothing 5" else "",
+                        "label": _short(ballot, downlink),
                         "downlink": downlink,
                         "averaging": averaging,
                         "bits": round(up, 4),

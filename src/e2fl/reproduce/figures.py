@@ -31,7 +31,7 @@ def figure3(entries: Sequence[Entry], samples: int, seed: int = 0) -> Chart | No
     present = [name for name in ("FedAvg", "E2FL", GM) if any(row["method"] == name for row in rows)]
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("round:Q", title="round", scale=alt.Scale(domainMin=0)),
-        y=alt.Y("loss:Q", title="test loss (log scale)", scale=alt.Scale(type="log")),
+        y=alt.Y("loss:Q", title="test loss (log scale)", scale=alt.Scale(type="log", nice=False, padding=8)),
         color=alt.Color("group:N", title="group", sort=groups, scale=alt.Scale(scheme=SCHEME)),
     )
     lines = base.mark_line(point=True, strokeWidth=1.5)
@@ -142,8 +142,12 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
     if not worth_drawing(points):
         return None
     alt = _altair()
-    shown = [point for point in points if point["worst"] >= LOWEST]
-    below = [f"{point['ballot']} {point['worst']:.0f} % ({point['setting']})" for point in points if point not in shown]
+    coarse = [point for point in points if point["kind"] != "exact"]
+    best = {point["setting"]: point for point in sorted(coarse, key=lambda point: point["worst"])}
+    shown = [point | {"best": point in best.values()} for point in points if point["worst"] >= LOWEST]
+    below = [
+        f"{point['ballot']} {point['worst']:.0f} % ({point['setting']})" for point in points if point["worst"] < LOWEST
+    ]
     kinds = list(dict.fromkeys(point["kind"] for point in shown))
     base = alt.Chart().encode(
         x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", domain=[0.3, 30])),
@@ -151,9 +155,9 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
         color=alt.Color("kind:N", title="ballot", sort=kinds, scale=alt.Scale(domain=kinds, range=COLOURS)),
     )
     marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("averaging:N", title="averaging"))
-    names = base.mark_text(align="left", dx=7, dy=-6, fontSize=9).encode(text="label:N")
+    names = base.transform_filter("datum.best").mark_text(align="left", dx=7, dy=-6, fontSize=9).encode(text="label:N")
     panels = alt.layer(marks, names, data=alt.Data(values=shown)).properties(width=400, height=340)
-    lines = ["labels: steps or buckets up / buckets down"]
+    lines = ["label: the best coarse ballot, as steps or buckets up / buckets down"]
     if below:
         lines.append(f"below {LOWEST} %, not shown: {', '.join(below)}")
     return panels.facet(column=alt.Column("setting:N", title=None)).properties(
