@@ -44,8 +44,9 @@ COLUMNS = [
     Column("variance over groups", (), level("group", "variance")),
     *traffic_columns(),
 ]
-# Adult's clients all have the same test rows, so there is nothing to compare between them.
-ADULT_COLUMNS = [*adult_columns(None), *traffic_columns()]
+# Adult's clients all have the same test rows, so they do not differ; women and men do.
+ACCURACY, EOD, DI = adult_columns(None)
+ADULT_COLUMNS = [ACCURACY, EOD, DI, COLUMNS[1], COLUMNS[4], *traffic_columns()]
 
 
 def leaderboard(runs: Sequence[Entry]) -> list[tuple[str, Table]]:
