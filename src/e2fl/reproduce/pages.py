@@ -14,12 +14,13 @@ from e2fl.reproduce.leaderboard import leaderboard
 from e2fl.reproduce.ledger import Entry, best_of
 from e2fl.reproduce.running import missing
 from e2fl.reproduce.selection import INK, NARROW, PAPERS, SAMPLES, fewer_images, other_alpha, select
-from e2fl.reproduce.studies import OUR_OWN, STUDIES, wanted
+from e2fl.reproduce.studies import OUR_OWN, STUDIES, paper, wanted
 from e2fl.reproduce.tables import Table
 
 PAGES = ("results.md", "studies.md", "leaderboard.md")
 FIGURES = (*(f"{name}-{samples}" for name in ("figure3", "inference") for samples in SAMPLES), "ballots")
 MILESTONES = (50, 100, 200, 300, 500, 1000, 2000, 3000)
+LONG = ("table1", "femnist")  # experiments of thousands of rounds
 NATURAL = {
     "acs_income": "ACS income: 18 states as groups, five clients in each",
     "mnist_writers": "MNIST by writer: groups are found",
@@ -84,6 +85,9 @@ def pages(entries: Sequence[Entry]) -> dict[str, str]:
         "verdicts": counted(found),
         "figures": figure_names(runs),
         "natural_titles": NATURAL,
+        "percent_of_rounds": round(
+            100 * max((run.rounds for run in runs if run.experiment in LONG), default=0) / paper()["rounds"]
+        ),
         "state": progress,
         "complete": [title for title, needed, done, _ in progress if needed == done and not title.startswith(OUR_OWN)],
         "small_clusters": ", ".join(
