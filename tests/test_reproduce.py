@@ -20,6 +20,7 @@ from e2fl.reproduce.ledger import Entry, read_entries, read_entry, settings_key
 from e2fl.reproduce.running import Pace, Runner, estimate, listing, missing
 from e2fl.reproduce.studies import STUDIES, Part, Study, paper, wanted
 from e2fl.runs import checkpoint
+from e2fl.runs.folder import MANIFEST
 from e2fl.runs.runner import Watcher, run_experiment
 from e2fl.simulation.simulator import SimulatedFederation
 
@@ -142,6 +143,7 @@ def test_no_path_of_the_machine_gets_into_the_ledger(toy, tmp_path):
     summary = json.loads((folder / "summary.json").read_text())
     summary["data"] = {"source": "/home/ada/data/femnist.npz", "page": "https://example.org/a/b", "ratio": "1/2/3"}
     (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / MANIFEST).unlink()
     (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)
     for path in target.iterdir():
         assert not MACHINE.search(path.read_text()), path.name
@@ -177,6 +179,7 @@ def test_group_figures_are_over_the_clusters_where_clients_declare_no_groups(toy
         for part in (line, *line["views"].values()):
             part["groups"], part["group"] = {}, None
     (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / MANIFEST).unlink()
     clients = "client,group,n,accuracy,loss,served_as\na,,9,80,1,0\nb,,9,90,2,0\nc,,9,50,3,1\n"
     (folder / "clients.csv").write_text(clients)
     (target,) = collect(tmp_path / "runs", tmp_path / "ledger", ORIGIN)

@@ -1,12 +1,10 @@
 """Runs that are continued, shared or damaged: what the ledger keeps of them, and when they count as complete."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from e2fl import version
-from e2fl.config.completion import completed
 from e2fl.config.experiment import load
 from e2fl.errors import ConfigError, RunError
 from e2fl.reproduce.collecting import Origin, collect
@@ -103,6 +101,22 @@ def test_rounds_of_another_kind_of_machine_are_added_only_if_a_shared_round_is_e
     assert merged(long, entry("AVX2", (2, 70.0), (4, 80.0))) == [2, 4, 6]
 
 
+def test_rounds_of_an_unknown_machine_are_added_only_if_a_shared_round_is_equal(toy):
+    def merged(one, other):
+        return [line["round"] for line in one.with_lines_of(other).history]
+
+    def entry(*means, **record):
+        return Entry(toy.to_dict(), tuple({"round": n, "user": {"mean": mean}} for n, mean in means), record=record)
+
+    long = entry((4, 80.0), (6, 90.0), machine={"instructions": "AVX512", "cores": 2})
+    assert merged(long, entry((2, 70.0))) == [4, 6]
+    assert merged(entry((4, 80.0)), entry((2, 70.0))) == [4]
+    assert merged(long, entry((2, 70.0), (4, 80.0))) == [2, 4, 6]
+    assert merged(long, entry((2, 70.0), (4, 85.0))) == [4, 6]
+    same = entry((2, 70.0), (4, 85.0), machine={"instructions": "AVX512", "cores": 2})
+    assert merged(long, same) == [4, 6]  # another result of the same run, whatever the reason
+
+
 @pytest.fixture
 def studies(toy, tmp_path):
     """Two studies that share a run and differ in rounds and evaluations."""
@@ -192,33 +206,3 @@ def test_whole_numbers_count_the_same_as_integers():
     one, other = (load("adult", [f"data.alpha={alpha}"]).to_dict() for alpha in ("1", "1.0"))
     assert settings_key(one) == settings_key(other)
     assert settings_key(one) != settings_key(load("adult", ["data.alpha=1.5"]).to_dict())
-
-
-def stored(folder, config):
-    """Return the entry of a run that stored this configuration."""
-    folder.mkdir()
-    (folder / "config.toml").write_text(config)
-    (folder / "history.jsonl").write_text(json.dumps({"round": 1, "user": {}}) + "\n")
-    return read_entry(folder)
-
-
-def test_a_run_of_e2fl_steady_before_smoothing_had_none(tmp_path):
-    config = completed(load("demo", ["algorithm.incumbents=2", "algorithm.smoothing=7"], algorithm="e2fl_steady"))
-    text = config.to_toml()
-    assert "smoothing = 7\n" in text
-    entry = stored(tmp_path / "old", text.replace("smoothing = 7\n", ""))
-    assert entry.config["algorithm"]["smoothing"] == 0.0
-    assert entry.config["algorithm"]["incumbents"] == 2
-    assert stored(tmp_path / "new", text).config["algorithm"]["smoothing"] == 7
-
-
-@pytest.mark.parametrize("part", ["ballot", "downlink"])
-def test_ballots_without_the_dither_that_was_removed_are_those_of_today(tmp_path, part):
-    config = completed(load("demo", [f"algorithm.{part}={{name='buckets',buckets=16}}"], algorithm="e2fl")).to_toml()
-    section = f"[algorithm.{part}]\n"
-    assert section in config
-    now, before, dithered = (
-        stored(tmp_path / name, config.replace(section, section + more))
-        for name, more in (("now", ""), ("before", "dither = false\n"), ("dithered", "dither = true\n"))
-    )
-    assert now.settings == before.settings != dithered.settings

@@ -234,6 +234,9 @@ def test_causes_are_compared_on_the_same_seeds():
         ("a rate of 0.05, the same as signed initial scores", "E2FL", "1", "80.00"),
     ]
     assert causes(shipped).rows[0][2] == "2"
+    later = run("e2fl", few, "data.angle_step=10", experiment="table1", rounds=100, seed=1)
+    fair = causes([*shipped, later, run("e2fl", few, "data.angle_step=10", experiment="table1", rounds=100), changed])
+    assert {row[2] for row in fair.rows} == {"1"}  # seed 0, the only one that all have
     other = run("e2fl_present_only", few, "learner.learning_rate=0.05", experiment="table1", rounds=100, mean=10.0)
     assert ("absent groups do not vote, a rate of 0.05", "E2FL") in labels(causes([*shipped, changed, other]), 2)
 
@@ -244,6 +247,17 @@ def test_a_run_of_the_demo_with_more_rounds_does_not_replace_the_others():
     runs = [Entry(one.config, (*one.history, *longer.history)) if one.seed == 0 else one for one in runs]
     assert {row[1:3] for row in our_tables.demo(runs).rows} == {("2", "80.00")}
     assert all(set(row[1:]) == {"yes"} for row in our_tables.criteria(runs).rows[:4])
+
+
+def test_a_run_of_the_demo_that_has_only_begun_is_in_no_table():
+    runs = [run(method) for method in our_tables.DEMO]
+    begun = run("e2fl_steady", seed=1, rounds=10, mean=10.0, worst=0.0)
+    others = [run(method, seed=1) for method in our_tables.DEMO if method != "e2fl_steady"]
+    local = Entry(run("local", seed=2, rounds=5).config, run("local", rounds=5).history)  # not finished
+    assert labels(our_tables.demo([*runs, begun]), 3) == labels(our_tables.demo(runs), 3)
+    assert our_tables.criteria([*runs, *others, begun]).titles == ("", "seed 0")
+    assert our_tables.ablation([begun]).empty
+    assert our_tables.demo([local]).empty
 
 
 def test_validation_rows_and_other_networks_of_adult_are_not_on_the_leaderboard():

@@ -99,6 +99,24 @@ def test_one_seed_with_all_rounds_of_the_paper_does_not_hide_the_others():
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(300, 5), (3000, 1)]
 
 
+def test_three_seeds_are_shown_and_judged_however_far_one_of_them_was_continued():
+    both = pair(3, (5, 6, 5), (50, 52, 49))
+    longer = [Entry(run.config, (*run.history, line(1100))) if run.seed == 0 else run for run in both]
+    assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(longer[::2])] == [(100, 3), (1100, 1)]
+    (finding,) = found(longer, GROUPS)
+    assert finding.verdict == "holds"
+    assert "after 100 of 3000 rounds, 3 seeds" in finding.figure
+
+
+def test_rounds_beyond_the_papers_are_not_compared_with_it():
+    run = entry("fedavg", line(3000, mean=90.0), line(5000, mean=99.0))
+    _, ours, difference = rows_of(table1([run]), "FedAvg")
+    assert ours[:4] == ("ours", "1", "3000", "90.00")
+    assert difference[3] == "-3.89"
+    only = entry("fedavg", line(5000, mean=99.0))
+    assert rows_of(table1([only]), "FedAvg")[1][2] == "5000"
+
+
 def test_seeds_that_have_only_begun_do_not_hide_a_long_run():
     runs = [entry("e2fl", line(50), line(1000)), entry("e2fl", line(50), seed=1)]
     assert [(repeats.round, len(repeats.entries)) for repeats in repeats_of(runs)] == [(1000, 1)]
@@ -119,7 +137,9 @@ def test_of_two_entries_at_the_same_round_the_finished_one_counts():
 
 
 def test_entries_of_one_run_add_their_evaluated_rounds():
-    (kept,) = best_of([entry("e2fl", line(30), line(60)), entry("e2fl", line(50), line(100))])
+    here = {"machine": {"instructions": "AVX2", "cores": 2}}
+    runs = [entry("e2fl", line(30), line(60)), entry("e2fl", line(50), line(100))]
+    (kept,) = best_of([Entry(run.config, run.history, record=here) for run in runs])
     assert [found["round"] for found in kept.history] == [30, 50, 60, 100]
 
 
@@ -151,6 +171,18 @@ def test_clusters_that_were_found_fill_table_6_and_no_column_of_declared_groups(
     columns = dict(zip(board.titles, board.rows[0], strict=True))
     assert columns["worst group"] == NONE
     assert columns["worst 10 % of clients"] == "70.00"
+
+
+def test_a_page_says_nothing_about_runs_that_the_ledger_does_not_have():
+    text = "".join(pages([entry("fedavg", line(100))]).values())
+    for told in (
+        "66.4 instead of 53.1",
+        "58.3 %",
+        "schedules change little",
+        "comes nearest to it",
+        "0.2 has a lower mean",
+    ):
+        assert told not in text
 
 
 def test_verdicts_are_counted():

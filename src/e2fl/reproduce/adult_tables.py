@@ -16,9 +16,9 @@ from e2fl.reproduce.tables import (
     Repeats,
     Table,
     build,
+    cell,
     interval,
     level,
-    with_interval,
 )
 
 OWN, GLOBAL, WOMEN, MEN = None, "global", "as_group0", "as_group1"  # the model that scores a row
@@ -37,7 +37,7 @@ METHODS = {
     "lowest_loss": ("E2FL, lowest loss, two groups", (OWN,)),
 }
 ALPHAS = (5000, 1)
-ROUNDS = 20  # of Table 4
+ROUNDS = paper()["rounds_adult"]
 RATE_ROUNDS = (1, 4, 8, 10)
 
 
@@ -83,8 +83,7 @@ def rates(entries: Sequence[Entry]) -> Table:
     found = rows_by(variations(entries, "adult"), cells)
     for (rate,), repeats in sorted(found.items()):
         at_rounds = [Repeats(repeats.entries, number) for number in RATE_ROUNDS]
-        means = [(interval(at, column), column.digits) for column in columns for at in at_rounds]
-        shown = [NONE if mean is None else with_interval(mean, digits) for mean, digits in means]
+        shown = [cell(interval(at, column), column.digits) for column in columns for at in at_rounds]
         rows.append((rate, str(len(repeats.entries)), *shown))
     titles = [f"{column.title}, round {number}" for column in columns for number in RATE_ROUNDS]
     return Table(("rate", "seeds", *titles), tuple(rows), empty=not rows)

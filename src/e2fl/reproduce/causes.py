@@ -43,12 +43,10 @@ def causes(entries: Sequence[Entry]) -> Table:
         return ", ".join(texts) or AS_SHIPPED, NAMES[method]
 
     rows = rows_by(variations(entries, "table1"), cells, ROUND)
-    # Compared on the same seeds, or a difference between seeds would look like an effect.
-    changed = [repeats for label, repeats in rows.items() if label[0] != AS_SHIPPED]
-    seeds = {entry.seed for repeats in changed for entry in repeats.entries}
-    rows = {
-        label: _only(repeats, seeds) if label[0] == AS_SHIPPED and seeds else repeats for label, repeats in rows.items()
-    }
+    # Compared on the seeds that all rows have, or a difference between seeds would look like an effect.
+    by_row = [{entry.seed for entry in repeats.entries} for repeats in rows.values()]
+    shared = set.intersection(*by_row) if by_row else set()
+    rows = {label: _only(repeats, shared) for label, repeats in rows.items()}
     ordered = sorted(rows.items(), key=lambda row: (row[0][0] != AS_SHIPPED, row[0]))
     return table_of(("assumption", ""), dict(ordered), [*GROUPS, GLOBAL[0], GLOBAL_VARIANCE])
 

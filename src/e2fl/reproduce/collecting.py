@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ from e2fl.csv_text import csv_text
 from e2fl.errors import E2flError, RunError
 from e2fl.files import write_text
 from e2fl.reproduce.ledger import DEPTH, FOUND, Entry, Json, folder_name, read_entry, settings_key
-from e2fl.runs.folder import run_folders
+from e2fl.runs.folder import Folder, run_folders
 from e2fl.version import __version__, commit
 
 RECORD = "record.json"
 FILES = {"config.toml", "history.jsonl", "groups.csv", RECORD, "summary.json"}  # of an entry of the ledger
+SOURCES = {"config.toml", "history.jsonl", "clients.csv", "summary.json"}  # of a run, which an entry is made from
 SHIPPED = "as-shipped"
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ within one configuration
@@ -57,18 +58,20 @@ def collect(runs: Path, ledger: Path, origin: Origin) -> list[Path]:
     """Put all runs below a folder into the ledger; return the folders that were written, without unchanged ones.
 
     A ledger that is collected into itself is brought up to date: commands and folders follow the shipped experiments.
-    Nothing but an entry that has moved is ever deleted.
+    Nothing is written if one of the runs cannot be read, and nothing but an entry that has moved is ever deleted.
     """
     found = list(run_folders(runs, DEPTH))
     if not found:
         raise RunError(f"{runs} holds no run: there is no config.toml in it or in the folders below it")
-    written = []
     for folder in found:
-        entry = read_entry(folder)
+        Folder(folder).verify(SOURCES)
+    entries = [(folder, _with_origin(read_entry(folder), origin)) for folder in found]  # all, before any is written
+    written = []
+    for folder, entry in entries:
         if not entry.history:
             continue
         target = ledger / place(entry)
-        if _write(_merged(entry, target), target, origin):
+        if _write(_merged(entry, target), target):
             written.append(target)
         moved = runs.resolve() == ledger.resolve() and folder.resolve() != target.resolve()
         if moved and {path.name for path in folder.iterdir()} <= FILES:  # otherwise a run, with more than an entry has
@@ -174,7 +177,7 @@ def _merged(entry: Entry, target: Path) -> Entry:
     return known.with_lines_of(entry)
 
 
-def _write(entry: Entry, target: Path, origin: Origin) -> bool:
+def _write(entry: Entry, target: Path) -> bool:
     """Write the files; return whether anything changed."""
     config = {name: value for name, value in entry.config.items() if name not in (*UNSAVED, "variants")}
     config["data"] = {name: value for name, value in config["data"].items() if name != "dir"}
@@ -182,7 +185,7 @@ def _write(entry: Entry, target: Path, origin: Origin) -> bool:
         "config.toml": tomli_w.dumps(without_paths(config)),
         "history.jsonl": "".join(json.dumps(without_paths(line)) + "\n" for line in entry.history),
         "groups.csv": csv_text(group_rows(entry)) or "group\n",
-        RECORD: json.dumps(without_paths(_record(entry, origin)), indent=1) + "\n",
+        RECORD: json.dumps(without_paths(_record(entry)), indent=1) + "\n",
     }
     if entry.summary is not None:
         files["summary.json"] = json.dumps(without_paths(entry.summary), indent=1) + "\n"
@@ -198,14 +201,20 @@ def _write(entry: Entry, target: Path, origin: Origin) -> bool:
     return changed
 
 
-def _record(entry: Entry, origin: Origin) -> Json:
-    kept, summary = entry.record, entry.summary or {}
-    own = kept.get("commit") or summary.get("environment", {}).get("commit")
+def _with_origin(entry: Entry, origin: Origin) -> Entry:
+    """Return the entry with its commit and machine; a run that does not record them was made here."""
+    commit = entry.record.get("commit") or (entry.summary or {}).get("environment", {}).get("commit") or origin.commit
+    machine = entry.record.get("machine", origin.machine)
+    return replace(entry, record=entry.record | {"commit": commit, "machine": machine})
+
+
+def _record(entry: Entry) -> Json:
+    version = (entry.summary or {}).get("version", entry.record.get("version", __version__))
     return {
         "command": command(entry.config),
-        "commit": own or origin.commit,
-        "version": summary.get("version", kept.get("version", __version__)),
-        "machine": kept.get("machine", origin.machine),
+        "commit": entry.record["commit"],
+        "version": version,
+        "machine": entry.record["machine"],
         "rounds": entry.rounds,
         "of": int(entry.config["rounds"]),
         "finished": entry.finished,

@@ -10,7 +10,7 @@ from typing import Any
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.our_tables import Variation, described, variations
 from e2fl.reproduce.paper_tables import adult_columns
-from e2fl.reproduce.tables import NONE, Column, Table, interval, level, repeats_of, traffic_columns, with_interval
+from e2fl.reproduce.tables import Column, Table, cell, interval, level, repeats_of, traffic_columns
 
 TITLES = {  # by experiment
     "demo": "The demo: FairMNISTRotate, bundled images, 100 clients, a narrow LeNet",
@@ -64,11 +64,9 @@ def is_method(run: Variation) -> bool:
     data = run.entry.config["data"]
     if data.get("validation_share") or data.get("pooled_validation_share"):
         return False
-    if run.entry.experiment == "adult" and any(key.startswith("model.") for key in run.changes):
+    if run.entry.experiment in ("adult", "demo") and any(key.startswith("model.") for key in run.changes):
         return False
     own = {key: value for key, value in run.changes.items() if not key.startswith(("data.", "model."))}
-    if run.entry.experiment == "demo" and any(key.startswith("model.") for key in run.changes):
-        return False
     return all(value in ROWS_OF_THEIR_OWN.get(key, ()) for key, value in own.items())
 
 
@@ -90,10 +88,7 @@ def _board(entries: Sequence[Entry]) -> Table:
         same = [entry for entry in entries if entry.settings == settings]
         repeats = repeats_of(same)[0]
         means = [interval(repeats, column) for column in columns]
-        shown = [
-            NONE if mean is None else with_interval(mean, column.digits)
-            for mean, column in zip(means, columns, strict=True)
-        ]
+        shown = [cell(mean, column.digits) for mean, column in zip(means, columns, strict=True)]
         rank = means[1] or means[2]
         score = 0.0 if rank is None else -abs(rank.mean) if adult else rank.mean
         ranked.append((-score, (shown_as(same[0]), str(len(repeats.entries)), str(repeats.round), *shown)))

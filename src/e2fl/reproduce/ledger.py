@@ -18,11 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from e2fl.algorithms import ALGORITHMS
 from e2fl.config.completion import trimmed, with_whole_numbers
 from e2fl.config.experiment import UNSAVED, from_dict
-from e2fl.construct import fields_of
-from e2fl.data import DATASETS
 from e2fl.errors import E2flError, RunError
 from e2fl.runs.folder import run_folders
 
@@ -31,12 +28,6 @@ Json = dict[str, Any]
 DEPTH = 5  # levels of folders below a given one in which runs are searched
 # Settings that do not distinguish two runs of one method: more rounds are the same run, continued.
 NEUTRAL = ("name", "rounds", "evaluate_every", "seed", "device", "variants", *UNSAVED)
-# By section and its name: settings added later, and the behaviour before.
-FORMER: dict[str, dict[str, Json]] = {
-    "data": {"femnist": {"scaling": "ink"}},
-    "algorithm": {"e2fl_steady": {"smoothing": 0.0}},
-}
-REMOVED = {"dither": False}  # settings that ballots no longer have, and the behaviour of today
 LARGEST = 64 * 2**20  # bytes of a file
 LONGEST = 100  # characters of a folder's name
 FOUND = "found"  # groups.csv: the groups are clusters, not groups that the clients declare
@@ -104,18 +95,21 @@ class Entry:
     def with_lines_of(self, other: "Entry") -> "Entry":
         """Return this entry with the rounds that only another entry of the same run has evaluated.
 
-        Equal settings and an equal seed give equal rounds on one kind of machine. On another kind the last bits may
-        differ, so a run from elsewhere adds its rounds only if a round that both have evaluated is equal.
+        Equal settings and an equal seed give equal rounds on one kind of machine. On another kind, or an unknown one,
+        the last bits may differ, so such a run adds its rounds only if both have evaluated a round. Rounds that both
+        have evaluated must be equal.
         """
-        kinds = {entry.record["machine"].get("instructions") for entry in (self, other) if entry.record.get("machine")}
-        if len(kinds) == 2 and not self._agrees_with(other):
+        shared = [(line, same) for line in self.history if (same := other.at(line["round"])) is not None]
+        equal = all(line["user"] == same["user"] for line, same in shared)
+        if not equal or not (shared or self._made_like(other)):
             return self
         lines = {line["round"]: line for line in (*other.history, *self.history)}
         return replace(self, history=tuple(lines[number] for number in sorted(lines)))
 
-    def _agrees_with(self, other: "Entry") -> bool:
-        shared = [(line, same) for line in self.history if (same := other.at(line["round"])) is not None]
-        return bool(shared) and all(line["user"] == same["user"] for line, same in shared)
+    def _made_like(self, other: "Entry") -> bool:
+        """Return whether both runs are known to come from the same kind of machine."""
+        kinds = [entry.record.get("machine", {}).get("instructions") for entry in (self, other)]
+        return kinds[0] is not None and kinds[0] == kinds[1]
 
 
 def settings_key(config: Mapping[str, Any]) -> str:
@@ -132,36 +126,20 @@ def settings_key(config: Mapping[str, Any]) -> str:
     return json.dumps(with_whole_numbers(kept), sort_keys=True)
 
 
-def with_former_defaults(config: Json) -> Json:
-    """Return the configuration as the version that stored it meant it.
-
-    A run stores every setting that it knows; a missing one did not exist when the run was made. A setting that was
-    removed since is left out if the behaviour of today is the one that it asked for.
-    """
-    found = dict(config)
-    for section, registry in (("data", DATASETS), ("algorithm", ALGORITHMS)):
-        name = config[section]["name"]
-        former = FORMER[section].get(name, {})
-        known = fields_of(registry[name]) if former else {}
-        found[section] = {key: value for key, value in former.items() if key in known} | config[section]
-    for part in ("ballot", "downlink"):
-        if isinstance(found["algorithm"].get(part), dict):
-            kept = {key: value for key, value in found["algorithm"][part].items() if REMOVED.get(key) is not value}
-            found["algorithm"][part] = kept
-    return found
-
-
 def read_entry(folder: Path) -> Entry:
     """Return the run in this folder: of the ledger, or as it was run."""
     try:
-        config = with_former_defaults(_config(folder / "config.toml"))
+        config = _config(folder / "config.toml")
         summary = _json(folder / "summary.json")
         record = _json(folder / "record.json") or {}
         _require_objects(summary or {}, ("bytes", "environment"), "summary.json")
         _require_objects(record, ("machine",), "record.json")
         history = _history(folder / "history.jsonl")
         groups = _rows(folder / "groups.csv")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reached = history[-1]["round"] if history else 0
+        if record.get("rounds", reached) != reached:
+            raise ValueError(f"history.jsonl ends at round {reached}, and record.json says {record['rounds']}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error) as error:
         raise RunError(f"{folder} is not the folder of a run ({error}); remove it, or give another folder") from error
     return Entry(config, tuple(history), summary, record, tuple(groups), folder)
 
@@ -233,11 +211,17 @@ def _history(path: Path) -> list[Json]:
     """Return the evaluated lines. A run in progress may have written half of the last one."""
     if not path.is_file():
         return []
-    lines = _text(path).splitlines(keepends=True)
-    found = [json.loads(line) for line in lines if line.endswith("\n") and '"user"' in line]
+    lines = [json.loads(line) for line in _text(path).splitlines(keepends=True) if line.endswith("\n")]
+    for line in lines:
+        if not isinstance(line, dict) or type(line.get("round")) is not int:
+            raise ValueError(f"{path.name} has a line that is not a round")
+    found = [line for line in lines if "user" in line]
     for line in found:
-        if not isinstance(line, dict) or type(line.get("round")) is not int or not isinstance(line.get("user"), dict):
-            raise ValueError(f"{path.name} has a line that is not an evaluated round")
+        parts = [name for name in ("group", "groups", "bytes", "views", "inference") if line.get(name) is not None]
+        _require_objects(line, ("user", *parts), f"round {line['round']}")
+        numbers = [line["user"].get("mean"), *line["user"].values(), *(line.get("group") or {}).values()]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError(f"round {line['round']} of {path.name} has figures that are not numbers")
     return found
 
 

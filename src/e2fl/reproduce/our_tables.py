@@ -1,7 +1,7 @@
 """Tables of our own studies: the recommended settings, data with natural groups."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2fl.algorithms.e2fl import E2FL
@@ -12,14 +12,16 @@ from e2fl.reproduce.collecting import FREE, recipe_of
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.selection import fewer_images, select
 from e2fl.reproduce.tables import (
-    NONE,
     Column,
     Repeats,
     Table,
+    cell,
     interval,
     level,
     repeats_of,
+    seeds_of,
     seeds_text,
+    up_to,
     with_interval,
 )
 
@@ -133,17 +135,22 @@ def table_of(titles: Sequence[str], rows: Mapping[Cells, Repeats], columns: Sequ
     made = []
     for cells, repeats in rows.items():
         means = [interval(repeats, column) for column in columns]
-        shown = [
-            NONE if mean is None else with_interval(mean, c.digits) for mean, c in zip(means, columns, strict=True)
-        ]
-        seeds = max((mean.count for mean in means if mean is not None), default=len(repeats.entries))
-        made.append((*cells, str(seeds), *shown))
+        shown = [cell(mean, column.digits) for mean, column in zip(means, columns, strict=True)]
+        made.append((*cells, seeds_of(means, repeats), *shown))
     return Table((*titles, "seeds", *(column.title for column in columns)), tuple(made), (), not made)
+
+
+def of_demo(entries: Sequence[Entry]) -> list[Variation]:
+    """Return the runs of the demo, all at its last round; Local, which ends before, if it has finished."""
+    cut = (replace(run, entry=up_to(run.entry, DEMO_ROUNDS)) for run in variations(entries, "demo"))
+    return [
+        run for run in cut if run.entry.rounds == DEMO_ROUNDS or (run.entry.method == "local" and run.entry.finished)
+    ]
 
 
 def demo(entries: Sequence[Entry]) -> Table:
     """Return the table of the four methods of the demo."""
-    rows = rows_by(variations(entries, "demo"), lambda run: (run.entry.method,) if not run.changes else None)
+    rows = rows_by(of_demo(entries), lambda run: (run.entry.method,) if not run.changes else None)
     ordered: dict[Cells, Repeats] = {(NAMES[method],): rows[(method,)] for method in DEMO if (method,) in rows}
     return table_of(("",), ordered, [*GROUPS, *GLOBAL])
 
@@ -164,9 +171,9 @@ CRITERIA: dict[str, Callable[[dict[str, dict[str, float]]], bool]] = {
 def criteria(entries: Sequence[Entry]) -> Table:
     """Return the table of the demo's criteria for e2fl_steady, by seed; only seeds that all four methods have."""
     figures: dict[int, dict[str, dict[str, float]]] = {}
-    for run in variations(entries, "demo"):
+    for run in of_demo(entries):
         if not run.changes and run.entry.method in DEMO:
-            last = run.entry.at(DEMO_ROUNDS) or run.entry.history[-1]  # Local ends before
+            last = run.entry.history[-1]
             figures.setdefault(run.entry.seed, {})[run.entry.method] = {
                 "mean": last["group"]["mean"],
                 "worst": last["group"]["worst10"],
@@ -182,7 +189,7 @@ def criteria(entries: Sequence[Entry]) -> Table:
 
 def ablation(entries: Sequence[Entry]) -> Table:
     """Return the table of participation, incumbents, smoothing and learning rate on the demo."""
-    rows = rows_by(variations(entries, "demo"), _point)
+    rows = rows_by(of_demo(entries), _point)
     return table_of(POINT, dict(sorted(rows.items(), key=_numbers)), [*GROUPS, *GLOBAL])
 
 
@@ -205,7 +212,7 @@ VALIDATED = [
 def _validation_rows(entries: Sequence[Entry]) -> dict[Cells, Repeats]:
     runs = [
         Variation(run.entry, {key: value for key, value in run.changes.items() if key != "data.validation_share"})
-        for run in variations(entries, "demo")
+        for run in of_demo(entries)
         if run.changes.get("data.validation_share")
     ]
     return dict(sorted(rows_by(runs, _point).items(), key=_numbers))
@@ -276,7 +283,7 @@ def _same_turns(entries: Sequence[Entry]) -> dict[Cells, Repeats]:
             return (f"{NAMES[method]}{known}",)
         return None
 
-    return dict(sorted(rows_by(variations(entries, "demo"), cells).items()))
+    return dict(sorted(rows_by(of_demo(entries), cells).items()))
 
 
 def in_words(entries: Sequence[Entry]) -> list[str]:
@@ -330,7 +337,7 @@ def single_changes(entries: Sequence[Entry]) -> Table:
         texts = [text.format(run.changes[key]) for key, text in SINGLE.items() if key in run.changes]
         return (", ".join(texts) or "as shipped",)
 
-    rows = rows_by(variations(entries, "demo"), cells)
+    rows = rows_by(of_demo(entries), cells)
     return table_of(("change",), dict(sorted(rows.items())), [*GROUPS, *GLOBAL])
 
 

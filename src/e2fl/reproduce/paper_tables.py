@@ -3,22 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from e2fl.report.intervals import over_seeds
 from e2fl.reproduce.ledger import Entry
 from e2fl.reproduce.studies import LAYERS, RULES, paper
 from e2fl.reproduce.tables import (
     NONE,
     Column,
     MethodRow,
-    Reader,
     Repeats,
     Table,
     build,
+    cell,
+    interval,
     level,
     repeats_of,
     spread_columns,
     traffic_columns,
-    with_interval,
 )
 
 INFERENCE_ROUNDS = (30, 60, 100, 200, 300)
@@ -79,7 +78,8 @@ def adult_columns(view: str | None) -> list[Column]:
     ]
 
 
-def table4(entries: Sequence[Entry], alpha: float) -> Table:
+def table4(entries: Sequence[Entry], alpha: float, *, comparable: bool = True) -> Table:
+    """Return Table 4. comparable: our runs differ from the paper's only in seeds."""
     twenty = paper()["rounds_adult"]
     rows = {method: found.get(f"{alpha:g}") for method, found in paper()["table4"].items()}
     lines = [
@@ -96,7 +96,7 @@ def table4(entries: Sequence[Entry], alpha: float) -> Table:
         MethodRow("E2FL, the women's model for all rows", "e2fl", rows["e2fl"], "as_group0", twenty),
         MethodRow("E2FL, the men's model for all rows", "e2fl", rows["e2fl"], "as_group1", twenty),
     ]
-    return build(lines, entries, adult_columns)
+    return build(lines, entries, adult_columns, comparable=comparable)
 
 
 def table5(entries: Sequence[Entry], *, papers: bool = True) -> Table:
@@ -133,20 +133,16 @@ def inference_table(entries: Sequence[Entry]) -> Table:
     methods = (*RULES, *(f"{rule}_warm" for rule in RULES))
     runs = {method: [entry for entry in entries if entry.method == method] for method in methods}
     rounds = [number for number in INFERENCE_ROUNDS if any(entry.at(number) for own in runs.values() for entry in own)]
+    matched = Column("matched", (), level("inference", "matched"))
     served = [
         Column("clients: mean", (), level("user", "mean")),
         Column("groups: worst", (), level("group", "worst10")),
     ]
     rows = []
     for method, own in runs.items():
-        shown = [_cell(Repeats(tuple(own), number), level("inference", "matched")) for number in rounds]
+        shown = [cell(interval(Repeats(tuple(own), number), matched), 1) for number in rounds]
         last = repeats_of(own)[-1:]
-        shown += [_cell(repeats, column.read) for repeats in last for column in served] or [NONE] * len(served)
+        shown += [cell(interval(repeats, column), 1) for repeats in last for column in served] or [NONE] * len(served)
         rows.append((method, str(len(own)), *shown))
     titles = ("rule", "seeds", *(f"matched, round {number}" for number in rounds), *(column.title for column in served))
     return Table(titles, tuple(rows), tuple(method for method, own in runs.items() if not own), not entries)
-
-
-def _cell(repeats: Repeats, read: Reader) -> str:
-    values = list(repeats.values(read).values())
-    return with_interval(over_seeds(values), 1) if values else NONE

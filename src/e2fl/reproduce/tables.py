@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2fl.metrics import spread
@@ -10,7 +10,7 @@ from e2fl.report.intervals import Interval, over_seeds
 from e2fl.reproduce.ledger import FOUND, Entry, Json
 from e2fl.reproduce.studies import paper
 
-FAR = 0.1  # rounds that several seeds share are shown if they are at least this part of the longest run
+FAR = 0.1  # rounds that two seeds share are shown if they are at least this part of the longest run
 FEWEST = 3  # seeds for an interval worth the name; two may agree by accident
 NONE = "–"
 
@@ -97,9 +97,9 @@ def found_groups(figure: str) -> Reader:
 
 
 def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
-    """Return the longest run, and before it the last round that enough seeds share, if that is another one.
+    """Return the longest run, and before it the last round that three seeds share, if that is another one.
 
-    Enough are three, or as many as share any round. A seed that has only begun does not hide what the others reached.
+    If no three share one, it is the last round that two share, unless they have only begun.
     """
     runs = sorted(entries, key=lambda entry: entry.seed)
     counts: dict[int, list[Entry]] = {}
@@ -109,10 +109,12 @@ def repeats_of(entries: Iterable[Entry]) -> list[Repeats]:
     if not counts:
         return []
     longest = max(counts)
-    far = [number for number in counts if number >= FAR * longest]
-    enough = min(FEWEST, max(len(counts[number]) for number in far))
-    shared = max(number for number in far if len(counts[number]) >= enough)
-    return [Repeats(tuple(counts[number]), number) for number in dict.fromkeys((shared, longest))]
+    enough = [number for number, own in counts.items() if len(own) >= FEWEST]
+    if not enough:
+        far = [number for number in counts if number >= FAR * longest]
+        most = max(len(counts[number]) for number in far)
+        enough = [number for number in far if len(counts[number]) == most]
+    return [Repeats(tuple(counts[number]), number) for number in dict.fromkeys((max(enough), longest))]
 
 
 def spread_columns(names: Sequence[str], view: str | None = None) -> list[Column]:
@@ -170,19 +172,15 @@ def build(
             shown.append(method.paper)
         if not own and papers:
             rows.append((method.label, "ours", "0", NONE, *(NONE for _ in columns(method.view))))
-        for repeats in repeats_of(own):
+        for repeats in repeats_of(up_to(entry, method.paper_rounds) for entry in own):
             rows += _ours(method, repeats, columns(method.view), comparable)
     return Table(titles, tuple(rows), tuple(not_run), not entries)
 
 
 def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column], comparable: bool) -> list[tuple[str, ...]]:
     means = [interval(repeats, column) for column in columns]
-    seeds = str(max((mean.count for mean in means if mean is not None), default=len(repeats.entries)))
-    shown = [
-        NONE if mean is None else with_interval(mean, column.digits)
-        for mean, column in zip(means, columns, strict=True)
-    ]
-    rows = [(method.label, "ours", seeds, str(repeats.round), *shown)]
+    shown = [cell(mean, column.digits) for mean, column in zip(means, columns, strict=True)]
+    rows = [(method.label, "ours", seeds_of(means, repeats), str(repeats.round), *shown)]
     if method.paper is not None and comparable:
         differences = []
         for mean, column in zip(means, columns, strict=True):
@@ -198,6 +196,22 @@ def _ours(method: MethodRow, repeats: Repeats, columns: Sequence[Column], compar
 def interval(repeats: Repeats, column: Column) -> Interval | None:
     values = list(repeats.values(column.read).values())
     return over_seeds(values) if values else None
+
+
+def up_to(entry: Entry, number: int | None) -> Entry:
+    """Return the entry without what it evaluated after this round, if it evaluated anything before."""
+    kept = tuple(line for line in entry.history if number is None or line["round"] <= number)
+    return replace(entry, history=kept or entry.history)
+
+
+def seeds_of(means: Sequence[Interval | None], repeats: Repeats) -> str:
+    """Return on how many seeds a row is based: those that have its figures."""
+    return str(max((mean.count for mean in means if mean is not None), default=len(repeats.entries)))
+
+
+def cell(found: Interval | None, digits: int) -> str:
+    """Return the mean with its interval, or a dash if nothing was measured."""
+    return NONE if found is None else with_interval(found, digits)
 
 
 def with_interval(found: Interval, digits: int) -> str:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,8 @@ class Folder:
                 if entry.name.endswith(PARTIAL):
                     remove(entry)
 
-    def verify(self) -> None:
-        """Compare the results of a finished run with its manifest; older runs have none."""
+    def verify(self, names: Collection[str] | None = None) -> None:
+        """Compare the results of a finished run, or only these files, with its manifest; older runs have none."""
         path = self.path / MANIFEST
         if not path.is_file():
             return
@@ -164,6 +164,8 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(MANIFEST, f"it cannot be read ({error})") from error
         for name, digest in digests.items():
+            if names is not None and name not in names:
+                continue
             if os.sep in name or not (self.path / name).is_file():
                 raise self._damaged(name, "it is missing")
             if sha256_of(self.path / name) != digest:
