@@ -6,6 +6,7 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from e2fl.errors import ConfigError
@@ -79,7 +80,8 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
         raise ConfigError(f"{where}: {error}") from error
 
 
-def fields_of(make: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def fields_of(make: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the settings of a class or function, and their types."""
     try:
         hints = get_type_hints(make)

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -321,7 +321,8 @@ def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
     return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
 
 
-def shipped() -> dict[str, str]:
+@cache
+def shipped() -> Mapping[str, str]:
     """Return the experiments that come with the package: name and first comment line."""
     found = {}
     for entry in files("e2fl.experiments").iterdir():
@@ -331,6 +332,7 @@ def shipped() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+@cache
 def shipped_text(name: str) -> str:
     """Return a shipped experiment as TOML."""
     if name not in shipped():

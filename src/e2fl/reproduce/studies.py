@@ -307,7 +307,7 @@ def _require_known(experiment: Experiment) -> None:
         ("model", experiment.model, MODELS, dict.fromkeys(COMMON, float)),
     )
     for section, values, registry, common in sections:
-        known = fields_of(look_up(values["name"], registry, section)) | common
+        known = {**fields_of(look_up(values["name"], registry, section)), **common}
         for name in values.keys() - {"name"}:
             if name not in known:
                 raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")
