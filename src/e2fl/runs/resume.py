@@ -98,6 +98,7 @@ class RestoredRun:
     history: list[Json]
     times: dict[int, float]
     seconds: float
+    ahead: bool  # its checkpoint was written with a later line of history, as former versions did when interrupted
 
 
 def restore(
@@ -138,12 +139,14 @@ def restore(
     last, extra = found.round_number, dict(found.extra)
     if "unevaluated" in extra:  # the last round of a run that now has more
         last, extra = last - 1, extra | extra["unevaluated"]
+    lines = folder.read_history(extra["history"]["bytes"])
     return RestoredRun(
         Round(found.round_number, found.state, bool(extra["ever_answered"])),
         Totals.from_json(extra),
-        [line for line in folder.read_history(extra["history"]["bytes"]) if line["round"] <= last],
+        [line for line in lines if line["round"] <= last],
         {number: seconds for number, seconds in folder.read_times().items() if number <= last},
         float(extra["seconds"]),
+        ahead=any(line["round"] > found.round_number for line in lines),
     )
 
 
@@ -192,14 +195,18 @@ def memories_of(folder: Folder, number: int) -> list[str]:
     return [f"client-{client}-round-{round_}.safetensors" for client, round_ in sorted(newest.items())]
 
 
-def digest_of_history(folder: Folder, *, without_last: bool = False) -> Mapping[str, Any]:
-    """Return length and digest of the history so far, which is flushed to disk; or of all its lines but the last."""
+def digest_of_history(folder: Folder, last: int) -> Mapping[str, Any]:
+    """Return length and digest of the history up to this round; the file is flushed to disk.
+
+    A later line is of a round that was interrupted after it was written, and is written again when that round is.
+    """
     path = folder.path / "history.jsonl"
     with writing(path), path.open("rb+") as file:
         os.fsync(file.fileno())
-        raw = file.read()
-    if without_last:
-        raw = b"".join(raw.splitlines(keepends=True)[:-1])
+        lines = file.read().splitlines(keepends=True)
+    while lines and not (lines[-1].endswith(b"\n") and json.loads(lines[-1])["round"] <= last):
+        lines.pop()
+    raw = b"".join(lines)
     return {"bytes": len(raw), "sha256": sha256(raw)}
 
 

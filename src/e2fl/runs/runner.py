@@ -34,6 +34,7 @@ from e2fl.runs.totals import Totals
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.version import environment
 
 __all__ = ["Federate", "Run", "Runtime", "Watcher", "Watchers", "read_run", "run_experiment", "simulate"]
 
@@ -124,6 +125,7 @@ class _Runner:
         self.evaluated_at = 0.0  # seconds of the run at the last line of history
         self.totals = Totals()
         self.unevaluated: Totals | None = None  # the totals as if the last round had not been evaluated
+        self.environment = environment()  # now: files may change while the run goes on
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
@@ -132,9 +134,12 @@ class _Runner:
 
     def _run(self, stored: Experiment | None) -> Run:
         resumed = self._start(stored)
-        if resumed is None:
-            self._save(self.loop.fresh)  # a run killed before its next checkpoint is known to repeat the same rounds
+        if resumed is None:  # a run killed before its next checkpoint is known to repeat the same rounds
+            self._save(self.loop.fresh, self.totals)
         latest = resumed
+        # The newest round to resume from, with its totals: one value, so that an interruption finds both or neither.
+        # Never the last round: a run stopped before its summary must have a round left to repeat.
+        safe: tuple[Round, Totals] | None = None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         last = self.loop.last
         self.watcher.begin(self.experiment, self.loop.first if resumed is None else resumed.number + 1, last)
@@ -142,17 +147,19 @@ class _Runner:
         try:
             for done in self.loop.rounds(resumed):
                 self.seconds = time.monotonic() - started
-                self.totals = self._record(done, latest)
-                latest = done  # only now: a round that is interrupted before this is repeated
-                # Never after the last round: a run killed before its summary must have a round left to repeat.
-                if latest.number < last and time.monotonic() - saved >= self.experiment.checkpoint_seconds:
-                    self._save(latest)
+                self.totals, measured = self._record(done, latest)
+                latest = done
+                if done.number < last:
+                    safe = done, self.totals  # a round that is interrupted before this is repeated
+                self.watcher.advance(done.number, measured)  # may stop the run, which costs no round
+                if done.number < last and time.monotonic() - saved >= self.experiment.checkpoint_seconds:
+                    self._save(done, self.totals)
                     saved = time.monotonic()
         except StorageError:
             raise  # another checkpoint could not be written either; the last one is complete
         except (KeyboardInterrupt, RunError):
-            if latest is not None and latest is not resumed and latest.number < last:
-                self._save(latest)
+            if safe is not None:
+                self._save(*safe)
             raise
         finally:
             self.watcher.end()
@@ -187,8 +194,11 @@ class _Runner:
                 f"{self.experiment.rounds}; algorithm.epochs decides how long it trains (summary.json has the budget)"
             )
 
-    def _record(self, done: Round, before: Round | None) -> Totals:
-        """Record the results of a round. before: the round before it, if this process knows it."""
+    def _record(self, done: Round, before: Round | None) -> tuple[Totals, Json | None]:
+        """Record the results of a round; return the totals after it, and its line of history if it was evaluated.
+
+        before: the round before it, if this process knows it.
+        """
         measured = None
         totals = self._add_up(done, before)
         warnings = self.federation.warnings()
@@ -215,8 +225,7 @@ class _Runner:
             if self.folder is not None:
                 self.folder.append_history(measured)
                 self.folder.append_times(done.number, self.times[done.number])
-        self.watcher.advance(done.number, measured)
-        return totals
+        return totals, measured
 
     def _add_up(self, done: Round, before: Round | None) -> Totals:
         """Return the totals after this round, except its faults."""
@@ -230,7 +239,7 @@ class _Runner:
         grouping = of_round(done, found, known, self.data.population, spent)
         return replace(self.totals, traffic=traffic, grouping=(*self.totals.grouping, grouping), asked=asked)
 
-    def _save(self, done: Round, *, final: bool = False) -> None:
+    def _save(self, done: Round, totals: Totals, *, final: bool = False) -> None:
         if self.folder is None:
             return
         if not (self.folder.path / "config.toml").is_file():
@@ -241,14 +250,14 @@ class _Runner:
             "experiment": lineage(self.experiment),
             "ever_answered": done.ever_answered,
             "seconds": self.seconds,
-            **self.totals.to_json(),
+            **totals.to_json(),
             "data": self._data_file,
-            "history": digest_of_history(self.folder),
+            "history": digest_of_history(self.folder, done.number),
             "memories": memories_of(self.folder, done.number),
         }
         if final and self.unevaluated is not None and not self.loop.server.due:
             extra["unevaluated"] = self.unevaluated.to_json() | {
-                "history": digest_of_history(self.folder, without_last=True)
+                "history": digest_of_history(self.folder, done.number - 1)
             }
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
         # The checkpoint before this one stays usable, and so must the models that clients kept then.
@@ -270,11 +279,13 @@ class _Runner:
         self.history, self.times, self.totals, self.seconds = found.history, found.times, found.totals, found.seconds
         self.evaluated_at = sum(found.times.values())
         self.federation.traffic = replace(self.totals.traffic)
+        if found.ahead:  # before the history is cut
+            self._save(found.round, found.totals)
         return found.round
 
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
-        self._save(done, final=True)
+        self._save(done, self.totals, final=True)
         rows = client_rows(done.scores, self.data)
         models_kept = self.folder is not None and bool(memories_of(self.folder, done.number))
         drop = models_kept and not self.experiment.keep_client_models
@@ -286,6 +297,7 @@ class _Runner:
             self.totals,
             self.history[-1],
             seconds=self.seconds,
+            environment=self.environment,
             client_models="dropped" if drop else "kept" if models_kept else "none",
             warn=self.watcher.warn,
         ).to_json()

@@ -1,6 +1,6 @@
 """The summary of a finished run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2fl.config.experiment import Experiment
@@ -20,7 +20,7 @@ from e2fl.runs.measure import (
 )
 from e2fl.runs.records import Json, Summary
 from e2fl.runs.totals import Totals
-from e2fl.version import __version__, environment
+from e2fl.version import __version__
 
 Warn = Callable[[str], None]
 
@@ -34,10 +34,14 @@ def summarise(
     last_line: Json,
     *,
     seconds: float,
+    environment: Mapping[str, str],
     client_models: str,
     warn: Warn,
 ) -> Summary:
-    """Return the summary of a run. done: its last round; last_line: the line of history of that round."""
+    """Return the summary of a run.
+
+    done: its last round; last_line: the line of history of that round; environment: what it was started with.
+    """
     assert done.scores is not None
     inference = last_line.get("inference")
     traffic, served = totals.traffic, found_groups(done.scores)
@@ -61,7 +65,7 @@ def summarise(
         seconds={"total": seconds, "per_round": seconds / max(1, done.number)},
         data=data.about(),
         inputs=_inputs(data),
-        environment=environment(),
+        environment=dict(environment),
         unseen=_unseen(loop, data, done, warn),
         validation=measure_validation(done.scores, data),
         client_models=client_models,
