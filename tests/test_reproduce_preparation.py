@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(FirstRankings, "_write", full)
     out, told = tmp_path / "out", []
     assert Runner(out, ORIGIN, budget=None, tell=told.append).run(missing(wanted(study), []))
     assert len(trained) == 4 * len(set(trained))
@@ -127,21 +128,34 @@ def test_a_full_disk_costs_only_time(study, tmp_path, trained, monkeypatch):
     assert_as_alone(study, out, tmp_path)
 
 
-def test_the_space_of_the_first_rankings_is_freed_when_the_disk_is_full(tmp_path, monkeypatch):
+def test_the_space_of_the_first_rankings_is_freed_when_the_disk_is_full(tmp_path):
     first = FirstRankings(tmp_path, lambda text: None)
     ranks, spec = {"a": np.arange(5, dtype=np.int32)}, ModelSpec((Layer("a", (5, 1)),))
     first.add(0, ranks, 10, Losses(2.0, 10))
     found, kept = first.find(0, spec)
     assert found["a"].tolist() == [0, 1, 2, 3, 4]
     assert (kept.examples, kept.losses.mean) == (10, 0.2)
-    monkeypatch.setattr(os, "pwrite", lambda *args: 3)  # fewer bytes than asked
+    file, first.file = first.file, Mock(wraps=first.file, write=lambda raw: 3)  # fewer bytes than asked
     first.add(1, ranks, 10, Losses(2.0, 10))
     assert first.find(0, spec) is first.find(1, spec) is None
-    assert os.fstat(first.file.fileno()).st_size == 0
+    assert os.fstat(file.fileno()).st_size == 0
+
+
+def test_the_first_rankings_need_no_function_that_windows_lacks(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "pread", raising=False)
+    monkeypatch.delattr(os, "pwrite", raising=False)
+    first, spec = FirstRankings(tmp_path, lambda text: None), ModelSpec((Layer("a", (3, 1)), Layer("b", (2, 1))))
+    for client in range(3):
+        ranks = {"a": np.arange(3, dtype=np.int32) + client, "b": np.arange(2, dtype=np.int32) - client}
+        first.add(client, ranks, 10, Losses(2.0, 10))
+    for client in (2, 0, 1):
+        found, _ = first.find(client, spec)
+        assert found["a"].tolist() == [client, client + 1, client + 2]
+        assert found["b"].tolist() == [-client, 1 - client]
 
 
 def test_a_single_run_keeps_nothing(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "pwrite", None)
+    monkeypatch.setattr(FirstRankings, "_write", None)
     todo = missing(wanted(study, methods=["two", "e2fl"]), [])
     assert Runner(tmp_path / "out", ORIGIN, budget=None, tell=lambda text: None).run(todo)
 

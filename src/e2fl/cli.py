@@ -112,8 +112,10 @@ def _fail(message: str) -> int:
 
 
 def _how_to_continue(options: argparse.Namespace) -> str:
-    """Return what to do after Ctrl-C, for commands that can be continued: those with a folder."""
-    place = getattr(options, "folder", None)
+    """Return what to do after Ctrl-C, for commands that can be continued: those with a folder, or with a remark."""
+    place, remark = getattr(options, "folder", None), getattr(options, "after_stop", None)
+    if remark is not None:
+        return f"; {remark}"
     return (
         "" if place is None else f"; continue with: e2fl resume {shlex.quote(str(place))} (or the same with --resume)"
     )

@@ -41,9 +41,7 @@ def add_parser(commands: Commands) -> None:
         metavar="DIR",
         help="folder for runs and figures; default: runs/reproduce",
     )
-    parser.add_argument(
-        "--ledger", type=Path, default=Path("results"), metavar="DIR", help="the ledger; default: results"
-    )
+    parser.add_argument("--ledger", type=Path, metavar="DIR", help="the ledger; default: results")
     parser.add_argument("--collect", type=Path, metavar="RUNS_DIR", help="add the runs in this folder to the ledger")
     parser.add_argument("--commit", metavar="HASH", help="the commit of collected runs that do not record it")
     parser.add_argument("--write-docs", action="store_true", help="write the pages and figures from the ledger")

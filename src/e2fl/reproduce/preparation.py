@@ -6,7 +6,6 @@ which takes nearly all the time of such a run. It is done once, and the rankings
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -57,40 +56,42 @@ class FirstRankings:
         """Keep a client's ranking. If it cannot be stored, nothing is lost but time: the client is trained again."""
         raw = np.concatenate([ranks.ravel() for ranks in ranking.values()]).astype(np.int32, copy=False)
         with self.lock:
-            start = self.end
-            self.end += raw.nbytes
-        try:
-            if not self.full and os.pwrite(self.file.fileno(), raw.data, start) < raw.nbytes:
-                raise OSError("no space left on the device")
-        except OSError as error:
-            self._give_up(error)
-        with self.lock:
-            if not self.full:
-                self.kept[client] = _Kept(start, examples, replace(losses))
+            if self.full:
+                return
+            try:
+                self._write(raw.tobytes())
+            except OSError as error:
+                self._give_up(error)
+            else:
+                self.kept[client] = _Kept(self.end, examples, replace(losses))
+                self.end += raw.nbytes
+
+    def _write(self, raw: bytes) -> None:
+        self.file.seek(self.end)
+        if self.file.write(raw) < len(raw):
+            raise OSError("no space left on the device")
 
     def _give_up(self, error: OSError) -> None:
         """Free the space: the run itself needs it."""
-        with self.lock:
-            if not self.full:
-                self.tell(f"cannot keep the first rankings ({error}), so each method trains the clients again")
-            self.full = True
-            self.kept.clear()
-            self.file.truncate(0)
+        self.tell(f"cannot keep the first rankings ({error}), so each method trains the clients again")
+        self.full = True
+        self.kept.clear()
+        self.file.truncate(0)
 
     def find(self, client: ClientId, spec: ModelSpec) -> tuple[Ranking, _Kept] | None:
         """Return the kept ranking of a client and the work it took; None if it was not kept."""
-        kept = self.kept.get(client)
-        if kept is None:
-            return None
-        start, found = kept.start, {}
-        try:
-            for layer in spec.layers:
-                raw = os.pread(self.file.fileno(), ITEM * layer.edges, start)
-                found[layer.name] = np.frombuffer(raw, dtype=np.int32)
-                start += len(raw)
-        except OSError:
-            return None
-        return None if self.full else (found, kept)  # full by now: the bytes may be gone
+        with self.lock:
+            kept = self.kept.get(client)
+            if kept is None:
+                return None
+            found = {}
+            try:
+                self.file.seek(kept.start)
+                for layer in spec.layers:
+                    found[layer.name] = np.frombuffer(self.file.read(ITEM * layer.edges), dtype=np.int32)
+            except OSError:
+                return None
+            return found, kept
 
 
 @dataclass(frozen=True)
