@@ -55,7 +55,7 @@ def test_garbage_in_a_run_without_a_manifest_is_one_clear_error(toy, tmp_path):
 def test_a_damaged_history_falls_back_to_a_good_checkpoint_or_is_refused(toy, tmp_path, how):
     run_experiment(toy, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(4))
+        run_experiment(toy, out=tmp_path / "parts", watcher=StopAfter(5))
     path = tmp_path / "parts" / "history.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     if how == "gone":

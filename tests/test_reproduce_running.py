@@ -38,15 +38,15 @@ def runner(out, told=None, origin=ORIGIN, watcher=None):
 
 
 def begin(study, out, number, *changes):
-    """Interrupt a run after this round, which is the third or a later one: the first two are run to time them."""
+    """Interrupt a run in the round after this one."""
     with pytest.raises(KeyboardInterrupt):
-        runner(out, watcher=Interrupt(number - 1)).run(todo(study, *changes))
+        runner(out, watcher=Interrupt(number)).run(todo(study, *changes))
     return folder_of(todo(study, *changes)[0].wanted, out)
 
 
 def test_a_run_stopped_again_and_again_is_resumed_to_the_same_result(study, out, tmp_path):
     assert runner(tmp_path / "whole").run(todo(study))
-    for number in range(3, 7):
+    for number in range(2, 6):
         begin(study, out, number)
     assert runner(out).run(todo(study))
     parts, whole = (folder_of(todo(study)[0].wanted, place) for place in (out, tmp_path / "whole"))

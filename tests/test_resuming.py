@@ -40,7 +40,7 @@ def killed(experiment, folder, number):
     return folder
 
 
-def stopped(experiment, folder, number=4):
+def stopped(experiment, folder, number=5):
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, out=folder, watcher=StopAfter(number))
     return folder

@@ -9,7 +9,7 @@ from e2fl import version
 from e2fl.runs import checkpoint
 from e2fl.runs.folder import Folder
 from e2fl.runs.resume import digest_of_history
-from e2fl.runs.runner import Watcher, run_experiment
+from e2fl.runs.runner import Watcher, Watchers, run_experiment
 from tests.test_resuming import Begin, rewrite
 from tests.test_runner import StopAfter, contents
 
@@ -26,6 +26,43 @@ def stop(experiment, folder, watcher=None, **more):
         run_experiment(experiment, out=folder, watcher=watcher, **more)
 
 
+class PauseAfter(StopAfter):
+    """Stops a run between two rounds."""
+
+    def advance(self, number, measured):
+        pass
+
+    def pause(self, number):
+        super().advance(number, None)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 6])
+def test_a_stop_between_rounds_costs_no_round(toy, tmp_path, number):
+    experiment = replace(toy, checkpoint_seconds=1000.0)
+    run_experiment(experiment, out=tmp_path / "whole")
+    stop(experiment, tmp_path / "parts", Watchers(PauseAfter(number), Watcher()))
+    stop(experiment, tmp_path / "parts", StopAtOnce(), resume=True)
+    begin = Begin()
+    run_experiment(experiment, out=tmp_path / "parts", resume=True, watcher=begin)
+    assert begin.first == min(number + 1, experiment.rounds)  # the last round is always left to repeat
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path):
+    class Seen(Watcher):
+        def __init__(self):
+            self.rounds = []
+
+        def advance(self, number, measured):
+            self.rounds.append((number, measured))
+
+    parts, whole = Seen(), Seen()
+    run_experiment(toy, watcher=whole)
+    stop(toy, tmp_path / "run", Watchers(StopAfter(4), parts))
+    run_experiment(toy, out=tmp_path / "run", resume=True, watcher=parts)
+    assert parts.rounds == whole.rounds
+
+
 @pytest.mark.parametrize("number", [1, 2, 4, 6])
 def test_a_run_stopped_twice_equals_one_never_stopped(toy, tmp_path, number):
     experiment = replace(toy, checkpoint_seconds=1000.0)
@@ -34,7 +71,7 @@ def test_a_run_stopped_twice_equals_one_never_stopped(toy, tmp_path, number):
     stop(experiment, tmp_path / "parts", StopAtOnce(), resume=True)
     begin = Begin()
     run_experiment(experiment, out=tmp_path / "parts", resume=True, watcher=begin)
-    assert begin.first == min(number + 1, experiment.rounds)  # a stop costs no round, but the last one is repeated
+    assert begin.first == number  # a watcher after the one that was stopped may not have seen it
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

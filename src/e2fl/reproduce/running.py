@@ -127,8 +127,10 @@ class _Clock(Watcher):
         else:
             self.preparation = now - self.last
         self.last = now
+
+    def pause(self, number: int) -> None:
         # The last round is never interrupted, because the run ends with it anyway.
-        if (now >= self.deadline or self.rounds >= self.stop_after) and number < self.end_round:
+        if (self.last >= self.deadline or self.rounds >= self.stop_after) and number < self.end_round:
             raise BudgetSpent
 
     @property

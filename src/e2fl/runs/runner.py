@@ -147,11 +147,11 @@ class _Runner:
         try:
             for done in self.loop.rounds(resumed):
                 self.seconds = time.monotonic() - started
-                self.totals, measured = self._record(done, latest)
+                self.totals = self._record(done, latest)
                 latest = done
                 if done.number < last:
                     safe = done, self.totals  # a round that is interrupted before this is repeated
-                self.watcher.advance(done.number, measured)  # may stop the run, which costs no round
+                self.watcher.pause(done.number)
                 if done.number < last and time.monotonic() - saved >= self.experiment.checkpoint_seconds:
                     self._save(done, self.totals)
                     saved = time.monotonic()
@@ -194,11 +194,8 @@ class _Runner:
                 f"{self.experiment.rounds}; algorithm.epochs decides how long it trains (summary.json has the budget)"
             )
 
-    def _record(self, done: Round, before: Round | None) -> tuple[Totals, Json | None]:
-        """Record the results of a round; return the totals after it, and its line of history if it was evaluated.
-
-        before: the round before it, if this process knows it.
-        """
+    def _record(self, done: Round, before: Round | None) -> Totals:
+        """Record the results of a round. before: the round before it, if this process knows it."""
         measured = None
         totals = self._add_up(done, before)
         warnings = self.federation.warnings()
@@ -225,7 +222,8 @@ class _Runner:
             if self.folder is not None:
                 self.folder.append_history(measured)
                 self.folder.append_times(done.number, self.times[done.number])
-        return totals, measured
+        self.watcher.advance(done.number, measured)
+        return totals
 
     def _add_up(self, done: Round, before: Round | None) -> Totals:
         """Return the totals after this round, except its faults."""

@@ -17,7 +17,13 @@ class Watcher:
         """Handle the start of a run, or its resumption, with round `first`."""
 
     def advance(self, number: int, measured: Json | None) -> None:
-        """Handle the end of a round; `measured` is its line of history, if it was evaluated."""
+        """Handle the end of a round; `measured` is its line of history, if it was evaluated.
+
+        An exception here stops the run, and the round is repeated when it is resumed: every watcher sees every round.
+        """
+
+    def pause(self, number: int) -> None:
+        """Handle the time after a round that all watchers have seen: an exception here stops the run and keeps it."""
 
     def warn(self, message: str) -> None:
         """Handle a warning: something is wrong, but the run continues."""
@@ -47,6 +53,10 @@ class Watchers(Watcher):
     def advance(self, number: int, measured: Json | None) -> None:
         for watcher in self.watchers:
             watcher.advance(number, measured)
+
+    def pause(self, number: int) -> None:
+        for watcher in self.watchers:
+            watcher.pause(number)
 
     def warn(self, message: str) -> None:
         for watcher in self.watchers:
