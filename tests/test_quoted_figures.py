@@ -90,6 +90,16 @@ def quotes():
     less = [finding for finding in findings(ledger()) if finding.claim == MAIN and finding.setting.startswith("60")]
     change, half = re.fullmatch(r"-(\d+) % after 100 of 3000 rounds, 3 seeds \(± (\d+) %\)", less[0].figure).groups()
     yield "README.md", f"and {change} ± {half} % less with 60 images (three seeds, 100 rounds)"
+    below = []
+    for figure in ("EOD", "DI"):
+        claims = [finding for finding in findings(ledger()) if finding.claim.endswith(f"the size of {figure}")]
+        women, own_model = (
+            next(finding for finding in claims if finding.claim.startswith(f"Adult, alpha 1: E2FL, {reading}"))
+            for reading in ("the women's model", "each row")
+        )
+        assert (women.verdict, own_model.verdict) == ("holds", "inconclusive")
+        below.append(re.match(r"-(\d+ %) after 20 of 20 rounds, 5 seeds", women.figure).group(1))
+    yield "README.md", f"the size of EOD is {below[0]} and of DI {below[1]} below FedAvg's"
     yield "README.md", f"the worst group has {own[0]:.1f} % (paper: 93.9) and FedAvg's {dense[0]:.1f} % (81.9)"
     steady, known = (
         [mean(read, "table1", m, 100) for read in (WORST, CLIENTS)] for m in ("e2fl_steady", "ifca_oracle")
