@@ -358,7 +358,7 @@ def test_the_command_collects_and_says_how_many(toy, tmp_path, capsys, monkeypat
         (["table1", "--dry-run", "--set", "data.samples=3"], "no setting 'samples'"),
         (["table1", "--dry-run", "--set", "model.keep=much"], "model.keep"),
         (["table1", "--dry-run", "--set", "participation.name=nobody"], "nobody"),
-        (["--write-docs", "--ledger", "nowhere"], "has no run"),
+        (["--write-docs", "--ledger", "nowhere"], "there is no ledger"),
         (["--collect", "nowhere"], "holds no run"),
     ],
 )

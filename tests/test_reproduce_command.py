@@ -133,5 +133,5 @@ def test_a_stop_says_that_the_same_command_resumes(reproduce, monkeypatch, capsy
 
 def test_a_ledger_that_does_not_exist_is_refused_unless_it_is_the_default(reproduce, capsys):
     assert reproduce("table1", "--dry-run", "--ledger", "reslts") == 2
-    assert "the ledger reslts has no run: there is no such folder; check --ledger" in capsys.readouterr().err
+    assert "there is no ledger reslts: the folder does not exist; check --ledger" in capsys.readouterr().err
     assert reproduce("table1", "--dry-run") == 3

@@ -31,7 +31,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.ledger is None:
         options.ledger = LEDGER
     elif not options.collect and not options.ledger.is_dir():
-        raise ConfigError(f"the ledger {options.ledger} has no run: there is no such folder; check --ledger")
+        raise ConfigError(f"there is no ledger {options.ledger}: the folder does not exist; check --ledger")
     if options.collect:
         changed = collect(options.collect, options.ledger, Origin(options.commit, machine()))
         print(f"{len(changed)} runs new or changed in {options.ledger}")
