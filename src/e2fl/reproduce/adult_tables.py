@@ -114,13 +114,14 @@ def agreement(entries: Sequence[Entry]) -> dict[tuple[str, str | None, str, int]
 def _agreement(entries: Sequence[Entry]) -> list[str]:
     """Say for each method, and each reading of E2FL, which of the paper's numbers lie in our intervals."""
     words: dict[tuple[str, str | None], dict[bool, dict[str, list[int]]]] = {}
-    for (method, view, figure, alpha), inside in agreement(entries).items():
-        words.setdefault((method, view), {True: {}, False: {}})[inside].setdefault(figure, []).append(alpha)
-    return [
-        f"**{'E2FL' if method == 'e2fl' else METHODS[method][0]}{'' if method != 'e2fl' else f', {MODELS[view]}'}.** "
-        f"The paper's numbers inside our 95 % intervals: {_listed(found[True])}; outside: {_listed(found[False])}."
-        for (method, view), found in words.items()
-    ]
+    for (method, view, figure, alpha), holds in agreement(entries).items():
+        words.setdefault((method, view), {True: {}, False: {}})[holds].setdefault(figure, []).append(alpha)
+    sentences = []
+    for (method, view), found in words.items():
+        name = f"E2FL, {MODELS[view]}" if method == "e2fl" else METHODS[method][0]
+        inside, outside = _listed(found[True]), _listed(found[False])
+        sentences.append(f"**{name}.** The paper's numbers inside our 95 % intervals: {inside}; outside: {outside}.")
+    return sentences
 
 
 def _listed(figures: Mapping[str, Sequence[int]]) -> str:

@@ -150,8 +150,10 @@ def figure_ballots(points: Sequence[dict[str, Any]]) -> Chart | None:
     ]
     kinds = list(dict.fromkeys(point["kind"] for point in shown))
     base = alt.Chart().encode(
-        x=alt.X("bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", domain=[0.3, 30])),
-        y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(domain=[LOWEST, 94])),
+        x=alt.X(
+            "bits:Q", title="bits up for each edge (log scale)", scale=alt.Scale(type="log", nice=False, padding=20)
+        ),
+        y=alt.Y("worst:Q", title="accuracy of the worst group, %", scale=alt.Scale(zero=False, domainMin=LOWEST)),
         color=alt.Color("kind:N", title="ballot", sort=kinds, scale=alt.Scale(domain=kinds, range=COLOURS)),
     )
     marks = base.mark_point(filled=True, size=70).encode(shape=alt.Shape("averaging:N", title="averaging"))
