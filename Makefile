@@ -5,22 +5,24 @@ BIN := .venv/bin
 # requirements.lock pins every version; each target installs only the extras it needs.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 
-.PHONY: help demo test test-fast coverage soak check format bench screenshot docs lock clean
+.PHONY: help demo test test-all coverage soak check dist format bench screenshot docs lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 # Another seed for the demo: make demo SEED=7
 SEED ?= 0
-demo: .venv/ready-demo ## train Local, FedAvg, E2FL and e2fl_steady on bundled data, print the table, write the report
-	$(BIN)/e2fl compare demo --algorithms local,fedavg,e2fl,e2fl_steady --seeds $(SEED)
+demo: .venv/ready-demo ## train five methods on bundled data, print the table, write the report
+	$(BIN)/e2fl compare demo --algorithms local,fedavg,fedavg_by_group,e2fl,e2fl_steady \
+	  --seeds $(SEED)
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
-test: .venv/ready-dev ## run all tests
-	$(PYTEST)
-
-test-fast: .venv/ready-dev ## run the tests that take about a minute
+test: .venv/ready-dev ## run the tests; those that take long are left to test-all
 	$(PYTEST) -m "not slow"
+
+test-all: .venv/ready-all ## run all tests: browsers, Flower's processes, notebooks, the site, the soak
+	$(PYTEST)
+	$(MAKE) docs soak
 
 coverage: .venv/ready-dev ## run the fast tests and show which lines they do not reach
 	$(PYTEST) -m "not slow" --cov --cov-report=term-missing:skip-covered
@@ -30,10 +32,17 @@ SECONDS ?= 60
 soak: .venv/ready-dev ## kill runs and mutate files and messages for SECONDS, and print the counts
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 
-check: .venv/ready-dev ## formatting, lint and types
+check: .venv/ready-dev dist ## formatting, lint, types, and the distributions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The environment has what builds need, so that none is made for each distribution.
+dist: .venv/ready-dev ## build the distributions into dist/ and check them
+	rm -rf dist
+	for project in . $(wildcard packages/*); do \
+	  $(BIN)/python -m build --no-isolation --outdir dist $$project > /dev/null || exit 1; done
+	$(BIN)/python -m twine check --strict dist/*
 
 format: .venv/ready-dev ## format the code
 	$(BIN)/ruff format .
@@ -50,34 +59,44 @@ screenshot: ## take a screenshot of the demo's report for the README; needs chro
 	  --virtual-time-budget=20000 --screenshot=docs/report.png file://$(abspath $(REPORT))
 
 docs: .venv/ready-docs ## build the documentation site into site/; warnings are errors
+	$(BIN)/python docs/generate.py build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lock: ## pin the newest versions that pyproject.toml allows
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet 'torch==2.13.0'
-	.venv-lock/bin/python -m pip install --quiet '.[all,dev,docs]'
-	{ sed -n '/^#/p' requirements.lock; .venv-lock/bin/python -m pip freeze --exclude e2fl | sed 's/+cpu$$//'; } > .venv-lock/pins
+	.venv-lock/bin/python -m pip install --quiet $(wildcard packages/*) '.[$(EXTRAS),ray,track]'
+	{ sed -n '/^#/p' requirements.lock; \
+	  .venv-lock/bin/python -m pip freeze --exclude e2fl --exclude e2fl-audit | sed 's/+cpu$$//'; } \
+	  > .venv-lock/pins
 	mv .venv-lock/pins requirements.lock && rm -rf .venv-lock
 
 clean: ## remove what these targets made, except runs/
-	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage site
+	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "e2fl needs Python 3.11 or later; choose one with: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 
-.venv/ready-demo: pyproject.toml requirements.lock | .venv/bin/python
+.venv/ready-demo: pyproject.toml packages/audit/pyproject.toml requirements.lock | .venv/bin/python
 	@echo "installing e2fl and what the demo needs into .venv; this takes a minute or two"
-	$(PIP) --editable '.[demo,report]'
+	$(PIP) --editable . --editable packages/audit
 	@touch $@
 
-.venv/ready-dev: pyproject.toml requirements.lock | .venv/bin/python
+# What `make check` and `make test` need. Ray and the trackers are large, and only slow tests use them.
+EXTRAS := flower,tune,dev,docs
+.venv/ready-dev: pyproject.toml packages/audit/pyproject.toml requirements.lock | .venv/bin/python
 	@echo "installing e2fl and what its tests need into .venv; this takes a few minutes"
-	$(PIP) --editable '.[all,dev,docs]'
-	@touch $@ .venv/ready-demo
+	$(PIP) --editable '.[$(EXTRAS)]' --editable packages/audit
+	@touch $@ .venv/ready-demo .venv/ready-docs
 
-.venv/ready-docs: pyproject.toml requirements.lock | .venv/bin/python
+.venv/ready-all: pyproject.toml packages/audit/pyproject.toml requirements.lock | .venv/bin/python
+	@echo "installing e2fl and what all of its tests need into .venv; this takes a few minutes"
+	$(PIP) --editable '.[$(EXTRAS),ray,track]' --editable packages/audit
+	@touch $@ .venv/ready-dev .venv/ready-demo .venv/ready-docs
+
+.venv/ready-docs: pyproject.toml packages/audit/pyproject.toml requirements.lock | .venv/bin/python
 	@echo "installing e2fl and what its documentation needs into .venv; this takes a minute or two"
-	$(PIP) --editable '.[demo,report,docs]'
+	$(PIP) --editable '.[docs]' --editable packages/audit
 	@touch $@ .venv/ready-demo

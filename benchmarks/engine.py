@@ -11,12 +11,13 @@ import torch
 
 from benchmarks.figures import Figure, Goal, ratios, seconds
 from benchmarks.work import Pictures, flops_of_an_example, paper_lenet
-from e2fl import compiled
-from e2fl.e2fl_messages import Ballots
+from e2fl import kernels
 from e2fl.learning import Learner, Settings
-from e2fl.learning.fast.engine import engine_for
-from e2fl.ranking import dropped, vote
-from e2fl.testing import reference
+from e2fl.learning.compiled_engine import engine_for
+from e2fl.rankings.messages import Ballots
+from e2fl.rankings.order import dropped
+from e2fl.rankings.votes import elect
+from tests.twins import reference
 
 CORES = os.cpu_count() or 1
 BATCH = 8
@@ -28,7 +29,9 @@ def paper_learner() -> Learner:
     """The learner of a FairMNISTRotate client."""
     model = paper_lenet()
     settings = Settings(learning_rate=0.1, epochs=2, batch_size=BATCH)
-    return Learner(model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0, 1)
+    return Learner(
+        model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0, 1
+    )
 
 
 def gemm_flops() -> float:
@@ -63,7 +66,7 @@ class Training:
 
     def ours(self, number: int = 0) -> None:
         """One client, from the ranking it receives to the ranking it sends."""
-        learner = replace(self.learner, client=number)
+        learner = replace(self.learner, client_id=number)
         learner.fit_scores(self.learner.supernet.ranking, self.examples[number])
 
     def all_of_ours(self, pool: ThreadPoolExecutor) -> None:
@@ -77,7 +80,10 @@ class Training:
         reference.plain_edge_popup(
             paper_lenet().network,
             supernet.weights,
-            {name: torch.from_numpy(score).view(supernet.weights[name].shape) for name, score in scores.items()},
+            {
+                name: torch.from_numpy(score).view(supernet.weights[name].shape)
+                for name, score in scores.items()
+            },
             [(examples.inputs(part), examples.labels(part)) for part in rows],
             dropped={name: dropped(score.size, 0.5) for name, score in scores.items()},
             learning_rate=0.1,
@@ -115,17 +121,40 @@ def training(quick: bool) -> Results:
     published = "one client after another, torch on all cores, as the published code runs"
     figures = [
         Figure("matrix products, all cores", "GFLOP/s", tuple(value / 1e9 for value in peak)),
-        Figure("plain step: one client, torch on all cores", "ms", _ms(plain_all, work.plain_steps)),
+        Figure(
+            "plain step: one client, torch on all cores", "ms", _ms(plain_all, work.plain_steps)
+        ),
         Figure("plain step: one client a core", "ms", _ms(plain_apart, work.plain_steps * CORES)),
         Figure("our step, one core", "ms", _ms(step)),
-        Figure("our step, all cores", "ms", _ms(effective), "time divided by the steps of all cores"),
-        Figure("clients trained a second, ours to plain, one client a core", "x", ratios(plain_each, effective)),
-        Figure("clients trained, all cores", "1/s", tuple(1 / value for value in per_client), "2 epochs of 233 images"),
+        Figure(
+            "our step, all cores", "ms", _ms(effective), "time divided by the steps of all cores"
+        ),
+        Figure(
+            "clients trained a second, ours to plain, one client a core",
+            "x",
+            ratios(plain_each, effective),
+        ),
+        Figure(
+            "clients trained, all cores",
+            "1/s",
+            tuple(1 / value for value in per_client),
+            "2 epochs of 233 images",
+        ),
     ]
     goals = [
-        Goal(Figure("clients trained a second, ours to plain", "x", ratios(plain, effective), published), 30, 60),
         Goal(
-            Figure("local training to its arithmetic at matrix-product speed", "x", ratios(per_client, arithmetic)),
+            Figure(
+                "clients trained a second, ours to plain", "x", ratios(plain, effective), published
+            ),
+            30,
+            60,
+        ),
+        Goal(
+            Figure(
+                "local training to its arithmetic at matrix-product speed",
+                "x",
+                ratios(per_client, arithmetic),
+            ),
             1.4,
             1.0,
             smaller_is_better=True,
@@ -147,10 +176,10 @@ def rankings(quick: bool) -> Results:
     largest = max(edges, key=lambda name: edges[name])
     scores = supernet.scores(supernet.ranking)[largest]
     ballots = [model.random_ranking(0, "bench", voter) for voter in range(VOTERS)]
-    orders = [{name: compiled.invert(rank) for name, rank in ballot.items()} for ballot in ballots]
+    orders = [{name: kernels.invert(rank) for name, rank in ballot.items()} for ballot in ballots]
 
     def vote_orders() -> None:
-        vote({name: compiled.invert(order[name]) for name in edges} for order in orders)
+        elect({name: kernels.invert(order[name]) for name in edges} for order in orders)
 
     def plain_vote() -> None:
         for name in edges:
@@ -162,7 +191,9 @@ def rankings(quick: bool) -> Results:
     message = Ballots((0,), (ballots[0],))
     raw = message.to_bytes(model.spec)
     bits = {name: (size - 1).bit_length() for name, size in edges.items()}
-    packed = {name: reference.pack_order_of_rank(rank, bits[name]) for name, rank in ballots[0].items()}
+    packed = {
+        name: reference.pack_order_of_rank(rank, bits[name]) for name, rank in ballots[0].items()
+    }
 
     def plain_encode() -> None:
         for name, rank in ballots[0].items():
@@ -173,12 +204,37 @@ def rankings(quick: bool) -> Results:
             reference.unpack_rank(packed[name], edges[name], bits[name])
 
     pairs: list[tuple[str, Callable[[], object], Callable[[], object], int]] = [
-        ("order of the largest layer", lambda: compiled.order_of(scores), lambda: reference.order_of(scores), repeats),
-        ("rank of the largest layer", lambda: compiled.rank_of(scores), lambda: reference.rank_of(scores), repeats),
-        (f"vote of {VOTERS} decoded rankings", lambda: vote(ballots), plain_vote, 2 if quick else 3),
+        (
+            "order of the largest layer",
+            lambda: kernels.order_of(scores),
+            lambda: reference.order_of(scores),
+            repeats,
+        ),
+        (
+            "rank of the largest layer",
+            lambda: kernels.rank_of(scores),
+            lambda: reference.rank_of(scores),
+            repeats,
+        ),
+        (
+            f"vote of {VOTERS} decoded rankings",
+            lambda: elect(ballots),
+            plain_vote,
+            2 if quick else 3,
+        ),
         (f"vote of {VOTERS} orders", vote_orders, plain_vote, 2 if quick else 3),
-        ("encoding a ranking", lambda: message.to_bytes(model.spec), plain_encode, 2 if quick else 3),
-        ("decoding a ranking", lambda: Ballots.from_bytes(raw, model.spec), plain_decode, 2 if quick else 3),
+        (
+            "encoding a ranking",
+            lambda: message.to_bytes(model.spec),
+            plain_encode,
+            2 if quick else 3,
+        ),
+        (
+            "decoding a ranking",
+            lambda: Ballots.from_bytes(raw, model.spec),
+            plain_decode,
+            2 if quick else 3,
+        ),
     ]
     figures, goals = [], []
     for what, ours, plain, times in pairs:
@@ -190,7 +246,9 @@ def rankings(quick: bool) -> Results:
         figures.append(Figure(what, "ms", _ms(fast)))
         figures.append(Figure(f"{what}, plain", "ms", _ms(slow)))
         ratio = Figure(f"{what}, ours to plain", "x", ratios(slow, fast))
-        if what.endswith("orders"):  # the same work on both sides; decoded ballots are ranks, which need less
+        if what.endswith(
+            "orders"
+        ):  # the same work on both sides; decoded ballots are ranks, which need less
             goals.append(Goal(ratio, 15, 40))
         else:
             figures.append(ratio)

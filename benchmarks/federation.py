@@ -16,7 +16,7 @@ from e2fl.data.federated import FederatedData
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.errors import DataError
 from e2fl.learning import Learner, Settings
-from e2fl.learning.fast.engine import engine_for
+from e2fl.learning.compiled_engine import engine_for
 from e2fl.models import Model
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
@@ -27,16 +27,22 @@ LOGISTIC = Settings(learning_rate=0.03, momentum=0.0, weight_decay=0.0, epochs=1
 
 
 def learner_for(model: Model, settings: Settings) -> Learner:
-    return Learner(model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0)
+    return Learner(
+        model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0
+    )
 
 
 class Rounds:
     """A federation after its first round, so that one-time work is not measured."""
 
-    def __init__(self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings):
+    def __init__(
+        self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings
+    ):
         self.algorithm, self.data = algorithm, data
         self.federation = SimulatedFederation(data, algorithm, learner_for(model, settings))
-        self.server = Server(algorithm, model, data.population, rounds=10**9, seed=0, evaluate_every=10**9)
+        self.server = Server(
+            algorithm, model, data.population, rounds=10**9, seed=0, evaluate_every=10**9
+        )
         self.next()
 
     def next(self) -> None:
@@ -50,7 +56,9 @@ class Rounds:
         self.federation.pool.shutdown()
 
 
-def timed(algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings, repeats: int) -> list[float]:
+def timed(
+    algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings, repeats: int
+) -> list[float]:
     rounds = Rounds(algorithm, data, model, settings)
     found = seconds(rounds.next, repeats)
     rounds.close()
@@ -70,7 +78,9 @@ def fedavg_logistic(repeats: int) -> list[float]:
 def growth(repeats: int) -> tuple[list[float], list[float]]:
     """Rounds of ten clients out of 1,000 and out of 100,000, measured alternately."""
     few, many = (
-        Rounds(E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC)
+        Rounds(
+            E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC
+        )
         for clients in (1_000, 100_000)
     )
     found: tuple[list[float], list[float]] = ([], [])
@@ -85,7 +95,13 @@ def growth(repeats: int) -> tuple[list[float], list[float]]:
 def rounds(quick: bool) -> Results:
     """Rounds at paper scale, and rounds with many more clients in the population."""
     repeats = 2 if quick else 5
-    e2fl = timed(E2FL(clients_per_round=25), Pictures(), paper_lenet(), Settings(epochs=2, batch_size=8), repeats)
+    e2fl = timed(
+        E2FL(clients_per_round=25),
+        Pictures(),
+        paper_lenet(),
+        Settings(epochs=2, batch_size=8),
+        repeats,
+    )
     dense = fedavg_lenet(repeats)
     few, many = growth(4 * repeats)
     figures = [
@@ -103,7 +119,9 @@ def memory() -> Results:
     code = "from benchmarks.federation import peak_of_a_round; peak_of_a_round()"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = json.loads(shown.stdout)
-    peak = Figure("peak memory, E2FL at paper scale", "GB", (found["peak"],), f"data: {found['data']}")
+    peak = Figure(
+        "peak memory, E2FL at paper scale", "GB", (found["peak"],), f"data: {found['data']}"
+    )
     return [], [Goal(peak, 2, 1, smaller_is_better=True)]
 
 
@@ -114,8 +132,10 @@ def peak_of_a_round() -> None:
         data = FairMNISTRotate()
     except DataError:
         data = Pictures()  # without MNIST's files; the same memory in training, less for the data
-    rounds = Rounds(E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8))
-    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.state, data.population.ids))
+    rounds = Rounds(
+        E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8)
+    )
+    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.server.state, data.population.ids))
     print(json.dumps({"peak": _peak_bytes() / 1e9, "data": data.name}))
 
 
@@ -123,5 +143,11 @@ def _peak_bytes() -> int:
     status = Path("/proc/self/status")
     if status.exists():
         # On Linux a child inherits its parent's peak in getrusage; VmHWM is the process's own.
-        return 1024 * int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return 1024 * int(
+            next(
+                line for line in status.read_text().splitlines() if line.startswith("VmHWM")
+            ).split()[1]
+        )
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )

@@ -49,7 +49,12 @@ class Goal:
         return "reached" if sign * value >= sign * self.at_least else "NOT reached"
 
     def to_json(self) -> dict[str, object]:
-        return {**self.figure.to_json(), "at_least": self.at_least, "aim": self.aim, "verdict": self.verdict}
+        return {
+            **self.figure.to_json(),
+            "at_least": self.at_least,
+            "aim": self.aim,
+            "verdict": self.verdict,
+        }
 
 
 def seconds(work: Callable[[], object], repeats: int = 1) -> list[float]:

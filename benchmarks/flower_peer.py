@@ -25,7 +25,7 @@ TASK = json.loads((FOLDER / "task.json").read_text())
 
 
 def network() -> nn.Module:
-    from e2fl.models import lenet, mlp
+    from e2fl.networks import lenet, mlp
 
     return lenet((1, 28, 28), 10) if TASK["model"] == "lenet" else mlp((1, 28, 28), 10, hidden=())
 
@@ -49,14 +49,22 @@ def train(message: Message, context: Context) -> Message:
     model = network()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=TASK["learning_rate"], momentum=TASK["momentum"], weight_decay=TASK["weight_decay"]
+        model.parameters(),
+        lr=TASK["learning_rate"],
+        momentum=TASK["momentum"],
+        weight_decay=TASK["weight_decay"],
     )
     for _ in range(TASK["epochs"]):
         for rows in torch.randperm(len(y)).split(TASK["batch_size"]):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
-    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})})
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(y)}),
+        }
+    )
     return Message(content=content, reply_to=message)
 
 
@@ -73,7 +81,9 @@ class Timed(FedAvg):
         replies = list(replies)
         trained = sum(not reply.has_error() for reply in replies)
         if trained != TASK["clients_per_round"]:
-            raise RuntimeError(f"{trained} of {TASK['clients_per_round']} clients trained in round {server_round}")
+            raise RuntimeError(
+                f"{trained} of {TASK['clients_per_round']} clients trained in round {server_round}"
+            )
         result = super().aggregate_train(server_round, replies)
         self.seconds.append(time.perf_counter() - self.start_of_round)
         return result
@@ -85,7 +95,9 @@ server_app = ServerApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     share = TASK["clients_per_round"] / TASK["clients"]
-    strategy = Timed(fraction_train=share, fraction_evaluate=0.0, min_available_nodes=TASK["clients"])
+    strategy = Timed(
+        fraction_train=share, fraction_evaluate=0.0, min_available_nodes=TASK["clients"]
+    )
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(network().state_dict()),
@@ -102,5 +114,8 @@ if __name__ == "__main__":
         server_app=flower_peer.server_app,
         client_app=flower_peer.client_app,
         num_supernodes=TASK["clients"],
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": TASK["cores"]}},
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": TASK["cores"]},
+        },
     )

@@ -14,10 +14,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from e2fl.ballots import Ballot, Boundary, Buckets, Moves, Reference, decode_mask, encode_mask, ranking_of_mask
-from e2fl.ballots import coarse as coarse_module
 from e2fl.errors import WireError
-from e2fl.ranking import Ranking, mask_layers
+from e2fl.rankings import coder as coarse_module
+from e2fl.rankings.ballots import (
+    Ballot,
+    Boundary,
+    Buckets,
+    Moves,
+    Reference,
+    decode_mask,
+    encode_mask,
+    ranking_of_mask,
+)
+from e2fl.rankings.order import Ranking, mask_layers
 
 SIZES = {"conv": 72, "hidden": 1200, "out": 40}
 FAN_IN = {"conv": 9, "hidden": 30, "out": 10}
@@ -78,10 +87,21 @@ def mutate(raw: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
 def kinds() -> list[tuple[Ballot, Reference]]:
     """Every kind of message, with the levels of units and without."""
     rng = np.random.default_rng(0)
-    known = Reference({name: rng.permutation(size).astype(np.int32) for name, size in SIZES.items()}, FAN_IN)
-    ballots = [*(Buckets(b) for b in (2, 3, 16, 64, 256)), Buckets(uneven=(0.4, 0.5, 0.6)), Boundary(), Masks()]
+    known = Reference(
+        {name: rng.permutation(size).astype(np.int32) for name, size in SIZES.items()}, FAN_IN
+    )
+    ballots = [
+        *(Buckets(b) for b in (2, 3, 16, 64, 256)),
+        Buckets(uneven=(0.4, 0.5, 0.6)),
+        Boundary(),
+        Masks(),
+    ]
     ballots += [Buckets(12, finer=8, near=0.08), Moves(), Moves(127, finer=1)]
-    return [(ballot, reference) for ballot in ballots for reference in (known, replace(known, fan_in={}))]
+    return [
+        (ballot, reference)
+        for ballot in ballots
+        for reference in (known, replace(known, fan_in={}))
+    ]
 
 
 def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Outcome:
@@ -96,7 +116,9 @@ def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Out
         honest = []
         for spread in (0.0, 0.01, 0.1, 1.0):
             ranking = {
-                name: np.argsort(np.argsort(rank + rng.normal(0, spread * rank.size, rank.size))).astype(np.int32)
+                name: np.argsort(
+                    np.argsort(rank + rng.normal(0, spread * rank.size, rank.size))
+                ).astype(np.int32)
                 for name, rank in reference.ranking.items()
             }
             honest.append(ballot.encode(ranking, reference))
@@ -113,7 +135,9 @@ def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Out
                 outcome.accepted += 1
                 # Moves are rounded before edges are ranked again, so other moves may stand for the same ranking.
                 if not isinstance(ballot, Moves):
-                    assert ballot.encode(decoded, reference) == raw, "an accepted message is not in canonical form"
+                    assert ballot.encode(decoded, reference) == raw, (
+                        "an accepted message is not in canonical form"
+                    )
             except WireError as error:
                 outcome.refused += 1
                 reason = re.sub(r"\d+", "N", str(error))
@@ -134,7 +158,9 @@ def _fastest(ballot: Ballot, raw: bytes, reference: Reference, repeats: int) -> 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

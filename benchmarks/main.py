@@ -81,7 +81,9 @@ def _processor() -> str:
     path = Path("/proc/cpuinfo")
     if path.exists():
         names = [
-            line.split(":", 1)[1].strip() for line in path.read_text().splitlines() if line.startswith("model name")
+            line.split(":", 1)[1].strip()
+            for line in path.read_text().splitlines()
+            if line.startswith("model name")
         ]
         if names:
             return names[0]
@@ -96,7 +98,10 @@ def _table(machine: dict[str, object], figures: list[Figure], goals: list[Goal])
         lines.append(_row(figure, width))
         if figure.note:
             lines[-1] += f"  {figure.note}"
-    lines += ["", f"{'goals':{width}}  {'median':>10}  {'low':>10}  {'high':>10}        {'at least':>8} {'aim':>6}"]
+    lines += [
+        "",
+        f"{'goals':{width}}  {'median':>10}  {'low':>10}  {'high':>10}        {'at least':>8} {'aim':>6}",
+    ]
     for goal in goals:
         limits = f"{goal.at_least:>8g} {goal.aim:>6g}  {goal.verdict}"
         lines.append(f"{_row(goal.figure, width):{width + 43}} {limits}")
@@ -105,7 +110,11 @@ def _table(machine: dict[str, object], figures: list[Figure], goals: list[Goal])
 
 def _row(figure: Figure, width: int) -> str:
     values = (figure.median, min(figure.values), max(figure.values))
-    return f"{figure.what:{width}}  " + "  ".join(f"{_short(value):>10}" for value in values) + f"  {figure.unit}"
+    return (
+        f"{figure.what:{width}}  "
+        + "  ".join(f"{_short(value):>10}" for value in values)
+        + f"  {figure.unit}"
+    )
 
 
 def _short(value: float) -> str:

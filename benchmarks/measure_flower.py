@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import cast
 
-from tests.flower_grid import LocalGrid
-from tests.test_flower_processes import DONE, STARTED, Machines, finished, listening, port
+import psutil
 
 from e2fl.config.experiment import load
 from e2fl.flower.certificates import make_keys
@@ -25,6 +26,8 @@ from e2fl.flower.export import export
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
+from tests.flower.grid import LocalGrid
+from tests.flower.machines import DONE, STARTED, Machines, finished, listening, port
 
 SHORT, LONG = 2, 6
 
@@ -55,13 +58,14 @@ class CountingProxy(threading.Thread):
                     events.register(far, selectors.EVENT_READ, (near, False))
                     continue
                 other, upward = key.data
+                near = cast(socket.socket, key.fileobj)
                 try:
-                    raw = key.fileobj.recv(1 << 16)
+                    raw = near.recv(1 << 16)
                     other.sendall(raw)
                 except OSError:
                     raw = b""
                 if not raw:
-                    for end in (key.fileobj, other):
+                    for end in (near, other):
                         try:
                             events.unregister(end)
                         except (KeyError, ValueError):
@@ -71,6 +75,19 @@ class CountingProxy(threading.Thread):
                     self.up += len(raw)
                 else:
                     self.down += len(raw)
+
+
+def processor_seconds(machines: Machines) -> dict[str, float]:
+    """Return the processor time of the nodes and of the server so far, with ended processes."""
+    spent = {"nodes": 0.0, "server": 0.0}
+    for process in machines.ours():
+        try:
+            times, words = process.cpu_times(), " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        part = "nodes" if "supernode" in words else "server"
+        spent[part] += times.user + times.system + times.children_user + times.children_system
+    return spent
 
 
 def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str, float]]]:
@@ -92,9 +109,14 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
         for rounds in (SHORT, LONG):
             out = machines.folder / f"{name}-{rounds}"
             up, down, start = proxy.up, proxy.down, time.monotonic()
+            before = processor_seconds(machines)
             overrides = f"rounds={rounds}; evaluate_every={rounds}; algorithm.name={name}"
-            machines.start("run", script + "run", "-c", f"out='{out}' set='{overrides}'", **environment)
-            machines.wait("the run", lambda out=out: finished(out), 2 * DONE)
+            machines.start(
+                "run", script + "run", "-c", f"out='{out}' set='{overrides}'", **environment
+            )
+            machines.wait("the run", partial(finished, out), 2 * DONE)
+            time.sleep(2)  # until the last processes have ended
+            after = processor_seconds(machines)
             summary = json.loads((out / "summary.json").read_text())
             found.setdefault(name, []).append(
                 {
@@ -104,6 +126,8 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
                     "counted_down": summary["bytes"]["down_total"],
                     "seconds": summary["seconds"]["total"],
                     "wall": time.monotonic() - start,
+                    "nodes_processor": after["nodes"] - before["nodes"],
+                    "server_processor": after["server"] - before["server"],
                 }
             )
             print(name, rounds, found[name][-1], flush=True)
@@ -120,7 +144,10 @@ def in_one_process(name: str) -> dict[str, float]:
         run_experiment(experiment)  # compiles, and loads the data
         run_on(grid, experiment, RunConfig())
         simulated, on_grid = run_experiment(experiment), run_on(grid, experiment, RunConfig())
-    return {"simulator": simulated.summary["seconds"]["per_round"], "grid": on_grid.summary["seconds"]["per_round"]}
+    return {
+        "simulator": simulated.summary["seconds"]["per_round"],
+        "grid": on_grid.summary["seconds"]["per_round"],
+    }
 
 
 def main() -> None:

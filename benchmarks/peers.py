@@ -46,7 +46,9 @@ class Task:
     cores: int
 
 
-def _task(model: str, settings: Settings, *, clients_per_round: int, samples: int, rounds: int) -> Task:
+def _task(
+    model: str, settings: Settings, *, clients_per_round: int, samples: int, rounds: int
+) -> Task:
     return Task(
         model,
         1000,
@@ -76,7 +78,9 @@ def peers(quick: bool) -> Results:
         ),
         (
             "logistic regression, 10 of 1000 clients",
-            _task("logistic", federation.LOGISTIC, clients_per_round=10, samples=60, rounds=5 * rounds),
+            _task(
+                "logistic", federation.LOGISTIC, clients_per_round=10, samples=60, rounds=5 * rounds
+            ),
             federation.fedavg_logistic,
             (5, 20),
         ),
@@ -87,10 +91,16 @@ def peers(quick: bool) -> Results:
         for peer in PEERS:
             theirs = _run(peer, task)
             if isinstance(theirs, str):
-                figures.append(Figure(f"round of FedAvg, {what}, {peer}", "s", (float("nan"),), theirs))
+                figures.append(
+                    Figure(f"round of FedAvg, {what}, {peer}", "s", (float("nan"),), theirs)
+                )
                 continue
             figures.append(Figure(f"round of FedAvg, {what}, {peer}", "s", tuple(theirs)))
-            ratio = Figure(f"FedAvg, {what}, ours to {peer}", "x", tuple(value / own.median for value in theirs))
+            ratio = Figure(
+                f"FedAvg, {what}, ours to {peer}",
+                "x",
+                tuple(value / own.median for value in theirs),
+            )
             if peer == "Flower":
                 goals.append(Goal(ratio, at_least, aim))
             else:
@@ -101,8 +111,10 @@ def peers(quick: bool) -> Results:
 def _run(peer: str, task: Task) -> list[float] | str:
     """The seconds of each round after the first, or the reason why there are none."""
     python = os.environ.get(PYTHON, sys.executable)
-    if python == sys.executable and (missing := [name for name in NEEDED[peer] if find_spec(name) is None]):
-        return f"not measured: {', '.join(missing)} not installed; pip install 'e2fl[bench]'"
+    if python == sys.executable and (
+        missing := [name for name in NEEDED[peer] if find_spec(name) is None]
+    ):
+        return f"not measured: {', '.join(missing)} not installed; pip install 'e2fl[ray]' pfl"
     script = Path(__file__).with_name(PEERS[peer])
     with tempfile.TemporaryDirectory() as folder:
         data = Pictures(clients=task.clients, samples=task.samples)
@@ -112,11 +124,18 @@ def _run(peer: str, task: Task) -> list[float] | str:
         (Path(folder) / "task.json").write_text(
             json.dumps(asdict(task) | {"scale": clients[0].scale, "shift": clients[0].shift})
         )
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "RAY_DEDUP_LOGS": "0"}
+        environment = os.environ | {
+            "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
+            "RAY_DEDUP_LOGS": "0",
+        }
         errors = Path(folder) / "errors.txt"
         with errors.open("w") as file:
             process = subprocess.Popen(
-                [python, str(script), folder], stdout=file, stderr=file, env=environment, start_new_session=True
+                [python, str(script), folder],
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
             )
             try:
                 process.wait(timeout=LIMIT)

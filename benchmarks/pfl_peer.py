@@ -18,11 +18,18 @@ TASK = json.loads((FOLDER / "task.json").read_text())
 
 def start_workers() -> None:
     """Run this script once per core."""
-    addresses = ",".join(f"localhost:{18_000 + os.getpid() % 1000 + i}" for i in range(TASK["cores"]))
+    addresses = ",".join(
+        f"localhost:{18_000 + os.getpid() % 1000 + i}" for i in range(TASK["cores"])
+    )
     workers = [
         subprocess.Popen(
             [sys.executable, __file__, str(FOLDER)],
-            env=os.environ | {"PFL_WORKER_ADDRESSES": addresses, "PFL_WORKER_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            env=os.environ
+            | {
+                "PFL_WORKER_ADDRESSES": addresses,
+                "PFL_WORKER_RANK": str(rank),
+                "OMP_NUM_THREADS": "1",
+            },
         )
         for rank in range(TASK["cores"])
     ]
@@ -49,7 +56,7 @@ def work(rank: int) -> None:
     from pfl.model.pytorch import PyTorchModel
     from torch import nn
 
-    from e2fl.models import lenet, mlp
+    from e2fl.networks import lenet, mlp
 
     torch.set_num_threads(1)
     np.random.seed(0)  # the same on all workers, so that they draw the same cohort

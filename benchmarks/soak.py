@@ -83,7 +83,9 @@ def _crash_before(number: int, folder: str) -> Callable[[str, tuple[Any, ...]], 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event not in WRITES or not str(arguments[0]).startswith(folder):
             return
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+        if event == "open" and not (
+            isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
             return
         if next(count) == number:
             os._exit(137)
@@ -99,13 +101,17 @@ class Campaign:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["benchmarks.mutations", "e2fl.cli", "e2fl.api", "e2fl.testing.toy"])
+        self.context.set_forkserver_preload(
+            ["benchmarks.mutations", "e2fl.cli", "e2fl.results", "e2fl.testing.toy"]
+        )
         self.references: dict[int, tuple[dict[str, bytes], float]] = {}
 
     def start(self, config: Path, out: Path, *, resume: bool, crash_at: int = 0) -> Any:
         """A child that is about to begin its run."""
         ready = self.context.Event()
-        child = self.context.Process(target=work, args=(str(config), str(out), resume, crash_at, ready))
+        child = self.context.Process(
+            target=work, args=(str(config), str(out), resume, crash_at, ready)
+        )
         child.start()
         if not ready.wait(LIMIT):
             raise TimeoutError("a child process did not start")
@@ -139,7 +145,9 @@ class Campaign:
         out = self.folder / f"run-{number}-{'kill' if kill else 'crash'}"
         for _ in range(self.rng.randint(1, 3)):
             resume = (out / "config.toml").exists()
-            child = self.start(config, out, resume=resume, crash_at=0 if kill else self.rng.randint(1, 150))
+            child = self.start(
+                config, out, resume=resume, crash_at=0 if kill else self.rng.randint(1, 150)
+            )
             if kill:
                 child.join(self.rng.uniform(0, seconds))
                 child.kill()
@@ -153,9 +161,13 @@ class Campaign:
         code = self.finish(self.start(config, target, resume=resume))
         self.counts["resumed"] += 1
         if code:
-            self.failures.append(f"{ALGORITHMS[which]}: resuming {target} failed with exit code {code}")
+            self.failures.append(
+                f"{ALGORITHMS[which]}: resuming {target} failed with exit code {code}"
+            )
         elif files_of(target) != expected:
-            self.failures.append(f"{ALGORITHMS[which]}: {target} differs from the uninterrupted run")
+            self.failures.append(
+                f"{ALGORITHMS[which]}: {target} differs from the uninterrupted run"
+            )
 
     def mutate(self, deadline: float) -> None:
         """Mutate and read files and messages in child processes until the deadline: a reader may crash its process."""
@@ -164,7 +176,9 @@ class Campaign:
             result.unlink(missing_ok=True)
             left = deadline - time.monotonic()
             seed = self.rng.randrange(2**32)
-            child = self.context.Process(target=mutate, args=(str(self.folder), left, seed, len(self.failures)))
+            child = self.context.Process(
+                target=mutate, args=(str(self.folder), left, seed, len(self.failures))
+            )
             child.start()
             child.join(left + LIMIT)
             if child.exitcode == 0:
@@ -174,7 +188,9 @@ class Campaign:
                 continue
             child.kill()
             path = last.rename(self.folder / f"failure-{len(self.failures)}")
-            self.failures.append(f"{path}: reading it ended the process with exit code {child.exitcode}")
+            self.failures.append(
+                f"{path}: reading it ended the process with exit code {child.exitcode}"
+            )
 
 
 def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
@@ -182,8 +198,10 @@ def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
     home, rng, deadline = Path(folder), random.Random(seed), time.monotonic() + seconds
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    formats = readers(home)
-    for _ in itertools.takewhile(lambda turn: turn == 0 or time.monotonic() < deadline, itertools.count()):
+    formats = readers()
+    for _ in itertools.takewhile(
+        lambda turn: turn == 0 or time.monotonic() < deadline, itertools.count()
+    ):
         for name, (raw, read) in (pair for pair in formats.items() for _ in range(20)):
             bad = mutated(raw, rng)
             if bad == raw:
@@ -218,17 +236,24 @@ def soak(seconds: float, seed: int, folder: Path) -> int:
         campaign.interrupted(number // 2, kill=number % 2 == 0)
     for what, count in sorted(campaign.counts.items()):
         print(f"{count:8}  {what}")
-    print(f"{len(campaign.failures):8}  failures, in {time.monotonic() - began:.0f} seconds (seed {seed})")
+    print(
+        f"{len(campaign.failures):8}  failures, in {time.monotonic() - began:.0f} seconds (seed {seed})"
+    )
     for failure in campaign.failures[:20]:
         print(failure, file=sys.stderr)
     return 1 if campaign.failures else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n\n")[1])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n\n")[1]
+    )
     parser.add_argument("--seconds", type=float, default=60, help="how long to run")
     parser.add_argument(
-        "--seed", type=int, default=None, help="of the random moments and mutations (default: the time)"
+        "--seed",
+        type=int,
+        default=None,
+        help="of the random moments and mutations (default: the time)",
     )
     parser.add_argument("--folder", help="keep the files here (default: a temporary folder)")
     options = parser.parse_args(arguments)

@@ -12,7 +12,8 @@ from torch import nn
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
 from e2fl.data.sets.fair_mnist_rotate import group_sizes
 from e2fl.data.sets.mnist import SCALE, SHIFT, bundled
-from e2fl.models import Model, lenet, mlp
+from e2fl.models import Model
+from e2fl.networks import lenet, mlp
 from e2fl.randomness import stream
 
 POOL = 4000  # distinct images
@@ -34,7 +35,9 @@ class Pictures(FederatedData):
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # known only when the number of clients is
         sizes = group_sizes(self.clients)
-        return Population(dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes))
+        return Population(
+            dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes)
+        )
 
     def client(self, number: ClientId) -> Client:
         rows = stream(self.seed, "pictures of a client", number).integers(POOL, size=self.samples)

@@ -1,18 +1,23 @@
-"""A hook of mkdocs: pages that are generated from the code, so that they cannot become outdated.
+"""Writes the source of the documentation site: the pages of docs/, with generated parts filled in.
 
-`settings.md` and `commands.md` hold a mark that is replaced by the reference of all settings and of the command line.
-Links to files outside docs/, which work in the repository, become plain text on the site.
+    python docs/generate.py build/docs
+
+`settings.md`, `commands.md` and `metrics.md` hold a mark that is replaced by the reference of all
+settings, of the command line and of all measures. Links to files outside docs/, which work in the repository, become plain text.
 """
 
 import argparse
 import html
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 from e2fl.cli import build_parser
 from e2fl.config.listing import Entry, entries
+from e2fl.metrics import DEFINITIONS, MEASURES
 
 MARK = "<!-- generated -->"
 TITLES = {
@@ -27,11 +32,22 @@ TITLES = {
 }
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Fill in what is generated; called by mkdocs for every page."""
-    make = {"settings.md": settings_reference, "commands.md": command_reference}.get(page.file.src_uri)
+def main(target: Path) -> None:
+    """Write the pages of the site, and copy the other files, to a folder that is made anew."""
+    shutil.rmtree(target, ignore_errors=True)
+    source = Path(__file__).parent
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for page in target.rglob("*.md"):
+        name = page.relative_to(target)
+        page.write_text(complete(name, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def complete(name: Path, markdown: str) -> str:
+    """Return the text of a page with its generated part, without links that leave the site."""
+    make = MAKERS.get(str(name))
     markdown = markdown if make is None else markdown.replace(MARK, make())
-    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
+    outside = r"\.\./" * len(name.parts)
+    return re.sub(rf"\[([^\]]+)\]\({outside}[^)]*\)", r"\1", markdown)
 
 
 def settings_reference() -> str:
@@ -54,9 +70,15 @@ def _entry(entry: Entry) -> list[str]:
         return [*lines, "No settings.", ""]
     lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for setting in entry.settings:
-        choices = f"one of {', '.join(f'`{choice}`' for choice in setting.choices)}" if setting.choices else ""
+        choices = (
+            f"one of {', '.join(f'`{choice}`' for choice in setting.choices)}"
+            if setting.choices
+            else ""
+        )
         meaning = "; ".join(part for part in (choices, _text(setting.meaning)) if part)
-        lines.append(f"| `{setting.name}` | {_code(setting.type)} | {_code(setting.default)} | {meaning} |")
+        lines.append(
+            f"| `{setting.name}` | {_code(setting.type)} | {_code(setting.default)} | {meaning} |"
+        )
     return [*lines, ""]
 
 
@@ -67,13 +89,45 @@ def command_reference() -> str:
     for command in _commands(parser):
         words = re.sub(r"\s+", " ", command.format_usage().removeprefix("usage: ")).strip()
         usage = textwrap.fill(words, 80, subsequent_indent="    ", break_on_hyphens=False)
-        lines += [f"## {command.prog}", "", _text(command.description or ""), "", "```text", usage, "```", ""]
-        actions = [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
+        lines += [
+            f"## {command.prog}",
+            "",
+            _text(command.description or ""),
+            "",
+            "```text",
+            usage,
+            "```",
+            "",
+        ]
+        actions = [
+            action for action in command._actions if not isinstance(action, argparse._HelpAction)
+        ]
         if actions:
             lines += ["| argument | meaning |", "|---|---|"]
-            lines += [f"| {_code(_name(action))} | {_text(_meaning(action))} |" for action in actions]
+            lines += [
+                f"| {_code(_name(action))} | {_text(_meaning(action))} |" for action in actions
+            ]
             lines.append("")
     return "\n".join(lines)
+
+
+def measure_reference() -> str:
+    """Every measure with its path, and the definitions."""
+    lines = ["| path | title | unit | better | definition |", "|---|---|---|---|---|"]
+    for key, measure in MEASURES.items():
+        link = f"[{DEFINITIONS[measure.definition].title}](#{measure.definition})"
+        cells = (f"`{key}`", measure.title, measure.unit, measure.better, link)
+        lines.append(f"| {' | '.join(cells)} |")
+    for key, definition in DEFINITIONS.items():
+        lines += ["", f"## {definition.title} {{ #{key} }}", "", _text(definition.text)]
+    return "\n".join(lines)
+
+
+MAKERS = {
+    "settings.md": settings_reference,
+    "commands.md": command_reference,
+    "metrics.md": measure_reference,
+}
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -106,9 +160,15 @@ def _sentence(text: str) -> str:
 
 def _code(text: str) -> str:
     """Code in a cell of a table, where Markdown takes a bar for the end of the cell."""
-    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+    return (
+        f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+    )
 
 
 def _text(text: str) -> str:
     """Words that Markdown shows as they are, also in a table."""
     return text.replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

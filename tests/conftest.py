@@ -19,7 +19,9 @@ def pytest_xdist_auto_num_workers() -> int:
     given = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
     if given:
         return int(given)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return cores + 1
 
 

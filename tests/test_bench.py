@@ -2,16 +2,24 @@
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import engine, federation, peers, soak
+
+from benchmarks import engine, federation, peers
 from benchmarks.__main__ import main
 from benchmarks.figures import Figure, Goal, ratios, seconds
 from benchmarks.main import describe_machine
 from benchmarks.soak import Campaign, mutate
 from benchmarks.work import Pictures, flops_of_an_example, logistic, paper_lenet, strokes
+from e2fl.models import Model
+from e2fl.networks import lenet
+
+
+def small_lenet() -> Model:
+    return Model(lenet((1, 28, 28), 10, channels=(2, 4), hidden=8))
 
 
 def test_a_figure_says_its_median_and_spread() -> None:
@@ -62,7 +70,11 @@ def test_clients_are_made_when_asked_for_and_always_alike() -> None:
 
 def test_rounds_can_be_timed() -> None:
     found = federation.timed(
-        federation.FedAvg(clients_per_round=3), Pictures(clients=20, samples=20), logistic(), federation.LOGISTIC, 2
+        federation.FedAvg(clients_per_round=3),
+        Pictures(clients=20, samples=20),
+        logistic(),
+        federation.LOGISTIC,
+        2,
     )
     assert len(found) == 2
     assert min(found) > 0
@@ -79,25 +91,36 @@ def test_the_machine_is_described() -> None:
     assert {"processor", "cores", "torch", "numba"} <= describe_machine().keys()
 
 
-@pytest.mark.slow
-def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without the parts that take minutes: rounds at paper scale, and plain training steps; with few voters.
+def test_the_quick_form_measures_everything(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts run, on a small network and few pictures."""
+    few = partial(Pictures, samples=16, tests=20)
+    for module in (engine, federation):
+        monkeypatch.setattr(module, "paper_lenet", small_lenet)
+        monkeypatch.setattr(module, "Pictures", lambda **given: few(**given | {"samples": 16}))
     monkeypatch.setattr(engine, "VOTERS", 3)
-    monkeypatch.setattr(engine, "training", lambda _: ([], []))
-    monkeypatch.setattr(federation, "rounds", lambda _: ([], []))
-    monkeypatch.setattr(federation, "memory", lambda: ([], []))
+    monkeypatch.setattr(federation, "growth", lambda repeats: ([1.0] * repeats, [1.0] * repeats))
+    monkeypatch.setattr(federation, "FairMNISTRotate", lambda: few(clients=30))
+    monkeypatch.setattr(federation, "memory", lambda: (federation.peak_of_a_round(), ([], []))[1])
     assert main(["--json", "--quick"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert any("vote" in goal["what"] for goal in document["goals"])
-    assert {goal["verdict"] for goal in document["goals"]} <= {"aim reached", "reached", "NOT reached"}
+    peak, document = capsys.readouterr().out.split("\n", 1)
+    assert json.loads(peak)["peak"] > 0
+    goals = json.loads(document)["goals"]
+    assert len(goals) == 4
+    assert {goal["verdict"] for goal in goals} <= {"aim reached", "reached", "NOT reached"}
 
 
-def test_mutated_messages_are_rejected_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = {name: pair for name, pair in soak.readers(tmp_path).items() if name.startswith("message")}
-    monkeypatch.setattr(soak, "readers", lambda _: messages)
+def test_mutated_messages_are_rejected_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutate(str(tmp_path), 0.0, 1, 0)
     found = json.loads((tmp_path / "mutations.json").read_text())
-    assert found["counts"]["message with a ranking, rejected"] + found["counts"]["message with weights, rejected"] > 30
+    assert (
+        found["counts"]["message with a ranking, rejected"]
+        + found["counts"]["message with weights, rejected"]
+        > 30
+    )
     assert found["failures"] == []
 
 

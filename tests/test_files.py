@@ -46,7 +46,10 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, number, words):
 
 def test_a_folder_in_the_way_is_named(tmp_path):
     (tmp_path / "summary.json" / "inner").mkdir(parents=True)
-    with pytest.raises(StorageError, match=r"summary\.json: a folder of that name is in the way; remove or rename it"):
+    with pytest.raises(
+        StorageError,
+        match=r"summary\.json: a folder of that name is in the way; remove or rename it",
+    ):
         write_text(tmp_path / "summary.json", "text")
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 

@@ -21,10 +21,14 @@ def experiment(seed=0, **data):
     return from_dict(
         {
             "seed": seed,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 24, "styles": True, "seed": seed} | data,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 24, "styles": True, "seed": seed}
+            | data,
             "model": {"name": "mlp", "hidden": [32]},
             "learner": {"learning_rate": 0.1},
-            "algorithm": {"name": "e2fl", "grouping": {"name": "rank_clustering", "layers": ["all"]}},
+            "algorithm": {
+                "name": "e2fl",
+                "grouping": {"name": "rank_clustering", "layers": ["all"]},
+            },
         }
     )
 
@@ -112,7 +116,17 @@ def federation(clients, classes=3, shape=(16,)):
         {client.id: client.group for client in clients}, 1 + max(client.group for client in clients)
     )
     by_id = {client.id: client for client in clients}
-    return SimpleNamespace(population=population, client=by_id.__getitem__, shape=shape, classes=classes, groups=())
+    return _data(population, by_id.__getitem__, shape, classes)
+
+
+def _data(population, client, shape, classes):
+    """Return what a survey needs of a data set."""
+    made = SimpleNamespace(
+        population=population, client=client, shape=shape, classes=classes, groups=()
+    )
+    made.for_seed = lambda seed: made
+    made.sized_population = lambda: population
+    return made
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -130,9 +144,7 @@ def test_declared_groups_tell_how_good_the_found_ones_are():
     assert (row.agreement.matched, row.agreement.purity) == (100, 100)
     data = Toy(clients=24, groups=3, styles=True)
     unknown = replace(data.population, declared=dict.fromkeys(data.population.ids), groups=0)
-    nameless = SimpleNamespace(
-        population=unknown, client=data.client, shape=data.shape, classes=data.classes, groups=()
-    )
+    nameless = _data(unknown, data.client, data.shape, data.classes)
     found = survey(experiment(groups=3), 3, 3, data=nameless)
     assert found.rows[0].agreement is None
     assert "declared" not in found.table()
@@ -201,7 +213,8 @@ def test_groups_are_clear_where_they_are_steady_and_sharp():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"layers": ("fc1", "fc2"), "normalise": True}, {"start": "spread", "restarts": 3}]
+    "settings",
+    [{}, {"layers": ("fc1", "fc2"), "normalise": True}, {"start": "spread", "restarts": 3}],
 )
 def test_the_advice_asks_for_the_clustering_that_was_surveyed(settings):
     found = Survey((row(4, 0.2),), RankClustering(groups=12, **settings))
@@ -226,7 +239,10 @@ def test_the_command_prints_a_table_and_advice(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "stability" in shown.out
     assert "2 *" in shown.out
-    assert 'Use 2 groups: grouping = { name = "rank_clustering", groups = 2, layers = ["all"] }' in shown.out
+    assert (
+        'Use 2 groups: grouping = { name = "rank_clustering", groups = 2, layers = ["all"] }'
+        in shown.out
+    )
     assert "as declared" in shown.out
     steps = [line.split(" s  ")[1] for line in shown.err.splitlines()]
     assert steps[0] == "training 24 clients once"

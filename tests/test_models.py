@@ -1,6 +1,8 @@
 """Networks, supernetworks, and what cannot become one."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ import torch
 from torch import nn
 
 from e2fl.errors import ConfigError
-from e2fl.models import MODELS, Model, lenet, mlp
-from e2fl.ranking import mask_layers, rank_of
+from e2fl.models import Model
+from e2fl.networks import MODELS, lenet, mlp
+from e2fl.rankings.order import mask_layers, rank_of
 
 INPUTS = {"lenet": (1, 28, 28), "lenet_small": (1, 28, 28), "mlp": (101,)}
 
@@ -69,7 +72,10 @@ def test_a_subnetwork_keeps_half_of_each_layer():
     model = Model(mlp((6,), 4, hidden=(10,)))
     supernet = model.supernet(0)
     kept = supernet.subnetwork(mask_layers(supernet.ranking, 0.5))
-    assert {name: int((weight != 0).sum()) for name, weight in kept.items()} == {"fc1.weight": 30, "fc2.weight": 20}
+    assert {name: int((weight != 0).sum()) for name, weight in kept.items()} == {
+        "fc1.weight": 30,
+        "fc2.weight": 20,
+    }
 
 
 def test_dense_weights_start_in_torchs_own_range():
@@ -80,7 +86,9 @@ def test_dense_weights_start_in_torchs_own_range():
 
 
 def test_norm_layers_without_weights_are_welcome():
-    network = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4, affine=False), nn.Flatten())
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4, affine=False), nn.Flatten()
+    )
     assert [layer.name for layer in Model(network).spec.layers] == ["0.weight"]
 
 
@@ -96,7 +104,11 @@ def test_norm_layers_without_weights_are_welcome():
 )
 def test_a_layer_that_cannot_be_masked_is_named_to_algorithms_that_rank(layer, words):
     model = Model(nn.Sequential(layer))
-    for ranks in (lambda: model.supernet(0), lambda: model.random_ranking(0, "any"), model.require_rankable):
+    for ranks in (
+        lambda: model.supernet(0),
+        lambda: model.random_ranking(0, "any"),
+        model.require_rankable,
+    ):
         with pytest.raises(ConfigError, match=rf"layer '0'.*{words}.*such as fedavg"):
             ranks()
 
@@ -160,3 +172,14 @@ def test_inputs_too_small_for_a_model_are_refused(make, inputs, words):
 def test_a_layer_without_edges_is_refused():
     with pytest.raises(ConfigError, match=r"layer '1\.weight' has no edges"):
         Model(nn.Sequential(nn.Flatten(), nn.Linear(0, 3, bias=False)))
+
+
+def test_building_a_model_does_not_import_the_compiler_of_torch():
+    code = (
+        "import sys; from functools import partial; from e2fl.models import Model\n"
+        "from e2fl.networks import lenet\n"
+        "build = partial(lenet, (1, 8, 8), 3); model = Model(build(), build=build)\n"
+        "model.require_fit((1, 8, 8), 3, 'lenet'); print('torch._dynamo' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"

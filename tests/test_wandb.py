@@ -35,12 +35,26 @@ def test_the_figures_of_a_run_are_stored_offline(toy, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     (tmp_path / "toy.toml").write_text(toy.to_toml())
-    command = [sys.executable, "-m", "e2fl.cli", "run", "toy.toml", "--out", "run", "--track", "wandb"]
+    command = [
+        sys.executable,
+        "-m",
+        "e2fl.cli",
+        "run",
+        "toy.toml",
+        "--out",
+        "run",
+        "--track",
+        "wandb",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600, capture_output=True)
     command = [sys.executable, "-c", READ, "run"]
-    done = subprocess.run(command, cwd=tmp_path, check=True, timeout=600, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, check=True, timeout=600, capture_output=True, text=True
+    )
     stored = {line["_step"]: line for line in json.loads(done.stdout)}
-    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    history = [
+        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    ]
     assert set(stored) == {line["round"] for line in history} == {2, 4, 6}
     for line in history:
         assert stored[line["round"]]["group/worst10"] == line["group"]["worst10"]

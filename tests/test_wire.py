@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from e2fl.ballots.exact import bits_per_edge
 from e2fl.errors import WireError
-from e2fl.models import Layer, Model, ModelSpec, Params, lenet, mlp
-from e2fl.ranking import Mask, Ranking, invert, mask_layers
+from e2fl.models import Layer, Model, ModelSpec, Params
+from e2fl.networks import lenet, mlp
+from e2fl.rankings.ballots import bits_per_edge
+from e2fl.rankings.order import Mask, Ranking, invert, mask_layers
 from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights
 
 SPEC = ModelSpec((Layer("a", (2, 3)), Layer("b", (5,)), Layer("c", (1, 1))))
@@ -41,8 +42,13 @@ class Everything(Message):
 def an_everything(seed=0):
     rng = np.random.default_rng(seed)
     ranking = {layer.name: rng.permutation(layer.edges).astype(np.int32) for layer in SPEC.layers}
-    masks = tuple({layer.name: rng.random(layer.edges) < 0.5 for layer in SPEC.layers} for _ in range(3))
-    params = {layer.name: torch.from_numpy(rng.random(layer.shape, dtype=np.float32)) for layer in SPEC.layers}
+    masks = tuple(
+        {layer.name: rng.random(layer.edges) < 0.5 for layer in SPEC.layers} for _ in range(3)
+    )
+    params = {
+        layer.name: torch.from_numpy(rng.random(layer.shape, dtype=np.float32))
+        for layer in SPEC.layers
+    }
     return Everything(-7, 0.1, ranking, masks, params, (3, -1), (0.5, float("inf")))
 
 
@@ -84,11 +90,14 @@ def test_six_edges_take_eighteen_bits():
     raw = Rank({"only": invert(order)}).to_bytes(spec)
     payload = raw[len(Nothing().to_bytes(spec)) :]
     # The order itself, three bits an edge, lowest bit first: 4 0 2 3 5 1 is 100 000 010 011 101 001.
-    assert payload == sum(int(edge) << 3 * place for place, edge in enumerate(order)).to_bytes(3, "little")
+    assert payload == sum(int(edge) << 3 * place for place, edge in enumerate(order)).to_bytes(
+        3, "little"
+    )
 
 
 @pytest.mark.parametrize(
-    ("edges", "bits"), [(1, 0), (2, 1), (288, 9), (18432, 15), (1605632, 21), (1280, 11), (7936, 13)]
+    ("edges", "bits"),
+    [(1, 0), (2, 1), (288, 9), (18432, 15), (1605632, 21), (1280, 11), (7936, 13)],
 )
 def test_bits_number_every_edge(edges, bits):
     assert bits_per_edge(edges) == bits
@@ -98,7 +107,10 @@ def test_bits_number_every_edge(edges, bits):
 def test_messages_survive_the_wire(seed):
     message = an_everything(seed)
     back = Everything.from_bytes(message.to_bytes(SPEC), SPEC)
-    assert all(same(getattr(message, name), getattr(back, name)) for name in Everything.__dataclass_fields__)
+    assert all(
+        same(getattr(message, name), getattr(back, name))
+        for name in Everything.__dataclass_fields__
+    )
 
 
 @settings(max_examples=800)

@@ -10,9 +10,6 @@ from e2fl.version import __version__
 
 if TYPE_CHECKING:
     from e2fl.algorithms import ALGORITHMS, Algorithm, ClientModel, ClientModels
-    from e2fl.api import compare, run
-    from e2fl.auditing.api import audit
-    from e2fl.auditing.result import Audit
     from e2fl.config.experiment import Experiment
     from e2fl.config.experiment import load as load_experiment
     from e2fl.data import (
@@ -26,29 +23,38 @@ if TYPE_CHECKING:
         from_table,
         rows_of,
     )
-    from e2fl.errors import ConfigError, DataError, E2flError, E2flWarning, RunError, StorageError, WireError
+    from e2fl.errors import (
+        ConfigError,
+        DataError,
+        E2flError,
+        E2flWarning,
+        RunError,
+        StorageError,
+        WireError,
+    )
     from e2fl.grouping import GROUPINGS, Grouping
     from e2fl.learning import Learner, Settings
-    from e2fl.models import MODELS, Model
-    from e2fl.results import Comparison, Run, read_run
+    from e2fl.models import Model
+    from e2fl.networks import MODELS
+    from e2fl.results import Comparison, Run, compare, read_run, run
     from e2fl.runs.unseen import Assignment, assign
     from e2fl.wire import Message
+    from e2fl_audit import Audit, audit
 
 _NAMES = {
     "e2fl.algorithms": "ALGORITHMS Algorithm ClientModel ClientModels",
-    "e2fl.api": "compare run",
-    "e2fl.auditing.api": "audit",
-    "e2fl.auditing.result": "Audit",
     "e2fl.config.experiment": "Experiment",
     "e2fl.config.experiment:load": "load_experiment",
     "e2fl.data": "DATASETS Client Examples FederatedData Population from_arrays from_partitioner from_table rows_of",
     "e2fl.errors": "ConfigError DataError E2flError E2flWarning RunError StorageError WireError",
     "e2fl.grouping": "GROUPINGS Grouping",
     "e2fl.learning": "Learner Settings",
-    "e2fl.models": "MODELS Model",
-    "e2fl.results": "Comparison Run read_run",
+    "e2fl.models": "Model",
+    "e2fl.networks": "MODELS",
+    "e2fl.results": "Comparison Run compare read_run run",
     "e2fl.runs.unseen": "Assignment assign",
     "e2fl.wire": "Message",
+    "e2fl_audit": "Audit audit",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -99,4 +105,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'e2fl' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute or name)
+    try:
+        return getattr(import_module(module), attribute or name)
+    except ModuleNotFoundError as error:
+        if error.name != "e2fl_audit":
+            raise
+        what = "audits need the package e2fl-audit: pip install 'e2fl[audit]'"
+        raise ModuleNotFoundError(what, name=error.name) from None

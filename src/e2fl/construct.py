@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from typing_extensions import Doc
+
 from e2fl.errors import ConfigError
 
 # Names of settings in other libraries, and ours.
@@ -32,23 +34,41 @@ SYNONYMS = {
 }
 
 
-RENAMED = {"pull": "proximal"}  # old names of settings, and the new ones
-
-
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
-    """Return the entry of this name, or import "module:name"."""
-    if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # the user's own file may raise anything when it is imported
-            raise ConfigError(f"{what} '{name}' cannot be imported: {type(error).__name__}: {error}") from error
-        if not callable(found):
-            raise ConfigError(f"{what} '{name}' is not a class or function")
-        return found
-    if name not in registry:
-        raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
-    return registry[name]
+    """Return the entry of this name, or import "module:name" if it is of the same kind."""
+    if ":" not in name:
+        if name not in registry:
+            raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
+        return registry[name]
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the user's own file may raise anything when it is imported
+        raise ConfigError(
+            f"{what} '{name}' cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not _is_of_kind(found, module, list(registry.values())):
+        raise ConfigError(f"{what} '{name}' is not a class or function of the right kind")
+    return found
+
+
+def _is_of_kind(found: Any, module: str, known: list[Any]) -> bool:
+    """Return whether an imported object can stand beside these entries of a registry.
+
+    A class must have their common base in this package; where there are functions, it may be a
+    network. A function must be defined in the module that is named, outside this package.
+    """
+    classes = [entry for entry in known if isinstance(entry, type)]
+    functions = any(inspect.isfunction(entry) for entry in known)
+    if inspect.isfunction(found):
+        return functions and found.__module__ == module and not module.startswith("e2fl.")
+    if not isinstance(found, type):
+        return False
+    if not classes:
+        return any(base.__module__ == "torch.nn.modules.module" for base in found.__mro__)
+    shared = [base for base in classes[0].__mro__ if all(issubclass(c, base) for c in classes)]
+    root = [base for base in shared if base.__module__.startswith("e2fl.")][-1]
+    return issubclass(found, root)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -59,7 +79,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     last = name.rpartition(".")[2].lower()
     close = [other for other in known if other.rpartition(".")[2] == SYNONYMS.get(last, last)]
     close += difflib.get_close_matches(name, known, n=1)
-    close += [other for other in known if difflib.get_close_matches(last, [other.rpartition(".")[2]])]
+    close += [
+        other for other in known if difflib.get_close_matches(last, [other.rpartition(".")[2]])
+    ]
     hint = f"; did you mean '{close[0]}'?" if close else ";"
     return f"{hint} known: {', '.join(known)}"
 
@@ -69,8 +91,6 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
     known = fields_of(make)
     checked: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in known and RENAMED.get(name) in known:
-            raise ConfigError(f"{where}: the setting '{name}' is now called '{RENAMED[name]}'")
         if name not in known:
             raise ConfigError(f"{where} has no setting '{name}'{did_you_mean(name, known)}")
         checked[name] = fit(value, known[name], f"{where}.{name}")
@@ -80,20 +100,73 @@ def construct(make: Callable[..., Any], values: Mapping[str, Any], where: str, *
         raise ConfigError(f"{where}: {error}") from error
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting of a class or function: its type, its default if it has one, and its help."""
+
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is dataclasses.MISSING
+
+
 @cache
-def fields_of(make: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the settings of a class or function, and their types."""
+def settings_of(make: Callable[..., Any]) -> Mapping[str, Setting]:
+    """Return the settings of a class or function, in the order of their definition.
+
+    They are the fields of a dataclass, or the keyword-only arguments of anything else. The help
+    is the `Doc` in the annotation of a field; a field that a subclass declares again keeps it.
+    """
     try:
         hints = get_type_hints(make)
-        if dataclasses.is_dataclass(make):
-            return {field.name: hints[field.name] for field in dataclasses.fields(make) if field.init}
-        signature = inspect.signature(make)
-    except (TypeError, ValueError, NameError) as error:  # a built-in function, or types that cannot be resolved
-        raise ConfigError(f"the settings of {getattr(make, '__name__', make)} cannot be read: {error}") from error
+        helps = _helps(make)
+        defaults = _defaults(make)
+    except (TypeError, ValueError, NameError) as error:  # built in, or unknown types
+        name = getattr(make, "__name__", make)
+        raise ConfigError(f"the settings of {name} cannot be read: {error}") from error
     return {
-        name: hints.get(name, Any)
-        for name, parameter in signature.parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        name: Setting(hints.get(name, Any), default, helps.get(name, ""))
+        for name, default in defaults.items()
+    }
+
+
+def fields_of(make: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the settings of a class or function, and their types."""
+    return {name: setting.type for name, setting in settings_of(make).items()}
+
+
+def _defaults(make: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default of each setting, or MISSING."""
+    if not dataclasses.is_dataclass(make):
+        arguments = inspect.signature(make).parameters.values()
+        return {
+            argument.name: dataclasses.MISSING
+            if argument.default is argument.empty
+            else argument.default
+            for argument in arguments
+            if argument.kind is argument.KEYWORD_ONLY
+        }
+    return {
+        field.name: field.default
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory()
+        for field in dataclasses.fields(make)
+        if field.init
+    }
+
+
+def _helps(make: Callable[..., Any]) -> dict[str, str]:
+    owners = reversed(make.__mro__) if isinstance(make, type) else (make,)
+    return {
+        name: part.documentation
+        for owner in owners
+        for name, kind in get_type_hints(owner, include_extras=True).items()
+        for part in getattr(kind, "__metadata__", ())
+        if isinstance(part, Doc)
     }
 
 
@@ -118,7 +191,9 @@ def fit(value: Any, kind: Any, where: str) -> Any:
         try:
             return fit(value, choices[-1], where)
         except ConfigError:
-            raise ConfigError(f"{where} must be {' or '.join(map(_described, choices))}, not {value!r}") from None
+            raise ConfigError(
+                f"{where} must be {' or '.join(map(_described, choices))}, not {value!r}"
+            ) from None
     if origin is tuple and isinstance(value, list | tuple):
         if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
             raise ConfigError(f"{where} needs two values, not {len(value)}")
@@ -127,11 +202,17 @@ def fit(value: Any, kind: Any, where: str) -> Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+    if (
+        isinstance(kind, type)
+        and isinstance(value, kind)
+        and not (kind is int and isinstance(value, bool))
+    ):
         return value
     raise ConfigError(f"{where} must be {_described(kind)}, not {value!r}")
 
 
 def _described(kind: Any) -> str:
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-    return names.get(kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}")
+    return names.get(
+        kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}"
+    )

@@ -15,7 +15,11 @@ def neutral(value: Any, *, formatted: bool = True) -> Any:
     Numbers stay as they are, and so do strings that are numbers, such as '-0.5', unless formatted is False: then
     numbers are never strings, and '-0.5' is a name. `plain` undoes it.
     """
-    if not isinstance(value, str) or not _begins_formula(value) or (formatted and _is_number(value)):
+    if (
+        not isinstance(value, str)
+        or not _begins_formula(value)
+        or (formatted and _is_number(value))
+    ):
         return value
     return f"'{value}"
 

@@ -56,7 +56,12 @@ def with_article(kind: type) -> str:
     return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "unable to allocate",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,8 +1,8 @@
 """Counts from evaluating models on a client's test examples."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from e2fl.data.federated import GroupId
 
@@ -19,6 +19,7 @@ class Tally:
     true_positive: int = 0
     false_positive: int = 0
     false_negative: int = 0
+    own: Mapping[str, float] = field(default_factory=dict)  # the user's own measures, by name
 
     @property
     def accuracy(self) -> float:
@@ -42,8 +43,28 @@ class Tally:
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """Return the sum of all counts, added in the order given."""
-    columns = list(zip(*(astuple(tally) for tally in tallies), strict=True))
-    return Tally(*(sum(column) for column in columns))
+    parts = list(tallies)
+    return Tally(
+        n=sum(tally.n for tally in parts),
+        correct=sum(tally.correct for tally in parts),
+        loss=sum(tally.loss for tally in parts),
+        true_positive=sum(tally.true_positive for tally in parts),
+        false_positive=sum(tally.false_positive for tally in parts),
+        false_negative=sum(tally.false_negative for tally in parts),
+        own=_own(parts),
+    )
+
+
+def _own(tallies: Sequence[Tally]) -> dict[str, float]:
+    """Return the user's own measures, averaged over the examples for which they are defined."""
+    names = dict.fromkeys(name for tally in tallies for name in tally.own)
+    averaged = {}
+    for name in names:
+        values = [(tally.own[name], tally.n) for tally in tallies if name in tally.own]
+        known = [(value, n) for value, n in values if math.isfinite(value)]
+        rows = sum(n for _, n in known)
+        averaged[name] = sum(value * n for value, n in known) / rows if rows else math.nan
+    return averaged
 
 
 @dataclass(frozen=True)

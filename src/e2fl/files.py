@@ -1,4 +1,4 @@
-"""Files that are written atomically, and errors that say what to do about a file that cannot be read or written."""
+"""Files: written atomically, read only if they are regular, with errors that say what to do."""
 
 import errno
 import hashlib
@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from e2fl.errors import DataError, StorageError
 
 PARTIAL = ".partial"  # ends the name of a file that is not complete
+LARGEST = 256 * 2**20  # bytes of a file of text
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space",
@@ -38,8 +39,8 @@ _REMEDIES = {
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path to write to; what is written there replaces `path` in one step, safely on disk.
 
-    The yielded path may become a file or a folder. If anything fails, it is removed, `path` stays unchanged, and an
-    error of the operating system becomes a `StorageError`.
+    If anything fails, it is removed, `path` stays unchanged, and an error of the operating system
+    becomes a `StorageError`.
     """
     partial = path.with_name(f".{path.name}{PARTIAL}")
     try:
@@ -94,12 +95,41 @@ def remove(path: Path) -> None:
         return
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # removing may fail for the same reason as writing; the first error matters more
+    except OSError:  # for the same reason as writing, perhaps; the first error matters more
         return
 
 
+def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
+    """Return the contents of a regular file of at most `limit` bytes, or raise an `OSError`.
+
+    A symbolic link, a pipe or a device is refused: it may lead to another file, or never end.
+    """
+    if path.is_symlink():
+        raise OSError(errno.EINVAL, "it is a symbolic link, not a file", str(path))
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has more than {limit >> 20} MiB", str(path))
+        return file.read(status.st_size)
+
+
+def read_text(path: Path, limit: int = LARGEST) -> str:
+    """Return the text of a file as `read_bytes` reads it; `ValueError` if it is not UTF-8."""
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def parse(read: Callable[[str], Any], text: str) -> Any:
+    """Return what a parser of JSON or TOML reads; text nested too deeply raises a `ValueError`."""
+    try:
+        return read(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def regular_file(path: Path) -> Path:
-    """Return the path, or raise an error unless it is a regular file: reading a pipe or a device may never end."""
+    """Return the path, or raise an error unless it is a regular file: a pipe may never end."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -128,7 +158,15 @@ def _remedy(error: OSError) -> str:
 def _safetensors_remedy(error: SafetensorError) -> str:
     """Return the remedy for an I/O error that safetensors reports in its own words."""
     text = str(error)
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.EACCES, errno.EROFS, errno.EISDIR):
+    for number in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.ENOENT,
+        errno.EACCES,
+        errno.EROFS,
+        errno.EISDIR,
+    ):
         if f"os error {number}" in text:
             return _REMEDIES[number]
     return f"{text}; check the disk, or choose another place"

@@ -1,14 +1,10 @@
-"""Networks: any torch module for dense weights; convolution and linear layers also as a supernetwork.
-
-To add a network: write a function `(inputs, classes, **settings) -> nn.Module` and one line in `MODELS`.
-"""
+"""Models: a torch network as a function of named weights, and as a supernetwork of ranked edges."""
 
 import copy
 import hashlib
-import itertools
 import math
 import threading
-from collections import OrderedDict
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +17,9 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
-from e2fl.errors import ConfigError, is_out_of_memory, with_article
+from e2fl.errors import ConfigError, E2flWarning, is_out_of_memory, with_article
 from e2fl.randomness import TorchStream, stream, torch_seeded
-from e2fl.ranking import Floats, Mask, Ranking, rank_of, scores_from
+from e2fl.rankings.order import Floats, Mask, Ranking, rank_of, scores_from
 
 Params = dict[str, Tensor]  # named tensors of a model
 
@@ -51,7 +47,9 @@ class Layer:
 
 
 def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, flat: bool) -> str:
-    """Return what is wrong with a value that should hold one array of this type for each layer; empty if nothing is.
+    """Return what is wrong with a value that should hold one array of this type for each layer.
+
+    Empty if nothing is.
 
     flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
     """
@@ -81,7 +79,9 @@ class ModelSpec:
 
     def only(self, names: Collection[str] | None) -> "ModelSpec":
         """Return the layers with these names; None: all."""
-        return self if names is None else ModelSpec(tuple(layer for layer in self.layers if layer.name in names))
+        if names is None:
+            return self
+        return ModelSpec(tuple(layer for layer in self.layers if layer.name in names))
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -92,7 +92,9 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Supernet:
-    """What the seed determines for a whole run: frozen weights, initial scores and the initial ranking."""
+    """What the seed determines for a whole run: frozen weights, initial scores and the initial
+    ranking.
+    """
 
     weights: Params
     sorted_scores: dict[str, Floats]  # ascending and distinct
@@ -100,17 +102,23 @@ class Supernet:
 
     def scores(self, ranking: Ranking) -> dict[str, Floats]:
         """Return the initial scores, assigned to edges in the order of this ranking."""
-        return {layer: scores_from(rank, self.sorted_scores[layer]) for layer, rank in ranking.items()}
+        return {
+            layer: scores_from(rank, self.sorted_scores[layer]) for layer, rank in ranking.items()
+        }
 
     def subnetwork(self, mask: Mask) -> Params:
         """Return the frozen weights of the kept edges, zero elsewhere."""
-        return {name: weight * torch.from_numpy(mask[name]).view(weight.shape) for name, weight in self.weights.items()}
+        return {
+            name: weight * torch.from_numpy(mask[name]).view(weight.shape)
+            for name, weight in self.weights.items()
+        }
 
 
 class Model:
     """A network as a function of named weight tensors, which it does not own.
 
-    build: builds the network again, with new initial weights; without it, `reset_parameters` of its layers is called.
+    build: builds the network again, with new initial weights; without it, `reset_parameters` of its
+    layers is called.
     """
 
     def __init__(
@@ -122,42 +130,53 @@ class Model:
         build: Callable[[], nn.Module] | None = None,
     ):
         if not 0 < keep <= 1:
-            raise ConfigError(f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}")
+            raise ConfigError(
+                f"model.keep is the fraction of edges kept: above 0 and at most 1, not {keep}"
+            )
         if not 0 < weight_scale < math.inf:
             raise ConfigError(f"model.weight_scale must be above 0, not {weight_scale}")
         _require_trainable(network)
         self.network = network.requires_grad_(False)
         self.why_unranked = _why_unranked(network)  # empty: the network can be ranked
-        # Whether training draws random numbers, as dropout does; assumed until `require_fit` has checked.
-        self.draws = bool(self.why_unranked) or any(isinstance(module, _DropoutNd) for module in network.modules())
+        # Whether training draws random numbers, as dropout does; assumed until `require_fit` has
+        # checked.
+        self.draws = bool(self.why_unranked) or any(
+            isinstance(module, _DropoutNd) for module in network.modules()
+        )
         self._own = threading.local()
         self._build = build
         self.keep = keep
         self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
-        self.spec = ModelSpec(tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters()))
+        self.spec = ModelSpec(
+            tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters())
+        )
         self.classes = (*self.spec.layers[-1].shape, 1)[0]
 
     def outputs(self, params: Params, x: Tensor, *, training: bool = False) -> Tensor:
         """Return the logits [examples, classes]; training: with dropout and the like active."""
-        # functional_call puts the weights into the module while it runs, so each thread needs its own module.
+        # functional_call puts the weights into the module while it runs, so each thread needs its
+        # own module.
         networks: dict[bool, nn.Module] = self._own.__dict__.setdefault("networks", {})
         if training not in networks:
             shared = (*self.network.parameters(), *self.network.buffers())
-            networks[training] = copy.deepcopy(self.network, {id(part): part for part in shared}).train(training)
+            networks[training] = copy.deepcopy(
+                self.network, {id(part): part for part in shared}
+            ).train(training)
         buffers = {name: value.to(x.device) for name, value in self.network.named_buffers()}
         result: Tensor = functional_call(networks[training], params | buffers, (x,))
         return result
 
     def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:
-        """Raise `ConfigError` unless the network takes inputs of this shape and has an output for each class."""
+        """Raise `ConfigError` unless the network takes inputs of this shape and has an output for
+        each class.
+        """
         params: Params = dict(self.network.named_parameters())
         examples = torch.zeros((2, *shape))
         before = {buffer: value.clone() for buffer, value in self.network.named_buffers()}
         try:
             with torch.no_grad():
                 outputs = self.outputs(params, examples)
-                with TorchStream(stream(0, "trial")) as trial:
-                    self.outputs(params, examples, training=True)
+                drawn = self._may_draw() and self._draws_in(params, examples)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -168,16 +187,41 @@ class Model:
             ) from error
         if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 2:
             found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ConfigError(f"model '{name}' must return logits [examples, classes], not {found} for 2 examples")
+            raise ConfigError(
+                f"model '{name}' must return logits [examples, classes], not {found} for 2 examples"
+            )
         if outputs.shape[1] < classes:
-            raise ConfigError(f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes")
+            raise ConfigError(
+                f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes"
+            )
+        if outputs.shape[1] > classes:
+            warnings.warn(
+                f"model '{name}' has {outputs.shape[1]} outputs for {classes} classes; the others "
+                "take part in training and are never predicted",
+                E2flWarning,
+                stacklevel=2,
+            )
         for buffer, value in self.network.named_buffers():
             if not torch.equal(value, before[buffer]):
                 raise ConfigError(
                     f"model '{name}' changes its buffer '{buffer}' while it runs; buffers are never sent, so they must "
                     "be constants: leave this layer out, or make the buffer a parameter"
                 )
-        self.draws, self.classes = trial.drawn, classes
+        self.draws, self.classes = drawn, classes
+
+    def _may_draw(self) -> bool:
+        """Return whether training might draw random numbers: whether any layer is not known to draw
+        none.
+        """
+        return any(type(module) not in QUIET for module in self.network.modules())
+
+    def _draws_in(self, params: Params, examples: Tensor) -> bool:
+        """Return whether a training pass over these examples draws random numbers."""
+        # Only where it is needed: entering a dispatch mode of torch imports its compiler, which
+        # takes two seconds.
+        with TorchStream(stream(0, "trial")) as trial:
+            self.outputs(params, examples, training=True)
+        return bool(trial.drawn)
 
     def require_rankable(self) -> None:
         """Raise `ConfigError` if an algorithm that ranks edges cannot use this network."""
@@ -190,62 +234,117 @@ class Model:
     def initial_weights(self, seed: int, which: int = 0) -> Params:
         """Return initial weights for dense training. which: another draw from the same seed.
 
-        Kaiming uniform with a = sqrt(5), torch's default, if the network can be ranked; otherwise what the network's
-        own initialisation draws.
+        Kaiming uniform with a = sqrt(5), torch's default, if the network can be ranked; otherwise
+        what the network's own initialisation draws.
         """
         if self.why_unranked:
             return self._initialised(seed, which)
         params = {}
         for number, layer in enumerate(self.spec.layers):
             bound = 1 / math.sqrt(layer.fan_in)
-            draw = stream(seed, "initial weights", which, number).random(layer.edges, dtype=np.float32)
-            params[layer.name] = torch.from_numpy((2 * draw - 1) * np.float32(bound)).view(layer.shape)
+            draw = stream(seed, "initial weights", which, number).random(
+                layer.edges, dtype=np.float32
+            )
+            params[layer.name] = torch.from_numpy((2 * draw - 1) * np.float32(bound)).view(
+                layer.shape
+            )
         return params
 
     def _initialised(self, seed: int, which: int) -> Params:
         with torch_seeded(stream(seed, "initial weights", which)):
             network = copy.deepcopy(self.network) if self._build is None else self._build()
             for module in network.modules() if self._build is None else ():
-                reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+                reset = getattr(
+                    module, "reset_parameters", getattr(module, "_reset_parameters", None)
+                )
                 if callable(reset):
                     reset()
         return {name: weight.detach().clone() for name, weight in network.named_parameters()}
 
     def supernet(self, seed: int) -> Supernet:
-        """Return the supernetwork of this seed: signed Kaiming constants, and non-negative Kaiming-uniform scores."""
+        """Return the supernetwork of this seed: signed Kaiming constants, and non-negative
+        Kaiming-uniform scores.
+        """
         self.require_rankable()
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
         ranking: Ranking = {}
         for number, layer in enumerate(self.spec.layers):
-            signs = stream(seed, "supernet weights", number).integers(0, 2, layer.edges, dtype=np.int8)
+            signs = stream(seed, "supernet weights", number).integers(
+                0, 2, layer.edges, dtype=np.int8
+            )
             magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
-            weights[layer.name] = torch.from_numpy(np.where(signs == 1, magnitude, -magnitude)).view(layer.shape)
+            weights[layer.name] = torch.from_numpy(
+                np.where(signs == 1, magnitude, -magnitude)
+            ).view(layer.shape)
             draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
             ranking[layer.name] = rank_of(draw)
-            sorted_scores[layer.name] = _distinct(np.sort(draw) * np.float32(1 / math.sqrt(layer.fan_in)))
+            sorted_scores[layer.name] = _distinct(
+                np.sort(draw) * np.float32(1 / math.sqrt(layer.fan_in))
+            )
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
-        """Return a ranking drawn uniformly, such as the one a group starts from before its first vote."""
+        """Return a ranking drawn uniformly, such as the one a group starts from before its first
+        vote.
+        """
         self.require_rankable()
         return {
-            layer.name: rank_of(stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32))
+            layer.name: rank_of(
+                stream(seed, purpose, *place, number).random(layer.edges, dtype=np.float32)
+            )
             for number, layer in enumerate(self.spec.layers)
         }
 
 
 def _distinct(rising: Floats) -> Floats:
-    """Return sorted non-negative scores with repeats increased by as few ulps as makes them distinct.
+    """Return sorted non-negative scores with repeats increased by as few ulps as makes them
+    distinct.
 
-    Equal scores would be ranked by edge number, so assigning them by a ranking would not give that ranking back.
+    Equal scores would be ranked by edge number, so assigning them by a ranking would not give that
+    ranking back.
     """
     steps = np.arange(len(rising), dtype=np.int64)
     bits = np.maximum.accumulate(rising.view(np.int32).astype(np.int64) - steps) + steps
     return bits.astype(np.int32).view(np.float32)
 
 
-_NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
+# Layers that draw no random numbers and behave in training as they do in evaluation.
+QUIET = {
+    getattr(nn, name)
+    for name in [
+        "Sequential",
+        "Identity",
+        "Flatten",
+        "Linear",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "ReLU",
+        "LeakyReLU",
+        "GELU",
+        "ELU",
+        "SiLU",
+        "Tanh",
+        "Sigmoid",
+        "MaxPool1d",
+        "MaxPool2d",
+        "AvgPool1d",
+        "AvgPool2d",
+        "AdaptiveAvgPool1d",
+        "AdaptiveAvgPool2d",
+        "LayerNorm",
+        "GroupNorm",
+        "Embedding",
+    ]
+}
+
+_NORMS = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.modules.instancenorm._InstanceNorm,
+)
 
 
 def _require_trainable(network: nn.Module) -> None:
@@ -258,9 +357,13 @@ def _require_trainable(network: nn.Module) -> None:
             )
     for name, weight in network.named_parameters():
         if is_lazy(weight):
-            raise ConfigError(f"layer '{name}' has no shape yet: build it with its size, not as a Lazy layer")
+            raise ConfigError(
+                f"layer '{name}' has no shape yet: build it with its size, not as a Lazy layer"
+            )
         if weight.dtype != torch.float32:
-            raise ConfigError(f"layer '{name}' is of type {weight.dtype}; use float32, such as network.float()")
+            raise ConfigError(
+                f"layer '{name}' is of type {weight.dtype}; use float32, such as network.float()"
+            )
         if not weight.numel():
             raise ConfigError(
                 f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}; check the inputs of the data"
@@ -278,72 +381,13 @@ def _why_unranked(network: nn.Module) -> str:
             if module.bias is not None:
                 return f"layer '{name}' ({kind}) has a bias; only edges can be ranked: build it with bias=False"
         elif own:
-            remedy = "build it without scale and shift (affine=False)" if isinstance(module, _NORMS) else "leave it out"
+            remedy = (
+                "build it without scale and shift (affine=False)"
+                if isinstance(module, _NORMS)
+                else "leave it out"
+            )
             return (
                 f"layer '{name}' ({kind}) has weights that cannot be masked ({', '.join(own)}), because only "
                 f"convolution and linear layers can be ranked: {remedy}"
             )
     return ""
-
-
-def _require_sizes(name: str, sizes: tuple[int, ...]) -> None:
-    if min(sizes, default=1) < 1:
-        raise ConfigError(f"model.{name} must be at least 1, not {list(sizes)}")
-
-
-def lenet(
-    inputs: tuple[int, ...],
-    classes: int,
-    *,
-    channels: tuple[int, int] = (32, 64),  # of the two convolutions
-    hidden: int = 128,  # units of the first linear layer
-) -> nn.Module:
-    """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
-    if len(inputs) != 3:
-        raise ConfigError(f"model 'lenet' needs images (channels, height, width), not inputs of shape {inputs}")
-    _require_sizes("channels", channels)
-    _require_sizes("hidden", (hidden,))
-    depth, height, width = inputs
-    if depth < 1 or min(height, width) < 2:
-        raise ConfigError(f"model 'lenet' needs images of at least 2 x 2 pixels, not inputs of shape {inputs}")
-    first, second = channels
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(depth, first, 3, padding=1, bias=False),
-            relu1=nn.ReLU(),
-            conv2=nn.Conv2d(first, second, 3, padding=1, bias=False),
-            relu2=nn.ReLU(),
-            pool=nn.MaxPool2d(2),
-            flatten=nn.Flatten(),
-            fc1=nn.Linear(second * (height // 2) * (width // 2), hidden, bias=False),
-            relu3=nn.ReLU(),
-            fc2=nn.Linear(hidden, classes, bias=False),
-        )
-    )
-
-
-def mlp(
-    inputs: tuple[int, ...],
-    classes: int,
-    *,
-    hidden: tuple[int, ...] = (1024, 1024),  # units of each hidden layer
-) -> nn.Module:
-    """Linear layers with ReLU between; no biases."""
-    _require_sizes("hidden", hidden)
-    if math.prod(inputs) < 1:
-        raise ConfigError(f"model 'mlp' needs at least one input, not inputs of shape {inputs}")
-    layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
-    sizes = (math.prod(inputs), *hidden)
-    for number, (wide, narrow) in enumerate(itertools.pairwise(sizes), start=1):
-        layers[f"fc{number}"] = nn.Linear(wide, narrow, bias=False)
-        layers[f"relu{number}"] = nn.ReLU()
-    layers[f"fc{len(sizes)}"] = nn.Linear(sizes[-1], classes, bias=False)
-    return nn.Sequential(OrderedDict(layers))
-
-
-def lenet_small(inputs: tuple[int, ...], classes: int) -> nn.Module:
-    """LeNet at a quarter of the width, for demonstrations and tests."""
-    return lenet(inputs, classes, channels=(8, 16), hidden=32)
-
-
-MODELS: Mapping[str, Callable[..., Any]] = {"lenet": lenet, "lenet_small": lenet_small, "mlp": mlp}

@@ -1,18 +1,20 @@
 """Participation: which clients take part in a round.
 
-The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no group is without a
-client in a round; clients of small groups are then asked more often, which the report shows. Every policy can be
-combined with a model of availability: clients that are away at random, or at certain hours of the day. A client that is
-away is asked for nothing, whatever the algorithm.
+The paper draws clients uniformly (`uniform`). `by_group` reserves seats for every group, so that no
+group is without a client in a round; clients of small groups are then asked more often, which the
+report shows. Every policy can be combined with a model of availability: clients that are away at
+random, or at certain hours of the day. A client that is away is asked for nothing, whatever the
+algorithm.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from typing_extensions import Doc
 
 from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import ConfigError, with_article
@@ -27,17 +29,26 @@ class Ask:
 
     clients: Sequence[ClientId]
     layers: tuple[str, ...] | None = None  # of the replies, by name; None: the whole model
-    kind: Literal["train", "prepare"] = "train"  # a preparation only finds groups; what it trains is not used later
+    # A preparation only finds groups; what it trains is not used later.
+    kind: Literal["train", "prepare"] = "train"
     evaluate: bool = True  # False: do not evaluate this round unless it is the last
 
 
 @dataclass(frozen=True)
 class Participation(ABC):
-    """A participation policy. Its fields are its settings; the same seed draws the same clients for every algorithm."""
+    """A participation policy. Its fields are its settings.
 
-    away: float = 0.0  # probability that a client is away in a round
-    day: int = 0  # rounds in a day, if clients are available only at certain hours; 0: they always are
-    hours: float = 12.0  # of 24 in which a client is available; each group has its own time zone
+    The same seed draws the same clients for every algorithm.
+    """
+
+    away: Annotated[float, Doc("probability that a client is away in a round")] = 0.0
+    day: Annotated[
+        int,
+        Doc("rounds in a day, if clients are available only at certain hours; 0: they always are"),
+    ] = 0
+    hours: Annotated[
+        float, Doc("of 24 in which a client is available; each group has its own time zone")
+    ] = 12.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.away < 1:
@@ -45,7 +56,9 @@ class Participation(ABC):
         if self.day < 0:
             raise ConfigError(f"participation.day must be 0 or more rounds, not {self.day}")
         if not 0 < self.hours <= 24:
-            raise ConfigError(f"participation.hours must be above 0 and at most 24, not {self.hours}")
+            raise ConfigError(
+                f"participation.hours must be above 0 and at most 24, not {self.hours}"
+            )
 
     def draw(
         self,
@@ -58,41 +71,59 @@ class Participation(ABC):
     ) -> list[ClientId]:
         """Draw at most `count` clients, in rising order, none of them twice.
 
-        groups: the group of each client as far as the server knows it: declared, clustered, or last reported.
+        groups: the group of each client as far as the server knows it: declared, clustered, or last
+        reported.
         """
         present = self.present(population, round_number, seed)
         chosen = self.choose(count, present, groups, stream(seed, "select", round_number))
-        return sorted(self._checked(chosen, present))
+        everyone = present is population.ids
+        return sorted(self._checked(chosen, population.declared if everyone else set(present)))
 
-    def _checked(self, chosen: Any, present: Sequence[ClientId]) -> list[ClientId]:
-        """Return the chosen clients if all are present and distinct, or raise an error that names the wrong one."""
+    def _checked(self, chosen: Any, present: Container[ClientId]) -> list[ClientId]:
+        """Return the chosen clients if all are present and distinct, or raise an error that names
+        the wrong one.
+        """
         name = f"{type(self).__name__}.choose"
         if not isinstance(chosen, Sequence | np.ndarray) or isinstance(chosen, str):
-            raise ConfigError(f"{name} returned {with_article(type(chosen))}; it must return a list of clients")
-        known = {client: client for client in present}
+            raise ConfigError(
+                f"{name} returned {with_article(type(chosen))}; it must return a list of clients"
+            )
         seen: list[ClientId] = []
         for client in chosen:
-            if client not in known:
-                raise ConfigError(f"{name} returned client {client!r}, which is not among the clients that are present")
-            seen.append(known[client])
+            if client not in present:
+                raise ConfigError(
+                    f"{name} returned client {client!r}, which is not among the clients that are present"
+                )
+            seen.append(int(client))
         if len(set(seen)) < len(seen):
             twice = next(client for client in seen if seen.count(client) > 1)
-            raise ConfigError(f"{name} returned client {twice} twice; each client takes part once in a round")
+            raise ConfigError(
+                f"{name} returned client {twice} twice; each client takes part once in a round"
+            )
         return seen
 
     def present(self, population: Population, round_number: int, seed: int) -> Sequence[ClientId]:
-        """Return the clients that are available in a round; this does not depend on what the server knows of groups."""
+        """Return the clients that are available in a round.
+
+        This does not depend on what the server knows of groups.
+        """
         clients: Sequence[ClientId] = population.ids
         if self.day:
             groups = population.declared_groups
             zones = 1 + max(groups.values(), default=0)
-            spread = stream(seed, "time zones").random(len(clients))  # of clients that declare no group
+            # Of clients that declare no group.
+            spread = stream(seed, "time zones").random(len(clients))
             offset = {
-                client: Fraction(groups[client], zones) if client in groups else Fraction(spread[place])
+                client: Fraction(groups[client], zones)
+                if client in groups
+                else Fraction(spread[place])
                 for place, client in enumerate(clients)
             }
             # In fractions, because rounding would shift some hours from one day to the next.
-            now, length = Fraction(round_number % self.day, self.day), Fraction(str(self.hours)) / 24
+            now, length = (
+                Fraction(round_number % self.day, self.day),
+                Fraction(str(self.hours)) / 24,
+            )
             clients = [client for client in clients if (now + offset[client]) % 1 < length]
         if self.away:
             here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
@@ -101,7 +132,11 @@ class Participation(ABC):
 
     @abstractmethod
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+        self,
+        count: int,
+        present: Sequence[ClientId],
+        groups: Mapping[ClientId, GroupId],
+        rng: np.random.Generator,
     ) -> list[ClientId]:
         """Choose at most `count` of the clients that are present."""
 
@@ -111,7 +146,11 @@ class Uniform(Participation):
     """Every client is equally likely to take part, as in the paper."""
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+        self,
+        count: int,
+        present: Sequence[ClientId],
+        groups: Mapping[ClientId, GroupId],
+        rng: np.random.Generator,
     ) -> list[ClientId]:
         drawn = rng.choice(len(present), size=min(count, len(present)), replace=False)
         return [present[place] for place in drawn]
@@ -121,11 +160,11 @@ class Uniform(Participation):
 class ByGroup(Participation):
     """Every group gets seats in every round; the remaining seats are drawn uniformly.
 
-    With fewer seats than groups, the groups are drawn. Clients whose group is not known compete for the remaining
-    seats only; where no group is known, this is `uniform`.
+    With fewer seats than groups, the groups are drawn. Clients whose group is not known compete for
+    the remaining seats only; where no group is known, this is `uniform`.
     """
 
-    seats: int = 1  # reserved for each group
+    seats: Annotated[int, Doc("reserved for each group")] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +172,11 @@ class ByGroup(Participation):
             raise ConfigError(f"participation.seats must be at least 1, not {self.seats}")
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+        self,
+        count: int,
+        present: Sequence[ClientId],
+        groups: Mapping[ClientId, GroupId],
+        rng: np.random.Generator,
     ) -> list[ClientId]:
         members: dict[GroupId, list[ClientId]] = {}
         for client in present:
@@ -157,15 +200,25 @@ class Everyone(Participation):
     """Every client that is present takes part, whatever `clients_per_round` says."""
 
     def choose(
-        self, count: int, present: Sequence[ClientId], groups: Mapping[ClientId, GroupId], rng: np.random.Generator
+        self,
+        count: int,
+        present: Sequence[ClientId],
+        groups: Mapping[ClientId, GroupId],
+        rng: np.random.Generator,
     ) -> list[ClientId]:
         return list(present)
 
 
-PARTICIPATION: dict[str, type[Participation]] = {"uniform": Uniform, "by_group": ByGroup, "everyone": Everyone}
+PARTICIPATION: dict[str, type[Participation]] = {
+    "uniform": Uniform,
+    "by_group": ByGroup,
+    "everyone": Everyone,
+}
 
 
-def burden(asked: Mapping[ClientId, int], groups: Mapping[ClientId, GroupId]) -> dict[GroupId, tuple[int, int]]:
+def burden(
+    asked: Mapping[ClientId, int], groups: Mapping[ClientId, GroupId]
+) -> dict[GroupId, tuple[int, int]]:
     """Return, for each group, how many clients it has and how often they were asked in total."""
     found: dict[GroupId, tuple[int, int]] = {}
     for client, group in groups.items():

@@ -45,7 +45,11 @@ class TorchStream(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         self._generator = torch.Generator(device).manual_seed(int(random.integers(2**63)))
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -58,7 +62,11 @@ class TorchStream(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
     def _swapped(self, draw: Callable[[], Any]) -> Any:
         """Let an operation that accepts no generator use the global one, in the state of this stream."""
         own = self._generator
-        shared = torch.cuda.default_generators[own.device.index or 0] if own.device.type == "cuda" else None
+        shared = (
+            torch.cuda.default_generators[own.device.index or 0]
+            if own.device.type == "cuda"
+            else None
+        )
         shared = shared or torch.default_generator
         with _SWAPPING:
             before = shared.get_state()

@@ -1,35 +1,135 @@
-"""Runs and comparisons for Python and notebooks: figures, tables as data frames, plots and the report page.
+"""Run and compare from Python, and what comes out: tables as data frames, plots, the report page."""
 
-pandas and Altair are imported when they are needed: pip install 'e2fl[report]'.
-"""
-
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from e2fl.config.experiment import Experiment
-from e2fl.errors import ReportError, RunError
-from e2fl.runs import runner
-from e2fl.runs.folder import PAGE
-from e2fl.runs.predict import Prediction, TrainedRun, from_inputs
-from e2fl.runs.printed_tables import all_tables
-from e2fl.runs.records import Evaluation, Summary
-from e2fl.runs.trackers import flat
+import altair
+import pandas
+from torch import nn
+
+from e2fl.config.experiment import Experiment, from_dict, load
+from e2fl.config.from_python import (
+    AlgorithmLike,
+    ModelLike,
+    algorithm_settings,
+    model_settings,
+    name_of,
+    named,
+)
+from e2fl.config.overrides import given
+from e2fl.data import FederatedData
+from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
+from e2fl.report.frame import frame as records_frame
+from e2fl.runs import compare as comparison
+from e2fl.runs import store
+from e2fl.runs.progress import NotebookProgress
+from e2fl.runs.records import Evaluation, Json, Summary, numbers_of
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.trained import Prediction, TrainedRun, from_inputs
+from e2fl.runs.watcher import Watcher
 
 if TYPE_CHECKING:
-    import pandas
     from altair import Chart
-    from torch import nn
+
+Config = str | Path | Mapping[str, Any] | Experiment
+
+
+def run(
+    config: Config,
+    *,
+    algorithm: AlgorithmLike | None = None,
+    model: ModelLike | None = None,
+    data: FederatedData | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    watcher: Watcher | None = None,
+    **changes: Any,
+) -> "Run":
+    """Run one experiment: a TOML file, the name of a shipped one, a dictionary, an `Experiment`.
+
+    algorithm: a name or a variant of the experiment, a class, an object, or settings such as
+    {"q": 1.0}. model: settings, a function or class that makes a network of (inputs, classes), or a
+    network. data: settings such as {"clients": 20}, or a data set made in Python. out: the folder
+    to store the run in; without it, nothing is stored. resume: continue the run in that folder.
+    progress: show a progress bar; default: in notebooks and terminals. changes: other settings,
+    such as rounds=20, learner={"epochs": 1} or measures=[auc].
+    """
+    settings = algorithm_settings(algorithm)
+    name = settings.pop("name", None)
+    network, network_settings = model_settings(model)
+    own_data = data if isinstance(data, FederatedData) else None
+    data_settings = data if isinstance(data, Mapping) else {}
+    sections = {"algorithm": settings, "model": network_settings, "data": data_settings}
+    asked = given(
+        _named_measures(changes)
+        | {section: values for section, values in sections.items() if values}
+    )
+    experiment = _experiment(config, own_data)
+    experiment = experiment.changed(asked) if name is None else experiment.variant(name, asked)
+    _warn_of_imports(config, experiment, name)
+    _warn_if_not_stored(out)
+    return Run(
+        run_experiment(
+            experiment,
+            out=None if out is None else Path(out),
+            resume=resume,
+            data=own_data,
+            network=network,
+            watcher=watcher or NotebookProgress(shown=progress),
+        )
+    )
+
+
+def compare(
+    config: Config,
+    algorithms: Sequence[AlgorithmLike],
+    *,
+    seeds: Sequence[int] | None = None,
+    data: FederatedData | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    watcher: Watcher | None = None,
+    **changes: Any,
+) -> "Comparison":
+    """Run several algorithms on the same data with the same draws of clients.
+
+    algorithms: names, variants of the experiment, classes or objects. seeds: default: the
+    experiment's own. changes: as in `run`, made to all; settings of an algorithm, such as
+    algorithm={"q": 1.0}, to those that have them.
+    """
+    _require_list("algorithms", algorithms, "['fedavg', 'e2fl']")
+    if seeds is not None:
+        _require_list("seeds", seeds, "[0, 1, 2]")
+    own_data = data if isinstance(data, FederatedData) else None
+    settings = {"data": data} if isinstance(data, Mapping) else {}
+    asked = given(_named_measures(changes) | settings)
+    experiment, names = named(_experiment(config, own_data), algorithms)
+    methods = comparison.methods(experiment, names, asked)
+    for name, method in methods.items():
+        _warn_of_imports(config, method, name)
+    _warn_if_not_stored(out)
+    folder = None if out is None else Path(out)
+    runs = comparison.compare(
+        methods,
+        [next(iter(methods.values())).seed] if seeds is None else seeds,
+        out=folder,
+        resume=resume,
+        data=own_data,
+        watcher=watcher or NotebookProgress(shown=progress),
+    )
+    return Comparison([Run(run) for run in runs], folder)
 
 
 class Run:
     """A finished run."""
 
-    def __init__(self, record: runner.Run):
+    def __init__(self, record: store.Run):
         self.record = record
 
     @property
@@ -38,7 +138,7 @@ class Run:
         return self.record.experiment
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The contents of summary.json, such as `run.summary["group"]["worst10"]`."""
         return self.record.summary
 
@@ -64,64 +164,74 @@ class Run:
 
     @property
     def label(self) -> str:
-        return self.experiment.label
+        """The display name of the method."""
+        return self.record.label
 
     @cached_property
-    def history(self) -> "pandas.DataFrame":
-        """One row for each evaluated round; columns such as user/mean, group/worst10 and groups/G1/accuracy.
+    def history(self) -> pandas.DataFrame:
+        """One row for each evaluated round; columns such as clients/mean and groups/G1/accuracy.
 
-        training_loss: mean over the clients that trained in this round. seconds: since the evaluated round before.
+        training_loss: mean over the clients that trained in this round. seconds: since the
+        evaluated round before.
         """
-        rows = [{"round": line["round"], **flat(line)} for line in self.record.history]
-        for row in rows if self.record.times else ():
-            row["seconds"] = self.record.times.get(int(row["round"]), math.nan)
-        return _frame(rows).set_index("round")
+        rows = pandas.DataFrame([numbers_of(line) for line in self.record.history])
+        if self.record.times:
+            rows["seconds"] = rows["round"].map(dict(self.record.times))
+        return rows.set_index("round")
 
     @cached_property
-    def clients(self) -> "pandas.DataFrame":
+    def clients(self) -> pandas.DataFrame:
         """One row for each client, or for each group inside it, at the last evaluation."""
-        return _frame(self.record.clients)
+        return pandas.DataFrame(self.record.clients)
 
     def plot(self) -> "Chart":
-        """Return a plot of the accuracy of each group, and of clients on average, over the rounds."""
+        """Return a plot of the accuracy of each group, and of clients on average, over rounds."""
         rows = []
         for line in self.record.history:
-            rows.append({"round": line["round"], "group": "mean of clients", "accuracy": line["user"]["mean"]})
-            groups = line["groups"].items()
-            rows += [{"round": line["round"], "group": name, "accuracy": group["accuracy"]} for name, group in groups]
-        return _lines(rows, "group", f"{self.label}, seed {self.experiment.seed}")
+            means = {"mean of clients": line["clients"]["mean"]}
+            means |= {name: group["accuracy"] for name, group in line["groups"].items()}
+            rows += [
+                {"round": line["round"], "group": name, "accuracy": mean}
+                for name, mean in means.items()
+            ]
+        return _lines(rows, "group", f"{self.label}, seed {self.record.seed}")
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the run's folder, and return its path."""
         return _report([self], path, self.folder)
 
-    def predict(self, x: Any, *, group: str | int | None = None) -> Prediction:
+    def predict(self, x: Any, *, group: str | int | None = None, trust: bool = False) -> Prediction:
         """Predict inputs [examples, ...], as the network reads them, with the model of a group.
 
-        group: the name of a group of the data, the number of a group that was found, or "global"; None: the only model.
+        group: the name of a group of the data, the number of a group that was found, or "global";
+        None: the only model. trust: import the network that a run read from disk names, if it is
+        not one of e2fl.
         """
-        run = TrainedRun(self._stored())
-        return run.predict(from_inputs(x, run.shape), group)
+        trained = self._trained(trust)
+        return trained.predict(from_inputs(x, trained.shape), group)
 
-    def network(self, *, group: str | int | None = None) -> "nn.Module":
-        """Return the model of a group as a plain torch module; `group` as in `predict`."""
-        run = TrainedRun(self._stored())
-        return run.network(run.choose(group))
+    def network(self, *, group: str | int | None = None, trust: bool = False) -> nn.Module:
+        """Return the model of a group as a plain torch module; arguments as in `predict`."""
+        trained = self._trained(trust)
+        return trained.network(trained.choose(group))
 
-    def _stored(self) -> Path:
+    def _trained(self, trust: bool) -> TrainedRun:
         if self.folder is None:
-            raise RunError("the run is not stored, so it has no models to load; run it with out='runs/mine'")
-        return self.folder
+            raise RunError(
+                "the run is not stored, so it has no models to load; run it with out='runs/mine'"
+            )
+        # What a run of this process names was imported for it already.
+        return TrainedRun(self.folder, trust=trust or self.state is not None)
 
     def __repr__(self) -> str:
-        user, group = self.summary["user"], self.summary["group"]
+        clients, group = self.summary["clients"], self.summary["group"]
         worst = f", worst group {group['worst10']:.1f} %" if group else ""
-        what = f"{self.label}, seed {self.experiment.seed}, {self.summary['rounds']} rounds"
-        return f"<e2fl.Run {what}: clients {user['mean']:.1f} %{worst}>"
+        what = f"{self.label}, seed {self.record.seed}, {self.summary['rounds']} rounds"
+        return f"<e2fl.Run {what}: clients {clients['mean']:.1f} %{worst}>"
 
     def _repr_html_(self) -> str:
         where = f"stored in {self.folder}" if self.folder else "not stored"
-        return f"<p>{escape(repr(self)[1:-1])}, {escape(where)}</p>{_html([self.summary])}"
+        return f"<p>{escape(repr(self)[1:-1])}, {escape(where)}</p>{_html([self])}"
 
 
 class Comparison(Sequence[Run]):
@@ -137,7 +247,9 @@ class Comparison(Sequence[Run]):
     def __getitem__(self, place: slice) -> "Comparison": ...
 
     def __getitem__(self, place: int | slice) -> "Run | Comparison":
-        return Comparison(self.runs[place], self.folder) if isinstance(place, slice) else self.runs[place]
+        if isinstance(place, slice):
+            return Comparison(self.runs[place], self.folder)
+        return self.runs[place]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -145,38 +257,39 @@ class Comparison(Sequence[Run]):
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, each once."""
+        return list(dict.fromkeys(run.record.seed for run in self.runs))
+
     @cached_property
-    def history(self) -> "pandas.DataFrame":
-        """The histories of all runs, one below the other, with the columns algorithm, seed and round."""
+    def history(self) -> pandas.DataFrame:
+        """The histories of all runs, one below the other, with algorithm, seed and round."""
         return self._together([run.history.reset_index() for run in self.runs])
 
     @cached_property
-    def clients(self) -> "pandas.DataFrame":
+    def clients(self) -> pandas.DataFrame:
         """The clients of all runs, one below the other, with the columns algorithm and seed."""
         return self._together([run.clients for run in self.runs])
 
     @cached_property
-    def table(self) -> "pandas.DataFrame":
-        """One row for each run: means, worst and best tenth and variance over groups and clients, and bytes."""
-        rows = []
-        for run in self.runs:
-            row: dict[str, Any] = {"algorithm": run.label, "seed": run.experiment.seed}
-            for level in ("group", "user"):
-                row |= {f"{level}/{name}": value for name, value in (run.summary[level] or {}).items()}
-            row |= {name: run.summary["bytes"][name] for name in ("up_per_client_round", "down_per_client_round")}
-            rows.append(row)
-        return _frame(rows)
+    def table(self) -> pandas.DataFrame:
+        """One row for each run: means, worst and best tenth and variance, and bytes."""
+        last = frame(self.runs).query("last and view == ''")
+        measures = last.filter(regex="^(group|clients)/(mean|worst10|best10|variance)$")
+        ways = [f"{way}_per_client_round" for way in ("up", "down")]
+        sent = last[[f"bytes/{way}" for way in ways]].set_axis(ways, axis=1)
+        named = last[["label", "seed"]].set_axis(["algorithm", "seed"], axis=1)
+        return pandas.concat([named, measures, sent], axis=1).reset_index(drop=True)
 
     def plot(self, measure: str = "group/worst10") -> "Chart":
-        """Return a plot of one figure, such as user/mean or group/worst10, over the rounds; a line per algorithm."""
-        rows = []
-        for run in self.runs:
-            for line in run.record.history:
-                found = flat(line)
-                if measure not in found:
-                    raise ReportError(f"there is no figure '{measure}'; known: {', '.join(found)}")
-                rows.append({"round": line["round"], "algorithm": run.label, measure: found[measure]})
-        return _lines(rows, "algorithm", measure, measure)
+        """Return a plot of one measure, such as clients/mean, over the rounds: a line per method."""
+        rows = frame(self.runs).query("view == ''")
+        if measure not in rows or not rows[measure].notna().any():
+            known = ", ".join(name for name in rows.columns if "/" in name)
+            raise ReportError(f"there is no figure '{measure}'; known: {known}")
+        records = rows[["round", "label", measure]].rename(columns={"label": "algorithm"})
+        return _lines(records.to_dict("records"), "algorithm", measure, measure)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the comparison's folder, and return its path."""
@@ -184,41 +297,71 @@ class Comparison(Sequence[Run]):
 
     def __repr__(self) -> str:
         labels = dict.fromkeys(run.label for run in self.runs)
-        seeds = dict.fromkeys(run.experiment.seed for run in self.runs)
-        return f"<e2fl.Comparison of {', '.join(labels)}; seeds {', '.join(map(str, seeds))}>"
+        seeds = ", ".join(map(str, self.seeds))
+        return f"<e2fl.Comparison of {', '.join(labels)}; seeds {seeds}>"
 
     def __str__(self) -> str:
-        return all_tables([run.summary for run in self.runs])
+        from e2fl.report.finish import printed
+        from e2fl.report.from_runs import study_of
+        from e2fl.report.methods import summary_table
+
+        study = study_of([run.record for run in self.runs])
+        seeds = ", ".join(map(str, self.seeds))
+        if len(self.seeds) == 1:
+            return f"{printed(study)}\n\n1 seed ({seeds}): no deviation over seeds"
+        table = summary_table(study, default="seeds")
+        count = len(self.seeds)
+        return f"{printed(study, table)}\n\n{count} seeds ({seeds}): mean ± standard deviation"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self)[1:-1])}</p>{_html([run.summary for run in self.runs])}"
+        return f"<p>{escape(repr(self)[1:-1])}</p>{_html(self.runs)}"
 
-    def _together(self, frames: "Sequence[pandas.DataFrame]") -> "pandas.DataFrame":
+    def _together(self, frames: Sequence[pandas.DataFrame]) -> pandas.DataFrame:
         named = [
-            frame.assign(algorithm=run.label, seed=run.experiment.seed)
-            for run, frame in zip(self.runs, frames, strict=True)
+            rows.assign(algorithm=run.label, seed=run.record.seed)
+            for run, rows in zip(self.runs, frames, strict=True)
         ]
-        whole: pandas.DataFrame = _optional("pandas").concat(named, ignore_index=True)
+        whole = pandas.concat(named, ignore_index=True)
         first = ["algorithm", "seed"]
         return whole[[*first, *(name for name in whole.columns if name not in first)]]
 
 
 def read_run(path: str | Path) -> Run:
-    """Return a finished run from its folder. Nothing that the folder names is imported; damaged files are rejected."""
-    return Run(runner.read_run(path))
+    """Return a finished run from its folder. Nothing that its files name is imported."""
+    return Run(store.read_run(path))
+
+
+def frame(runs: Iterable[Run]) -> pandas.DataFrame:
+    """Return one row per run, view and evaluated round, with a column per path of a number.
+
+    The first columns are method, label, algorithm, seed, view, round and last. view is "" for the
+    clients' own models; method is the label, with the view in parentheses where there is one. The
+    row of the last round also has what the summary adds: bytes/*, bits/*, budget/*, loss/*,
+    participation/*, seconds/* and unseen/*.
+    """
+    return records_frame(run.record for run in runs)
 
 
 def _report(runs: Sequence[Run], path: str | Path | None, folder: Path | None) -> Path:
-    from e2fl.report import report
+    from e2fl.report import write_report
+    from e2fl.report.from_runs import study_of
 
-    out = Path(path) if path is not None else (folder or Path()) / PAGE
-    report([run.record for run in runs], out)
+    out = Path(path) if path is not None else (folder or Path()) / store.PAGE
+    write_report(study_of([run.record for run in runs]), out)
     return out
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], colour: str, title: str, value: str = "accuracy") -> "Chart":
-    altair = _optional("altair")
-    data = _frame(rows).rename(columns={value: "value"})
+def _html(runs: Sequence[Run]) -> str:
+    from e2fl.report.from_runs import study_of
+    from e2fl.report.methods import summary_table
+
+    return summary_table(study_of([run.record for run in runs])).html()
+
+
+def _lines(
+    rows: Sequence[Mapping[Any, Any]], colour: str, title: str, value: str = "accuracy"
+) -> "Chart":
+    data = pandas.DataFrame(list(rows)).rename(columns={value: "value"})
     chart: Chart = altair.Chart(data, title=title).mark_line(point=True)
     return chart.encode(
         x=altair.X("round:Q", title="round"),
@@ -227,17 +370,46 @@ def _lines(rows: Sequence[Mapping[str, Any]], colour: str, title: str, value: st
     )
 
 
-def _html(summaries: Sequence[Mapping[str, Any]]) -> str:
-    return f"<pre>{escape(all_tables([dict(summary) for summary in summaries]))}</pre>"
+def _require_list(name: str, values: object, example: str) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name} must be a list, such as {example}, not {values!r}")
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    made: pandas.DataFrame = _optional("pandas").DataFrame(list(rows))
-    return made
+def _experiment(config: Config, data: FederatedData | None) -> Experiment:
+    if isinstance(config, Experiment):
+        values = config.to_dict()
+    elif isinstance(config, Mapping):
+        values = dict(config)
+    else:
+        values = load(config).to_dict()
+    if data is not None:
+        values["data"] = {"name": data.name}
+    return from_dict(values)
 
 
-def _optional(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ReportError(f"this needs {name}; install it with: pip install 'e2fl[report]'") from error
+def _named_measures(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes in which own measures that are functions stand by their names."""
+    named_changes = dict(changes)
+    if "measures" in named_changes:
+        _require_list("measures", named_changes["measures"], "[auc]")
+        named_changes["measures"] = [
+            name_of(measure, {}, "measure") if callable(measure) else measure
+            for measure in named_changes["measures"]
+        ]
+    return named_changes
+
+
+def _warn_of_imports(config: Config, experiment: Experiment, name: str | None) -> None:
+    if not isinstance(config, str | Path):
+        return
+    known = [code for code in experiment.imports() if not code.startswith("__main__:")]
+    names = [code for code in known if code != name]
+    if names:
+        text = f"{config} names code that is imported and run: {', '.join(names)}"
+        warnings.warn(text, E2flWarning, stacklevel=3)
+
+
+def _warn_if_not_stored(out: str | Path | None) -> None:
+    if out is None:
+        text = "nothing is stored: pass out='runs/mine' to store the run"
+        warnings.warn(text, E2flWarning, stacklevel=3)

@@ -1,7 +1,8 @@
 """The federated loop, once, for every algorithm and every runtime. Read this first.
 
-`Server` is the server's side of a run: it asks clients, takes their replies and offers models. `run` drives it over a
-`Federation`, simulated or on Flower; Flower's own strategy drives the same object.
+`Server` is the server's side of a run: it asks clients, takes their replies and offers models.
+`run` drives it over a `Federation`, simulated or on Flower; Flower's own strategy drives the same
+object.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,19 +10,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.algorithms.screening import Size, capped, outliers, scaled_down, size_of
 from e2fl.algorithms.validate import (
     expect,
     expect_description,
     expect_messages,
-    implausible,
     require_known,
     require_signatures,
 )
 from e2fl.data.federated import ClientId, Lazy, Population
-from e2fl.errors import ConfigError, NothingLearnedError, WireError
+from e2fl.errors import NothingLearnedError, WireError
 from e2fl.evaluation import Score
+from e2fl.learning import one_thread
 from e2fl.learning.learner import Meter
-from e2fl.models import Model
+from e2fl.models import Model, Params
 from e2fl.participation import Ask, Participation, Uniform
 from e2fl.wire import Message, Nothing
 
@@ -66,7 +68,8 @@ class Replies:
 
     answers: Mapping[ClientId, Message]  # decoded, in rising order of client
     faults: Mapping[ClientId, str] = field(default_factory=dict)  # "kind: reason"
-    losses: Mapping[ClientId, float] = field(default_factory=dict)  # of training, as clients report them
+    # Of training, as clients report them.
+    losses: Mapping[ClientId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,9 @@ class Federation(Protocol):
         """Send each client its message and let it train."""
         ...
 
-    def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+    def evaluate(
+        self, round_number: int, inbox: Mapping[ClientId, Message]
+    ) -> Mapping[ClientId, Score]:
         """Send each client its message and let it evaluate its models."""
         ...
 
@@ -116,6 +121,7 @@ SIGNATURES = {
     "ask": 5,
     "broadcast": 2,
     "check": 3,
+    "origin": 2,
     "aggregate": 2,
     "serve": 2,
     "describe": 1,
@@ -123,6 +129,9 @@ SIGNATURES = {
     "model_for": 3,
     "for_unseen": 3,
 }
+
+
+HELD = 64  # decoded replies of a round kept in memory; others are decoded again when they are read
 
 
 class Server:
@@ -138,22 +147,29 @@ class Server:
         seed: int,
         evaluate_every: int,
         participation: Participation | None = None,
-        norm_limit: float = 0.0,
+        update_limit: float = 0.0,
+        examples_limit: int = 0,
         resume: Round | None = None,
     ):
         """Start a run, or resume one after the round `resume`.
 
-        norm_limit: reject updates with a norm this many times the median of the round; 0: accept all.
+        update_limit: clip updates with a norm above this many times the median of the round; 0:
+        never.
+        examples_limit: what a reply may claim as `examples`, at most; 0: what the largest client
+        has, if known.
         """
         self.algorithm, self.population, self.seed = algorithm, population, seed
-        self.evaluate_every, self.norm_limit = evaluate_every, norm_limit
+        self.evaluate_every, self.update_limit = evaluate_every, update_limit
+        self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
         require_signatures(algorithm, SIGNATURES)
         self.spec = model.spec
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
-            state = expect(algorithm.start(model, population, seed), self.types.state, algorithm, "start")
+            state = expect(
+                algorithm.start(model, population, seed), self.types.state, algorithm, "start"
+            )
             # Fail now, not after the last round, if the description cannot be stored.
             expect_description(algorithm.describe(state), self.spec, algorithm)
             self.done = Round(0, state)
@@ -174,33 +190,48 @@ class Server:
     def ask_of(self, round_number: int) -> Ask:
         """Return what the algorithm asks for in a round, checked."""
         ask = self.algorithm.ask(
-            self.state, self.population, round_number, self.last, lambda count: self._draw(count, round_number)
+            self.state,
+            self.population,
+            round_number,
+            self.last,
+            lambda count: self._draw(count, round_number),
         )
-        ask = require_known(expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm)
+        ask = require_known(
+            expect(ask, Ask, self.algorithm, "ask"), self.population, self.spec, self.algorithm
+        )
         if self.types.up is Nothing:  # clients that train alone need no server
             return ask
-        present = set(self.participation.present(self.population, round_number, self.seed))
-        return replace(ask, clients=[client for client in ask.clients if client in present])
+        present = self.participation.present(self.population, round_number, self.seed)
+        if present is self.population.ids:  # everyone: do not look up 100,000 clients
+            return ask
+        here = set(present)
+        return replace(ask, clients=[client for client in ask.clients if client in here])
 
     def _draw(self, count: int, round_number: int) -> list[ClientId]:
         known = self.algorithm.describe(self.state)
         inferred = known.assignments if known.next_assignments is None else known.next_assignments
         groups = self.population.declared_groups if inferred is None else inferred
-        return self.participation.draw(count, self.population, groups, round_number=round_number, seed=self.seed)
+        return self.participation.draw(
+            count, self.population, groups, round_number=round_number, seed=self.seed
+        )
 
     def ask(self) -> Request:
         """Return the request of the next round."""
         number = self.done.number + 1
         ask = self.ask_of(number)
         sent = self.algorithm.broadcast(self.state, ask.clients)
-        self.request = Request(number, ask, self.checked(sent, ask.clients, self.types.down, "broadcast"))
+        self.request = Request(
+            number, ask, self.checked(sent, ask.clients, self.types.down, "broadcast")
+        )
         return self.request
 
     def take(self, replies: Replies) -> None:
         """Aggregate the replies to the last request."""
         assert self.request is not None, "take() follows ask()"
         accepted, faults = self.accept(replies)
-        state = expect(self.algorithm.aggregate(self.state, accepted), self.types.state, self.algorithm, "aggregate")
+        with one_thread():
+            after = self.algorithm.aggregate(self.state, accepted)
+        state = expect(after, self.types.state, self.algorithm, "aggregate")
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
             self.request.round_number,
@@ -213,23 +244,52 @@ class Server:
         )
 
     def accept(self, replies: Replies) -> tuple[Mapping[ClientId, Message], dict[ClientId, str]]:
-        """Return the accepted replies, and why the others are missing or rejected."""
+        """Return the accepted replies, and why others are missing, rejected or clipped."""
         faults = dict(replies.faults)
-        norms: dict[ClientId, float | None] = {}
-        for client, answer in replies.answers.items():
+        decoded: dict[ClientId, Message] = {}
+        accepted: list[ClientId] = []
+        sizes: dict[ClientId, Size] = {}
+        for client in replies.answers:
             try:
-                answered: object = self.algorithm.check(self.state, client, answer)  # type: ignore[func-returns-value]
-                if answered is not None:
-                    name = type(self.algorithm).__name__
-                    raise ConfigError(f"{name}.check returned {answered!r}; it must raise WireError to reject a reply")
-                norms[client] = answer.norm() if self.norm_limit else None
+                reply, note = self._checked(client, replies)
             except WireError as error:
                 faults[client] = f"refused: {error}"
-        sent = self.request.inbox if self.request is not None else {}
-        for client, reason in implausible(norms, sent, self.norm_limit).items():
-            faults[client] = f"refused: {reason}"
-            del norms[client]
-        return Lazy(norms, replies.answers.__getitem__), faults
+                continue
+            accepted.append(client)
+            if len(decoded) < HELD and reply is not replies.answers[client]:
+                decoded[client] = reply
+            if note:
+                faults[client] = f"clipped: {note}"
+            if self.update_limit and (size := self._size(client, reply)) is not None:
+                sizes[client] = size
+        far = outliers(sizes, self.update_limit)
+        for client, factor in far.items():
+            faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
+
+        def read(client: ClientId) -> Message:
+            reply = decoded.get(client) or self._checked(client, replies)[0]
+            origin = self._origin(client, reply) if client in far else None
+            return reply if origin is None else scaled_down(reply, origin, far[client])
+
+        return Lazy(tuple(accepted), read), faults
+
+    def _checked(self, client: ClientId, replies: Replies) -> tuple[Message, str]:
+        """Return a reply as the algorithm reads it, and what was changed in it, or raise
+        `WireError`.
+        """
+        answer, note = capped(replies.answers[client], self.examples_limit)
+        reply = self.algorithm.check(self.state, client, answer)
+        return expect(reply, self.types.up, self.algorithm, "check"), note
+
+    def _size(self, client: ClientId, reply: Message) -> Size | None:
+        """Return the size of a client's update; None if the algorithm does not measure it."""
+        sent = self.request.inbox.get(client) if self.request is not None else None
+        return None if sent is None else size_of(reply, self._origin(client, reply), sent)
+
+    def _origin(self, client: ClientId, reply: Message) -> Params | None:
+        """Return the weights that a client's update is measured from."""
+        sent = self.request.inbox.get(client) if self.request is not None else None
+        return None if sent is None else self.algorithm.origin(sent, reply)
 
     @property
     def due(self) -> bool:
@@ -243,12 +303,16 @@ class Server:
         if self.done.number != self.last and not self.due:
             return None
         clients = self.population.ids
-        return self.checked(self.algorithm.serve(self.state, clients), clients, self.types.served, "serve")
+        return self.checked(
+            self.algorithm.serve(self.state, clients), clients, self.types.served, "serve"
+        )
 
     def checked(
         self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
     ) -> Mapping[ClientId, Message]:
-        """Return the messages that a method returned for these clients, or raise an error that names the method."""
+        """Return the messages that a method returned for these clients, or raise an error that
+        names the method.
+        """
         return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
 
     def require_replies(self) -> None:
@@ -266,6 +330,8 @@ def run(server: Server, federation: Federation) -> Iterator[Round]:
         server.take(federation.train(server.ask()))
         offered = server.offer()
         # Evaluation may fail for every client; the run continues without scores.
-        scores = None if offered is None else federation.evaluate(server.done.number, offered) or None
+        scores = (
+            None if offered is None else federation.evaluate(server.done.number, offered) or None
+        )
         yield replace(server.done, scores=scores)
     server.require_replies()

@@ -21,7 +21,11 @@ def environment(loader: jinja2.BaseLoader | None = None) -> jinja2.Environment:
     loader: finds the templates that a template names.
     """
     return jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

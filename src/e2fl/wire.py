@@ -1,10 +1,10 @@
-"""Messages: what is sent, and its exact bytes (docs/wire.md has the layout).
+"""Messages: what is sent, and its exact bytes (docs/ballots.md has the layout).
 
-A message is a frozen dataclass whose field types define its format, so a new message is a new dataclass. Received bytes
-are untrusted: `from_bytes` checks every length against the model before it allocates, and raises only `WireError`.
+A message is a frozen dataclass whose field types define its format, so a new message is a new
+dataclass. Received bytes are untrusted: `from_bytes` checks every length against the model before
+it allocates, and raises only `WireError`.
 """
 
-import math
 import struct
 import zlib
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hin
 import numpy as np
 import torch
 
-from e2fl import compiled
-from e2fl.ballots.exact import bits_per_edge
+from e2fl import kernels
 from e2fl.errors import WireError, with_article
 from e2fl.models import ModelSpec, Params, defect_of_layers
-from e2fl.ranking import Mask, Ranking
+from e2fl.rankings.ballots import bits_per_edge
+from e2fl.rankings.order import Mask, Ranking
 
 MAGIC = b"E2FL"
 VERSION = 1
 HEADER_LIMIT = 64
 
-# magic, version, length of the whole header, two zero bytes, kind, length of the payload, fingerprint of the model;
-# then the CRC-32 of all other bytes, then the message's own numbers
+# magic, version, length of the whole header, two zero bytes, kind, length of the payload,
+# fingerprint of the model; then the CRC-32 of all other bytes, then the message's own numbers
 _HEADER = struct.Struct("<4sBBHIQ8s")
 _CRC = struct.Struct("<I")
 
@@ -34,14 +34,18 @@ _CRC = struct.Struct("<I")
 class Message:
     """A frozen dataclass that is its own wire format."""
 
-    forms: ClassVar[tuple[type["Message"], ...]] = ()  # set by a base class whose messages have several forms
+    # Set by a base class whose messages have several forms.
+    forms: ClassVar[tuple[type["Message"], ...]] = ()
 
     def to_bytes(self, model: ModelSpec) -> bytes:
-        """Return this message as bytes: header and payload. Raise `WireError` if a field cannot be sent."""
+        """Return this message as bytes: header and payload.
+
+        Raise `WireError` if a field cannot be sent.
+        """
         wrong = self.defect(model)
         if wrong:
             raise WireError(f"{type(self).__name__}.{wrong}")
-        form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
+        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
         numbers: list[int | float] = []
         payload: list[bytes] = []
         for field in form.fields:
@@ -60,16 +64,22 @@ class Message:
         try:
             scalars = form.numbers.pack(*numbers)
         except struct.error as error:
-            raise WireError(f"{type(self).__name__} has a number that does not fit its field: {error}") from None
-        header = _HEADER.pack(MAGIC, VERSION, form.header_size, 0, form.kind, len(body), model.fingerprint)
+            raise WireError(
+                f"{type(self).__name__} has a number that does not fit its field: {error}"
+            ) from None
+        header = _HEADER.pack(
+            MAGIC, VERSION, form.header_size, 0, form.kind, len(body), model.fingerprint
+        )
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
 
     def defect(self, model: ModelSpec) -> str:
-        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty: nothing."""
+        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty:
+        nothing.
+        """
         if type(self).to_bytes is not Message.to_bytes:
             return ""  # a message that is encoded as another one
-        for field in _form(type(self)).fields:  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
+        for field in _form(type(self)).fields:  # type: ignore[arg-type]  # hash of a class
             value = getattr(self, field.name)
             if field.many and not isinstance(value, tuple):
                 return f"{field.name} is {with_article(type(value))}; it must be a tuple"
@@ -83,13 +93,17 @@ class Message:
         """Return how many of these bytes are sent only so that the client can find its group."""
         return 0
 
-    def norm(self) -> float | None:
-        """Return the Euclidean norm of the weights in this message; None if it has none."""
-        weights = self._weights()
-        if not weights:
-            return None
-        flat = (tensor.detach().cpu().numpy().ravel().astype(np.float64) for tensor in weights)
-        return math.sqrt(sum(float(np.dot(values, values)) for values in flat))
+    def weights_field(self) -> str | None:
+        """Return the name of the field with weights or a gradient.
+
+        None unless there is exactly one.
+        """
+        if type(self).to_bytes is not Message.to_bytes:
+            return None  # a message that is encoded as another one
+        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
+        names = [field.name for field in form.fields if field.item is _LAYERED[Params]]
+        single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
+        return names[0] if single else None
 
     def finite(self) -> bool:
         """Return whether all weights in this message are finite."""
@@ -98,10 +112,13 @@ class Message:
     def _weights(self) -> list[torch.Tensor]:
         if type(self).to_bytes is not Message.to_bytes:
             return []  # a message that is encoded as another one
-        form = _form(type(self))  # type: ignore[arg-type]  # mypy asks the class for its instances' hash
-        fields_ = [getattr(self, field.name) for field in form.fields if field.item is _LAYERED[Params]]
-        parts = [params for value in fields_ for params in (value if isinstance(value, tuple) else (value,))]
-        return [tensor for params in parts for tensor in params.values()]
+        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
+        names = [field.name for field in form.fields if field.item is _LAYERED[Params]]
+        tensors = []
+        for value in (getattr(self, name) for name in names):
+            for params in value if isinstance(value, tuple) else (value,):
+                tensors += params.values()
+        return tensors
 
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
@@ -110,10 +127,13 @@ class Message:
             return cast(Self, _one_of(cls.forms, raw).from_bytes(raw, model))
         form = _form(cls)  # type: ignore[arg-type]  # as above
         numbers, body = _open(form, memoryview(raw), model)
-        # Every length is checked before decoding, so that a short message cannot cause a large allocation.
+        # Every length is checked before decoding, so that a short message cannot cause a large
+        # allocation.
         sizes = [_size(field, numbers, model) for field in form.fields]
         if sum(sizes) != len(body):
-            raise WireError(f"{cls.__name__} has {len(body)} bytes of payload; {sum(sizes)} are expected")
+            raise WireError(
+                f"{cls.__name__} has {len(body)} bytes of payload; {sum(sizes)} are expected"
+            )
         values: dict[str, Any] = {}
         for field, size in zip(form.fields, sizes, strict=True):
             part, body = body[:size], body[size:]
@@ -148,10 +168,10 @@ def _ranking_size(model: ModelSpec) -> int:
 
 
 def _write_ranking(ranking: Ranking, model: ModelSpec) -> bytes:
-    parts = [
-        compiled.pack_order_of_rank(ranking[layer.name], bits_per_edge(layer.edges)).tobytes() for layer in model.layers
-    ]
-    return b"".join(parts)
+    return b"".join(
+        kernels.pack_order_of_rank(ranking[layer.name], bits_per_edge(layer.edges)).tobytes()
+        for layer in model.layers
+    )
 
 
 def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
@@ -161,7 +181,9 @@ def _read_ranking(raw: memoryview, model: ModelSpec) -> Ranking:
         size = (layer.edges * bits + 7) // 8
         part, raw = raw[:size], raw[size:]
         try:
-            ranking[layer.name] = compiled.unpack_rank(np.frombuffer(part, dtype=np.uint8), layer.edges, bits)
+            ranking[layer.name] = kernels.unpack_rank(
+                np.frombuffer(part, dtype=np.uint8), layer.edges, bits
+            )
         except ValueError as error:
             raise WireError(f"the ranking of layer '{layer.name}' is invalid: {error}") from None
     return ranking
@@ -173,7 +195,9 @@ def mask_size(model: ModelSpec) -> int:
 
 
 def _write_mask(mask: Mask, model: ModelSpec) -> bytes:
-    return b"".join(np.packbits(mask[layer.name], bitorder="little").tobytes() for layer in model.layers)
+    return b"".join(
+        np.packbits(mask[layer.name], bitorder="little").tobytes() for layer in model.layers
+    )
 
 
 def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
@@ -194,7 +218,10 @@ def weights_size(model: ModelSpec) -> int:
 
 
 def _write_weights(params: Params, model: ModelSpec) -> bytes:
-    parts = [params[layer.name].detach().cpu().numpy().astype("<f4", copy=False).tobytes() for layer in model.layers]
+    parts = [
+        params[layer.name].detach().cpu().numpy().astype("<f4", copy=False).tobytes()
+        for layer in model.layers
+    ]
     return b"".join(parts)
 
 
@@ -236,11 +263,18 @@ def _layered(kind: type[Any], *, flat: bool) -> Callable[[Any, ModelSpec], str]:
 
 
 _NUMBERS = {int: "i", float: "d"}  # in the header
-_SCALARS = {int: _number_item("<i", int), float: _number_item("<d", float)}  # in a tuple, in the payload
+_SCALARS = {
+    int: _number_item("<i", int),
+    float: _number_item("<d", float),
+}  # in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
-    Ranking: _Item("ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)),
+    Ranking: _Item(
+        "ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)
+    ),
     Mask: _Item("mask", mask_size, _write_mask, _read_mask, _layered(np.ndarray, flat=True)),
-    Params: _Item("weights", weights_size, _write_weights, _read_weights, _layered(torch.Tensor, flat=False)),
+    Params: _Item(
+        "weights", weights_size, _write_weights, _read_weights, _layered(torch.Tensor, flat=False)
+    ),
 }
 
 
@@ -250,7 +284,9 @@ _BYTES = _Item(
     lambda _: 1,
     lambda value, _: bytes(value),
     lambda raw, _: bytes(raw),
-    lambda value, _: "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes",
+    lambda value, _: (
+        "" if isinstance(value, bytes) else f"is {with_article(type(value))}; it must be bytes"
+    ),
 )
 
 
@@ -301,7 +337,9 @@ def _form(message: type[Message]) -> _Form:
     numbers = struct.Struct("<" + codes)
     size = _HEADER.size + _CRC.size + numbers.size
     if size > HEADER_LIMIT:
-        raise TypeError(f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit")
+        raise TypeError(
+            f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit"
+        )
     return _Form(zlib.crc32(schema.encode()), numbers, tuple(found), size)
 
 
@@ -329,11 +367,15 @@ def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ..
     fixed = _HEADER.size + _CRC.size
     if len(raw) < fixed:
         raise WireError(f"{len(raw)} bytes are too short for a message")
-    magic, version, header_size, zero, kind, length, fingerprint = _HEADER.unpack(raw[: _HEADER.size])
+    magic, version, header_size, zero, kind, length, fingerprint = _HEADER.unpack(
+        raw[: _HEADER.size]
+    )
     if magic != MAGIC:
         raise WireError("these bytes are not an e2fl message")
     if version != VERSION:
-        raise WireError(f"the message has format version {version}; this version of e2fl reads {VERSION}")
+        raise WireError(
+            f"the message has format version {version}; this version of e2fl reads {VERSION}"
+        )
     if kind != form.kind or header_size != form.header_size or zero != 0:
         raise WireError("the message is not of the expected kind")
     if fingerprint != model.fingerprint:

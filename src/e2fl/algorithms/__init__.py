@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from e2fl.algorithms.afl import AFL
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, GlobalModel, Types, types_of
+from e2fl.algorithms.base import (
+    Algorithm,
+    ClientModel,
+    ClientModels,
+    Description,
+    GlobalModel,
+    Types,
+    types_of,
+)
 from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.e2fl_steady import SteadyE2FL
@@ -19,8 +27,9 @@ from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL
 from e2fl.algorithms.term import TERM
-from e2fl.ballots import BALLOTS
 from e2fl.grouping import GROUPINGS
+from e2fl.rankings.ballots import BALLOTS
+from e2fl.rankings.votes import VOTES
 
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # what the runtimes accept
 
@@ -40,7 +49,12 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
 }
 
 # Settings of algorithms that are sections of their own, such as grouping = { name = "known" }.
-PARTS: dict[str, Mapping[str, type[Any]]] = {"grouping": GROUPINGS, "ballot": BALLOTS, "downlink": BALLOTS}
+PARTS: dict[str, Mapping[str, type[Any]]] = {
+    "grouping": GROUPINGS,
+    "ballot": BALLOTS,
+    "downlink": BALLOTS,
+    "vote": VOTES,
+}
 
 __all__ = [
     "ALGORITHMS",

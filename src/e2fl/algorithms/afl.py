@@ -1,20 +1,30 @@
 """AFL: one model for the worst possible mixture of clients, or of groups.
 
-Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full gradients.
-Departures: all clients take part in every round and send the exact gradient over all their examples, so there is no
-sampling noise, and neither `clients_per_round` nor seats for groups apply; a client that is away or does not reply adds
-no loss in that round; a step to non-finite weights is skipped and counted.
+Mohri et al., "Agnostic Federated Learning", ICML 2019, the algorithm of section 4 with full
+gradients. Departures: all clients take part in every round and send the exact gradient over all
+their examples, so there is no sampling noise, and neither `clients_per_round` nor seats for groups
+apply; a client that is away or does not reply adds no loss in that round; a step to non-finite
+weights is skipped and counted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite, require_examples, require_loss, to_all
+from e2fl.algorithms.base import (
+    Description,
+    GlobalModel,
+    is_finite,
+    require_examples,
+    require_loss,
+    to_all,
+)
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
@@ -50,13 +60,16 @@ class Mixture:
 class AFL(GlobalModel[Mixture, Slope]):
     """AFL: one model for the worst possible mixture of clients, or of groups.
 
-    `over` says whether the mixture is over clients or over groups; `mixture_rate` is the step size of its weights,
-    `learning_rate` that of the model.
+    `over` says whether the mixture is over clients or over groups; `mixture_rate` is the step size
+    of its weights, `learning_rate` that of the model.
     """
 
-    learning_rate: float = 0.1  # of the weights
-    mixture_rate: float = 0.1  # of the mixture
-    over: str = "clients"  # or groups: what the mixture is made of
+    title: ClassVar[str] = "AFL"
+    paper: ClassVar[str] = "Mohri et al., ICML 2019"
+
+    learning_rate: Annotated[float, Doc("of the weights")] = 0.1
+    mixture_rate: Annotated[float, Doc("of the mixture")] = 0.1
+    over: Annotated[str, Doc("or groups: what the mixture is made of")] = "clients"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,22 +86,30 @@ class AFL(GlobalModel[Mixture, Slope]):
         if self.over == "groups":
             declared = population.declared_groups
             if len(declared) < len(population):
-                raise ConfigError("algorithm.over = 'groups' needs clients that declare a group; use 'clients'")
+                raise ConfigError(
+                    "algorithm.over = 'groups' needs clients that declare a group; use 'clients'"
+                )
             names = sorted(set(declared.values()))
             part_of = {client: names.index(declared[client]) for client in population.ids}
         parts = max(part_of.values()) + 1
         return Mixture(initial, initial, 0, part_of, (1 / parts,) * parts)
 
-    def ask(self, state: Mixture, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+    def ask(
+        self, state: Mixture, population: Population, round_number: int, last: int, draw: Draw
+    ) -> Ask:
         return Ask(population.ids)
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Slope:
         gradient = learner.gradient(message.params, client.train)
         return Slope(gradient, learner.loss(message.params, client.train), len(client.train))
 
-    def check(self, state: Mixture, client: ClientId, reply: Slope) -> None:
+    def check(self, state: Mixture, client: ClientId, reply: Slope) -> Slope:
         require_loss(reply.loss)
         require_examples(reply.examples)
+        return reply
+
+    def origin(self, sent: Weights, reply: Slope) -> Params:
+        return {}
 
     def aggregate(self, state: Mixture, replies: Mapping[ClientId, Slope]) -> Mixture:
         if not replies:
@@ -97,7 +118,10 @@ class AFL(GlobalModel[Mixture, Slope]):
         for client, reply in replies.items():
             examples[state.part_of[client]] += reply.examples
         losses = np.zeros(len(state.shares))
-        slope = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in state.params.items()}
+        slope = {
+            name: torch.zeros(value.shape, dtype=torch.float64)
+            for name, value in state.params.items()
+        }
         for client, reply in replies.items():
             part = state.part_of[client]
             weight = reply.examples / examples[part]  # a part's loss is that of all its examples
@@ -105,7 +129,8 @@ class AFL(GlobalModel[Mixture, Slope]):
             for name, value in reply.gradient.items():
                 slope[name].add_(value, alpha=state.shares[part] * weight)
         params = {
-            name: (value.double() - self.learning_rate * slope[name]).float() for name, value in state.params.items()
+            name: (value.double() - self.learning_rate * slope[name]).float()
+            for name, value in state.params.items()
         }
         shares = project(np.asarray(state.shares) + self.mixture_rate * losses)
         done = state.rounds + 1
@@ -129,11 +154,15 @@ class AFL(GlobalModel[Mixture, Slope]):
 
 
 def project(point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the projection onto the simplex: the nearest point with non-negative entries that sum to 1."""
-    low = point - point.max()  # subtracting a constant does not change the projection, and avoids cancellation
+    """Return the projection onto the simplex: the nearest point with non-negative entries that sum
+    to 1.
+    """
+    # Subtracting a constant does not change the projection, and avoids cancellation.
+    low = point - point.max()
     falling = np.sort(low)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
-    kept = int(np.flatnonzero(falling > excess)[-1])  # never empty: the largest entry is 0 and its excess -1
+    # Never empty: the largest entry is 0 and its excess -1.
+    kept = int(np.flatnonzero(falling > excess)[-1])
     nearest: NDArray[np.float64] = np.maximum(low - excess[kept], 0)
     nearest /= nearest.sum()
     return nearest

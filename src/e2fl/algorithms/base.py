@@ -1,24 +1,26 @@
-"""The interface of an algorithm: both halves, server and client, in one object that holds hyper-parameters only.
+"""The interface of an algorithm: both halves, server and client, in one object that holds
+hyper-parameters only.
 
-What changes between rounds is a state: a frozen dataclass of plain values that is passed in, never modified, and
-returned anew, so that it can be saved, compared and resumed. The runtimes (`simulation`, `flower`) call these methods
-and know no algorithm by name.
+What changes between rounds is a state: a frozen dataclass of plain values that is passed in, never
+modified, and returned anew, so that it can be saved, compared and resumed. The runtimes
+(`simulation`, `flower`) call these methods and know no algorithm by name.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
 import torch
+from typing_extensions import Doc
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw, Participation, Uniform
-from e2fl.ranking import Mask
+from e2fl.rankings.order import Mask
 from e2fl.wire import Message, Weights
 
 State = TypeVar("State")
@@ -29,7 +31,8 @@ Served = TypeVar("Served", bound=Message)
 
 @dataclass(frozen=True)
 class ClientModel:
-    """The model a client predicts with: weights or a mask, possibly another one for the rows of some groups.
+    """The model a client predicts with: weights or a mask, possibly another one for the rows of
+    some groups.
 
     Clients that share the same object and the same test examples are evaluated once.
     """
@@ -50,9 +53,11 @@ class ClientModels:
 class Description:
     """The contents of a state, for files and reports.
 
-    models: returns the models to store, by name; called when they are needed, since making masks takes time.
+    models: returns the models to store, by name; called when they are needed, since making masks
+    takes time.
     metadata: plain JSON values for the history.
-    assignments: the group each client was last known to be in; None where groups are declared or there are none.
+    assignments: the group each client was last known to be in; None where groups are declared or
+    there are none.
     next_assignments: the assignments that the next round starts from, if they differ.
     warnings: reasons to interpret results on this data with care.
     """
@@ -68,17 +73,31 @@ class Description:
 class Algorithm(ABC, Generic[State, Down, Up, Served]):
     """One federated algorithm. Its fields are its hyper-parameters.
 
-    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client trains from, what it
-    replies, and what it is sent to predict with. The last three are messages (`e2fl.wire`).
+    A subclass names four types, `Algorithm[State, Down, Up, Served]`: its state, what a client
+    trains from, what it replies, and what it is sent to predict with. The last three are messages
+    (`e2fl.wire`).
     """
 
-    clients_per_round: int = 10  # clients asked in a round
+    clients_per_round: Annotated[int, Doc("clients asked in a round")] = 10
 
-    participation: ClassVar[Participation] = Uniform()  # the policy that draws clients, unless the experiment names one
+    title: ClassVar[str]  # the name in tables and charts; default: that of the class
+    paper: ClassVar[str] = ""  # where the algorithm was published
+    # The policy that draws clients, unless the experiment names one.
+    participation: ClassVar[Participation] = Uniform()
+
+    trains_scores: ClassVar[bool] = False  # at learner.score_rate; otherwise weights
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        for name, value in (("title", cls.__name__), ("paper", "")):
+            if name not in vars(cls):
+                setattr(cls, name, value)
 
     def __post_init__(self) -> None:
         if self.clients_per_round < 1:
-            raise ConfigError(f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}")
+            raise ConfigError(
+                f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}"
+            )
 
     # On the server.
 
@@ -90,7 +109,9 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
         """Return how many rounds a run has when the experiment asks for this many."""
         return asked
 
-    def ask(self, state: State, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+    def ask(
+        self, state: State, population: Population, round_number: int, last: int, draw: Draw
+    ) -> Ask:
         """Return which clients are asked next, and for what.
 
         round_number: from 1 to `last`; 0 asks whether a preparation comes first (`Ask.kind`).
@@ -100,14 +121,33 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
 
     @abstractmethod
     def broadcast(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Down]:
-        """Return what each client trains from. Clients that get the same share one object, which is encoded once."""
+        """Return what each client trains from.
 
-    def check(self, state: State, client: ClientId, reply: Up) -> None:
-        """Raise `WireError` if a well-formed reply is not one this client may send."""
+        Clients that get the same share one object, which is encoded once.
+        """
+
+    def check(self, state: State, client: ClientId, reply: Up) -> Up:
+        """Return the reply as `aggregate` reads it, decoded if it is coded.
+
+        Raise `WireError` if a well-formed reply is not one this client may send.
+        """
+        return reply
+
+    def origin(self, sent: Down, reply: Up) -> Params | None:
+        """Return the weights that the update in a reply is measured from, to find updates that are
+        far too large.
+
+        Empty: the reply holds the update itself, such as a gradient. None: updates are not
+        measured.
+        """
+        return None
 
     @abstractmethod
     def aggregate(self, state: State, replies: Mapping[ClientId, Up]) -> State:
-        """Return the next state. Replies come in rising order of client; there may be none."""
+        """Return the next state.
+
+        replies: as `check` returned them, in rising order of client; there may be none.
+        """
 
     @abstractmethod
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
@@ -142,8 +182,12 @@ class Types:
     served: type[Message]
 
 
-def types_of(algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any, Any, Any]]) -> Types:
-    """Return the types in `Algorithm[State, Down, Up, Served]`, also where base classes fill in some of them."""
+def types_of(
+    algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any, Any, Any]],
+) -> Types:
+    """Return the types in `Algorithm[State, Down, Up, Served]`, also where base classes fill in
+    some of them.
+    """
     cls = algorithm if isinstance(algorithm, type) else type(algorithm)
     found = _arguments(cls)
     if found is None or any(isinstance(kind, TypeVar) for kind in found):
@@ -153,7 +197,9 @@ def types_of(algorithm: Algorithm[Any, Any, Any, Any] | type[Algorithm[Any, Any,
         )
     for kind, what in zip(found[1:], ("Down", "Up", "Served"), strict=True):
         if not (isinstance(kind, type) and issubclass(kind, Message)):
-            raise ConfigError(f"{cls.__name__} names {kind!r} as {what}; it must be a Message, a frozen dataclass")
+            raise ConfigError(
+                f"{cls.__name__} names {kind!r} as {what}; it must be a Message, a frozen dataclass"
+            )
     return Types(*found)
 
 
@@ -162,10 +208,16 @@ def _arguments(cls: type) -> tuple[Any, ...] | None:
         origin = get_origin(base) or base
         if origin is Algorithm:
             return get_args(base) or None
-        inner = _arguments(origin) if isinstance(origin, type) and issubclass(origin, Algorithm) else None
+        inner = (
+            _arguments(origin)
+            if isinstance(origin, type) and issubclass(origin, Algorithm)
+            else None
+        )
         if inner is not None:
             given = dict(zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False))
-            return tuple(given.get(kind, kind) if isinstance(kind, TypeVar) else kind for kind in inner)
+            return tuple(
+                given.get(kind, kind) if isinstance(kind, TypeVar) else kind for kind in inner
+            )
     return None
 
 
@@ -181,12 +233,20 @@ ModelState = TypeVar("ModelState", bound=HasParams)
 
 @dataclass(frozen=True)
 class GlobalModel(Algorithm[ModelState, Weights, Up, Weights]):
-    """A base for algorithms that train one dense model for all clients; the state holds it as `params`.
+    """A base for algorithms that train one dense model for all clients.
 
-    A subclass writes `start`, `train` and `aggregate`.
+    The state holds it as `params`.
+
+    A subclass writes `start`, `train` and `aggregate`. Replies hold trained weights; where they
+    hold a gradient or a difference, `origin` must return {}.
     """
 
-    def broadcast(self, state: ModelState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+    def origin(self, sent: Weights, reply: Up) -> Params | None:
+        return sent.params
+
+    def broadcast(
+        self, state: ModelState, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, Weights]:
         return to_all(Weights(state.params), clients)
 
     def serve(self, state: ModelState, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
@@ -222,7 +282,9 @@ def is_finite(params: Params) -> bool:
 
 
 def require_finite(params: Params) -> Params:
-    """Return the weights, or raise `DataError` if any is not finite, so that a client never stores a diverged model."""
+    """Return the weights, or raise `DataError` if any is not finite, so that a client never stores
+    a diverged model.
+    """
     if not is_finite(params):
         raise diverged("weights")
     return params

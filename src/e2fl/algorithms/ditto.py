@@ -1,12 +1,16 @@
 """Ditto: each client keeps a personal model, kept close to the global one.
 
-Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1 with FedAvg for
-the global model. Departures: the personal model is trained for as many epochs as the global one; lambda is the same for
-all clients, not the best of several values on each client's validation data.
+Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm
+1 with FedAvg for the global model. Departures: the personal model is trained for as many epochs as
+the global one; lambda is the same for all clients, not the best of several values on each client's
+validation data.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import ClientModel, ClientModels, require_finite
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
@@ -20,12 +24,20 @@ from e2fl.wire import Weights
 class Ditto(FedAvg):
     """Ditto: each client keeps a personal model, kept close to the global one.
 
-    `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss; 0 trains the
-    personal models alone. The global model is trained by FedAvg, with the same settings.
+    `proximal` (lambda in the paper) is the weight of the distance to the global model in the loss;
+    0 trains the personal models alone. The global model is trained by FedAvg, with the same
+    settings.
     """
 
-    # The personal model diverges if learning rate times proximal is well above 1, because each step then overshoots.
-    proximal: float = 1.0  # lambda in the paper: 0 trains alone; a large value stays close to the global model
+    title: ClassVar[str] = "Ditto"
+    paper: ClassVar[str] = "Li et al., ICML 2021"
+
+    # The personal model diverges if learning rate times proximal is well above 1, because each step
+    # then overshoots.
+    proximal: Annotated[
+        float,
+        Doc("lambda in the paper: 0 trains alone; a large value stays close to the global model"),
+    ] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,7 +48,11 @@ class Ditto(FedAvg):
         own = client.memory.get("own", message.params)
         client.memory["own"] = require_finite(
             learner.fit(
-                own, client.train, toward=message.params, proximal=self.proximal, purpose="batches of the own model"
+                own,
+                client.train,
+                toward=message.params,
+                proximal=self.proximal,
+                purpose="batches of the own model",
             )
         )
         return super().train(message, client, learner)
@@ -44,7 +60,9 @@ class Ditto(FedAvg):
     def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.params)
         own = client.memory.get("own")
-        return ClientModels({"own": global_model if own is None else ClientModel(own), "global": global_model})
+        return ClientModels(
+            {"own": global_model if own is None else ClientModel(own), "global": global_model}
+        )
 
     def for_unseen(self, state: Shared, client: Client, learner: Learner) -> ClientModels:
         self.train(self.broadcast(state, [client.id])[client.id], client, learner)

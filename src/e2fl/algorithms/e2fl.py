@@ -1,24 +1,36 @@
-"""E2FL: clients send rankings of edges; the server votes inside each group, then once across the groups.
+"""E2FL: clients send rankings of edges.
 
-Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With one group it is FRL (Mozaffari et al.,
-"Every Vote Counts: Ranking-Based Training of Federated Learning to Resist Poisoning Attacks", USENIX Security 2023).
+The server votes inside each group, then once across the groups.
 
-Departures, all where the paper is silent: ties go to the lower edge number; the mask and the ranking are decided by the
-same non-negative initial scores; the setting `absent` decides how a group without ballots in a round votes; a
-client with several groups casts one ballot for each; ballots used only for clustering carry only the layers that
-clustering reads; a client that missed the clustering sends its ballot for it the next time it is asked, and votes from
-the time after that.
-`incumbents` is not in the paper: 0, the default, is the paper's vote.
+Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning". With one group it is FRL
+(Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
+Poisoning Attacks", USENIX Security 2023).
+
+Departures, all where the paper is silent: ties go to the lower edge number; the mask and the
+ranking are decided by the same non-negative initial scores; the setting `absent` decides how a
+group without ballots in a round votes; a client with several groups casts one ballot for each;
+ballots used only for clustering carry only the layers that clustering reads; a client that missed
+the clustering sends its ballot for it the next time it is asked, and votes from the time after
+that. `incumbents` is not in the paper: 0, the default, is the paper's vote.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, cast
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
-from e2fl.ballots import Ballot, Boundary, Exact, Reference
-from e2fl.data.federated import Client, ClientId, Examples, GroupId, Lazy, Population
-from e2fl.e2fl_messages import (
+from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
+from e2fl.errors import ConfigError, WireError, expect
+from e2fl.grouping import Grouping, KnownGroups, Membership
+from e2fl.grouping.base import BallotsByGroup, ExamplesByGroup, Replies
+from e2fl.learning import Learner
+from e2fl.models import Model
+from e2fl.participation import Ask, Draw
+from e2fl.rankings.ballots import Ballot, Boundary, Exact, Reference
+from e2fl.rankings.messages import (
     AnyBallots,
     AnyInvitation,
     Ballots,
@@ -28,14 +40,8 @@ from e2fl.e2fl_messages import (
     Masks,
     UncodedBallots,
 )
-from e2fl.errors import ConfigError, WireError, expect
-from e2fl.grouping import Grouping, KnownGroups, Membership
-from e2fl.grouping.base import BallotsByGroup, ExamplesByGroup
-from e2fl.grouping.decoded_ballots import DECODED
-from e2fl.learning import Learner
-from e2fl.models import Model
-from e2fl.participation import Ask, Draw
-from e2fl.ranking import Mask, Ranking, mask_layers, vote
+from e2fl.rankings.order import Mask, Ranking, mask_layers
+from e2fl.rankings.votes import Borda, Vote, elect
 
 ABSENT = ("carry_forward", "present_only", "init_vote")
 INSIDE = ("each", "majority")
@@ -49,9 +55,12 @@ class Rankings:
     groups: dict[GroupId, Ranking]  # the latest ranking of every group that has voted
     membership: Membership
     keep: float
-    initial: Ranking = field(default_factory=dict)  # kept if absent groups vote with it or ballots are coded
-    fan_in: dict[str, int] = field(default_factory=dict)  # inputs per unit, by layer; for coded ballots
-    unrounded: Ranking = field(default_factory=dict)  # the elected global ranking, if clients get it rounded
+    # Kept if absent groups vote with it or ballots are coded.
+    initial: Ranking = field(default_factory=dict)
+    # Inputs per unit, by layer; for coded ballots.
+    fan_in: dict[str, int] = field(default_factory=dict)
+    # The elected global ranking, if clients get it rounded.
+    unrounded: Ranking = field(default_factory=dict)
     # With smoothing, what is served instead of the latest rankings: averages over rounds.
     smooth_groups: dict[GroupId, Ranking] = field(default_factory=dict)
     smooth_global: Ranking = field(default_factory=dict)
@@ -59,41 +68,82 @@ class Rankings:
 
 @dataclass(frozen=True)
 class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
-    """E2FL: clients send rankings of edges; the server votes inside each group, then once across the groups.
+    """E2FL: clients send rankings of edges.
 
-    `grouping` says how clients find their group: `KnownGroups`, or a strategy that infers groups. `absent` says how a
-    group without ballots votes in a round, and `incumbents` how many ballots its previous ranking counts for.
-    `smoothing` averages the rankings that are served over rounds and leaves training as it is. `ballot` and `downlink`
-    are the formats of rankings that clients send and receive: exact as in the paper, or coarse and compressed.
+    The server votes inside each group, then once across the groups.
+
+    `grouping` says how clients find their group: `KnownGroups`, or a strategy that infers groups.
+    `absent` says how a group without ballots votes in a round, and `incumbents` how many ballots
+    its previous ranking counts for. `smoothing` averages the rankings that are served over rounds
+    and leaves training as it is. `ballot` and `downlink` are the formats of rankings that clients
+    send and receive: exact as in the paper, or coarse and compressed.
     """
 
+    title: ClassVar[str] = "E2FL"
+    paper: ClassVar[str] = "Mozaffari and Houmansadr, arXiv 2205.10454"
+
     grouping: Grouping = field(default_factory=KnownGroups)
-    absent: str = "carry_forward"  # or present_only, init_vote: how a group without ballots in a round votes
-    inside: str = "each"  # or majority: a client with several groups casts a ballot for each, or for its largest
-    final_full_vote: bool = False  # one more round, in which all clients of every small group vote
-    incumbents: float = 0.0  # ballots that a group's previous ranking counts for in its next vote; 0: the paper
-    smoothing: float = 0.0  # weight of the ranking served before, relative to the one just elected; 0: the paper
-    ballot: Ballot = field(default_factory=Exact)  # how clients send rankings: exact as in the paper, or coarse
-    downlink: Ballot = field(default_factory=Exact)  # how the server sends the global ranking
+    absent: Annotated[
+        str, Doc("or present_only, init_vote: how a group without ballots in a round votes")
+    ] = "carry_forward"
+    inside: Annotated[
+        str,
+        Doc(
+            "or majority: a client with several groups casts a ballot for each, or for its largest"
+        ),
+    ] = "each"
+    final_full_vote: Annotated[
+        bool, Doc("one more round, in which all clients of every small group vote")
+    ] = False
+    incumbents: Annotated[
+        float,
+        Doc("ballots that a group's previous ranking counts for in its next vote; 0: the paper"),
+    ] = 0.0
+    smoothing: Annotated[
+        float,
+        Doc("weight of the ranking served before, relative to the one just elected; 0: the paper"),
+    ] = 0.0
+    vote: Annotated[Vote, Doc("the rule that elects a ranking from ballots")] = field(
+        default_factory=Borda
+    )
+    ballot: Annotated[
+        Ballot, Doc("how clients send rankings: exact as in the paper, or coarse")
+    ] = field(default_factory=Exact)
+    downlink: Annotated[Ballot, Doc("how the server sends the global ranking")] = field(
+        default_factory=Exact
+    )
+
+    trains_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, choices in (("absent", self.absent, ABSENT), ("inside", self.inside, INSIDE)):
+        for name, value, choices in (
+            ("absent", self.absent, ABSENT),
+            ("inside", self.inside, INSIDE),
+        ):
             if value not in choices:
                 raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
         if self.final_full_vote and self.absent == "present_only":
-            raise ConfigError("algorithm.final_full_vote would let only small groups vote; use carry_forward")
+            raise ConfigError(
+                "algorithm.final_full_vote would let only small groups vote; use carry_forward"
+            )
         for name, weight in (("incumbents", self.incumbents), ("smoothing", self.smoothing)):
             if not (weight == 0 or 0.001 <= weight <= 1000):
-                raise ConfigError(f"algorithm.{name} must be 0, or between 0.001 and 1000, not {weight}")
+                raise ConfigError(
+                    f"algorithm.{name} must be 0, or between 0.001 and 1000, not {weight}"
+                )
         if isinstance(self.downlink, Boundary):
-            raise ConfigError("algorithm.downlink cannot be 'boundary': clients need the whole ranking; use 'buckets'")
+            raise ConfigError(
+                "algorithm.downlink cannot be 'boundary': clients need the whole ranking; use 'buckets'"
+            )
 
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Rankings:
         ranking = model.supernet(seed).ranking
-        membership = expect(self.grouping.begin(model, population, seed), Membership, self.grouping, "begin")
+        membership = expect(
+            self.grouping.begin(model, population, seed), Membership, self.grouping, "begin"
+        )
         initial = ranking if self.coded or self.absent == "init_vote" else {}
         return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
 
@@ -105,83 +155,104 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     def rounds(self, asked: int, population: Population) -> int:
         return asked + 1 if self.final_full_vote else asked
 
-    def ask(self, state: Rankings, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+    def ask(
+        self, state: Rankings, population: Population, round_number: int, last: int, draw: Draw
+    ) -> Ask:
         preparation = self.grouping.ask(state.membership, population)
         if preparation is not None:
             return preparation
-        small = self._small(state.membership) if self.final_full_vote and round_number == last else []
+        small = (
+            self._small(state.membership) if self.final_full_vote and round_number == last else []
+        )
         return Ask(small or draw(self.clients_per_round))
 
     def _small(self, membership: Membership) -> list[ClientId]:
-        """Return the clients of groups with at most `clients_per_round` clients; these often have a single ballot."""
+        """Return the clients of groups with at most `clients_per_round` clients.
+
+        These often have a single ballot.
+        """
         sizes = Counter(membership.assignments.values())
         assignments = sorted(membership.assignments.items())
         return [client for client, group in assignments if sizes[group] <= self.clients_per_round]
 
-    def broadcast(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyInvitation]:
+    def broadcast(
+        self, state: Rankings, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, AnyInvitation]:
         plain = self.grouping.invite(
-            state.membership, clients, state.global_ranking, lambda q: self._mask(state, q, state.groups)
+            state.membership,
+            clients,
+            state.global_ranking,
+            lambda q: self._mask(state, q, state.groups),
         )
         if not self.coded:
             return plain
         origin = Reference(state.initial, state.fan_in, state.keep)
         distinct = {id(invitation): invitation for invitation in plain.values()}
-        if (most := max((len(one.masks) for one in distinct.values()), default=0)) > self.grouping.most_masks():
+        most = max((len(one.masks) for one in distinct.values()), default=0)
+        if most > self.grouping.most_masks():
             raise ConfigError(
                 f"{type(self.grouping).__name__}.invite sends {most} masks; most_masks must return as many"
             )
-        coded = {key: CodedInvitation.of(invitation, self.downlink, origin) for key, invitation in distinct.items()}
+        coded = {
+            key: CodedInvitation.of(invitation, self.downlink, origin)
+            for key, invitation in distinct.items()
+        }
         return {client: coded[id(invitation)] for client, invitation in plain.items()}
 
-    def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> None:
+    def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
+        """Return the ballots of a reply, decoded against the ranking that its client was sent."""
         expected = CodedBallots if self.coded else Ballots
         if not isinstance(reply, expected):
-            raise WireError(f"a reply is of type {type(reply).__name__}; {expected.__name__} is expected")
-        if isinstance(reply, Ballots):
-            self.grouping.check(state.membership, client, reply.groups, len(reply.rankings))
-        elif isinstance(reply, CodedBallots):
-            # Before decoding, because a few bytes may stand for many rankings.
-            self.grouping.check(state.membership, client, reply.groups, len(reply.lengths))
-            reference = self._reference(state, client)
-            DECODED.keep(reply, self.ballot, reference, reply.decode(self.ballot, reference))
-
-    def _decoded(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
-        """Return the ballots of a reply, decoded against the ranking that its client was sent."""
+            raise WireError(
+                f"a reply is of type {type(reply).__name__}; {expected.__name__} is expected"
+            )
+        # Before decoding, because a few bytes may stand for many rankings.
+        ballots = len(reply.rankings if isinstance(reply, Ballots) else reply.lengths)
+        self.grouping.check(state.membership, client, reply.groups, ballots)
         if isinstance(reply, Ballots):
             return reply
-        assert isinstance(reply, CodedBallots)
-        reference = self._reference(state, client)
-        return DECODED.take(reply, self.ballot, reference) or reply.decode(self.ballot, reference)
+        return reply.decode(self.ballot, self._reference(state, client))
 
     def _reference(self, state: Rankings, client: ClientId) -> Reference:
         """Return the reference for a client's ballots: the ranking it was sent."""
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
-        base = self.grouping.start_for(state.membership, client, state.unrounded or state.global_ranking)
+        base = self.grouping.start_for(
+            state.membership, client, state.unrounded or state.global_ranking
+        )
         reference = Reference(start, state.fan_in, state.keep, base)
         layers = self.grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        ballots = Lazy(replies, lambda client: self._decoded(state, client, replies[client]))
-        membership, by_group = self._sorted(state.membership, ballots)
+        membership, by_group = self._sorted(state.membership, cast(Replies, replies))
         # One vote inside each group, in which its previous ranking may take part.
-        elected = {q: vote(cast, state.groups.get(q), self.incumbents) for q, cast in by_group.items()}
+        elected = {
+            q: elect(ballots, state.groups.get(q), self.incumbents, rule=self.vote)
+            for q, ballots in by_group.items()
+        }
         if not elected:
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
-        global_ranking = vote(self._voters(state, groups, elected))
-        after = replace(self._with_global(state, global_ranking), groups=groups, membership=membership)
+        global_ranking = elect(self._voters(state, groups, elected), rule=self.vote)
+        after = replace(
+            self._with_global(state, global_ranking), groups=groups, membership=membership
+        )
         return self._smoothed(after, elected, global_ranking)
 
-    def _sorted(self, membership: Membership, ballots: Mapping[ClientId, Ballots]) -> tuple[Membership, BallotsByGroup]:
+    def _sorted(
+        self, membership: Membership, ballots: Replies
+    ) -> tuple[Membership, BallotsByGroup]:
         """Return the updated membership and the ballots cast in each group."""
         return expect(self.grouping.sort(membership, ballots), tuple, self.grouping, "sort")
 
     def _voters(
         self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]
     ) -> Iterable[Ranking]:
-        """Return the rankings that vote across groups; `absent` decides about groups without ballots this round."""
+        """Return the rankings that vote across groups.
+
+        `absent` decides about groups without ballots this round.
+        """
         if self.absent == "present_only":
             return elected.values()
         if self.absent == "init_vote":
@@ -189,22 +260,38 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return groups.values()
 
     def _with_global(self, state: Rankings, ranking: Ranking) -> Rankings:
-        """Return the state with this global ranking, rounded as clients decode it: they train from the rounded one."""
+        """Return the state with this global ranking, rounded as clients decode it: they train from
+        the rounded one.
+        """
         if self.downlink == Exact():
             return replace(state, global_ranking=ranking)
         origin = Reference(state.initial, state.fan_in, state.keep)
-        return replace(state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking)
+        return replace(
+            state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking
+        )
 
-    def _smoothed(self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking) -> Rankings:
+    def _smoothed(
+        self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking
+    ) -> Rankings:
         """Return the state with these rankings averaged into those that are served."""
         if not self.smoothing:
             return state
-        groups = {q: vote([ranking], state.smooth_groups.get(q), self.smoothing) for q, ranking in elected.items()}
-        smooth_global = vote([global_ranking], state.smooth_global or None, self.smoothing)
-        return replace(state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global)
+        groups = {
+            q: elect([ranking], state.smooth_groups.get(q), self.smoothing, rule=self.vote)
+            for q, ranking in elected.items()
+        }
+        smooth_global = elect(
+            [global_ranking], state.smooth_global or None, self.smoothing, rule=self.vote
+        )
+        return replace(
+            state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global
+        )
 
     def _mask(self, state: Rankings, group: GroupId, rankings: Mapping[GroupId, Ranking]) -> Mask:
-        """Return the mask of a group; a group that has not voted uses its start, or the initial or global ranking."""
+        """Return the mask of a group.
+
+        A group that has not voted uses its start, or the initial or global ranking.
+        """
         fallback = state.initial if self.absent == "init_vote" else state.global_ranking
         ranking = rankings.get(group, state.membership.starts.get(group, fallback))
         return mask_layers(ranking, state.keep)
@@ -222,7 +309,10 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         masks = self._served_masks(state, {q for groups in offers.values() for q in groups})
         messages = {
             groups: Masks(
-                groups, tuple(q for q in groups if q in state.groups), tuple(masks[q] for q in groups), global_mask
+                groups,
+                tuple(q for q in groups if q in state.groups),
+                tuple(masks[q] for q in groups),
+                global_mask,
             )
             for groups in set(offers.values())
         }
@@ -234,7 +324,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return Description(
             models=lambda: {
                 "global": self._global_mask(state),
-                **{f"group{q}": mask for q, mask in self._served_masks(state, state.groups).items()},
+                **{
+                    f"group{q}": mask for q, mask in self._served_masks(state, state.groups).items()
+                },
             },
             metadata={"groups_seen": sorted(state.groups)} | clustering,
             assignments=membership.assignments if membership.found else None,
@@ -248,11 +340,16 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             origin = Reference(learner.supernet.ranking, fan_in, keep)
             message = message.decode(self.downlink, origin, self.grouping.most_masks())
         assert isinstance(message, Invitation)
-        parts = checked_parts(self.grouping.examples_by_group(message.masks, client, learner), self.grouping)
+        parts = checked_parts(
+            self.grouping.examples_by_group(message.masks, client, learner), self.grouping
+        )
         if self.inside == "majority" and len(parts) > 1:
             largest = max(parts, key=lambda part: len(part[1]))  # ties: the first
             parts = [(largest[0], client.train)]
-        rankings = [learner.fit_scores(message.ranking, rows, part=place) for place, (_, rows) in enumerate(parts)]
+        rankings = [
+            learner.fit_scores(message.ranking, rows, part=place)
+            for place, (_, rows) in enumerate(parts)
+        ]
         groups = tuple(group for group, _ in parts)
         if not self.coded:
             return Ballots(groups, tuple(rankings))
@@ -274,7 +371,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return ClientModels({"group": model, "global": global_model}, own)
         views = {"group": ClientModel(message.global_mask, by_group=masks), "global": global_model}
         if len(masks) == 2 and client.test.group is not None:
-            # Two groups inside a client, such as women and men: what if one group's model served all rows?
+            # Two groups inside a client, such as women and men: what if one group's model served
+            # all rows?
             views |= {f"as_group{group}": ClientModel(mask) for group, mask in masks.items()}
         return ClientModels(views)
 
@@ -284,7 +382,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
 
 
 def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
-    """Return what `Grouping.examples_by_group` returned if it is pairs of a group and examples, or raise an error."""
+    """Return what `Grouping.examples_by_group` returned if it is pairs of a group and examples, or
+    raise an error.
+    """
     pairs = expect(parts, list, grouping, "examples_by_group")
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], Examples):

@@ -1,4 +1,6 @@
-"""E2FL steady, the recommended variant of E2FL: its participation policy and its default for `smoothing`."""
+"""E2FL steady, the recommended variant of E2FL: its participation policy and its default for
+`smoothing`.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +11,15 @@ from e2fl.participation import ByGroup, Participation
 
 @dataclass(frozen=True)
 class SteadyE2FL(E2FL):
-    """E2FL as we recommend it: every group takes part in every round, and averages over rounds are served.
+    """E2FL as we recommend it: every group takes part in every round, and averages over rounds are
+    served.
 
-    It changes two things in the paper's algorithm, both on the server. `participation` reserves a seat for every group
-    in every round, and `smoothing` averages out the noise of group votes with only one to three ballots.
-    docs/studies.md measures both.
+    It changes two things in the paper's algorithm, both on the server. `participation` reserves a
+    seat for every group in every round, and `smoothing` averages out the noise of group votes with
+    only one to three ballots. docs/paper/studies.md measures both.
     """
+
+    title: ClassVar[str] = "E2FL steady"
 
     smoothing: float = 5.0
 

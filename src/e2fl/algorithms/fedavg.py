@@ -1,11 +1,15 @@
 """FedAvg: clients train copies of one model, the server averages them.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
-No departures. `weighted = false` averages without regard to how much data a client has.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+2017, Algorithm 1. No departures. `weighted = false` averages without regard to how much data a
+client has.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, average, require_examples
 from e2fl.data.federated import Client, ClientId, Population
@@ -33,10 +37,14 @@ class Shared:
 class FedAvg(GlobalModel[Shared, Update]):
     """FedAvg: clients train copies of one model, the server averages them.
 
-    `weighted` averages in proportion to the clients' numbers of examples; otherwise all clients count the same.
+    `weighted` averages in proportion to the clients' numbers of examples; otherwise all clients
+    count the same.
     """
 
-    weighted: bool = True  # by the number of examples
+    title: ClassVar[str] = "FedAvg"
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+
+    weighted: Annotated[bool, Doc("by the number of examples")] = True
 
     def start(self, model: Model, population: Population, seed: int) -> Shared:
         return Shared(model.initial_weights(seed))
@@ -44,8 +52,9 @@ class FedAvg(GlobalModel[Shared, Update]):
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         return Update(learner.fit(message.params, client.train), len(client.train))
 
-    def check(self, state: Shared, client: ClientId, reply: Update) -> None:
+    def check(self, state: Shared, client: ClientId, reply: Update) -> Update:
         require_examples(reply.examples)
+        return reply
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Update]) -> Shared:
         if not replies:

@@ -1,35 +1,48 @@
-"""FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit per edge.
+"""FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit
+per edge.
 
-Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023. The weights are those
-of the frozen supernetwork. A client turns the global probabilities into scores (their logits), trains the scores with a
-newly drawn mask in every step (the gradient passes through the draw unchanged), and sends one mask. The server counts
-masks in a Beta distribution for each edge and resets it after as many rounds as it takes to ask every client once.
+Isik et al., "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023. The
+weights are those of the frozen supernetwork. A client turns the global probabilities into scores
+(their logits), trains the scores with a newly drawn mask in every step (the gradient passes through
+the draw unchanged), and sends one mask. The server counts masks in a Beta distribution for each
+edge and resets it after as many rounds as it takes to ask every client once.
 
-Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is never 0 or 1, where
-the score would be infinite; all probabilities start at 1/2; scores are trained with Adam, whose steps do not depend on
-the scale of the weights, with `learner.momentum` as the decay of its first moment; `learner.weight_decay` and
-`model.keep` do not apply; models keep the edges with a probability of at least 1/2, which is better here than a mask
-drawn from few clients' votes (`inference = "sample"`).
+Departures: the global probability is the mean of the Beta distribution, not its mode, so that it is
+never 0 or 1, where the score would be infinite; all probabilities start at 1/2; scores are trained
+with Adam, whose steps do not depend on the scale of the weights, with `learner.momentum` as the
+decay of its first moment; `learner.weight_decay` and `model.keep` do not apply; models keep the
+edges with a probability of at least 1/2, which is better here than a mask drawn from few clients'
+votes (`inference = "sample"`).
 
-The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need fewer bits on average,
-and to reach it the server would have to know these probabilities, so the figure favours FedPM.
+The entropy in the summary is that of the probabilities a mask was drawn from. No coder can need
+fewer bits on average, and to reach it the server would have to know these probabilities, so the
+figure favours FedPM.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Doc
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, is_finite, to_all
+from e2fl.algorithms.base import (
+    Algorithm,
+    ClientModel,
+    ClientModels,
+    Description,
+    is_finite,
+    to_all,
+)
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.randomness import stream
-from e2fl.ranking import Mask
+from e2fl.rankings.order import Mask
 from e2fl.wire import Message, Weights
 
 INFERENCE = ("threshold", "sample")
@@ -61,37 +74,58 @@ class Posterior:
 
 @dataclass(frozen=True)
 class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
-    """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one bit per edge.
+    """FedPM: clients train probabilities of keeping an edge and send a mask drawn from them, one
+    bit per edge.
 
-    `reset` is the number of rounds after which the server forgets the masks counted so far. `inference` says whether
-    models keep the edges with a probability of at least 1/2 or those of a drawn mask.
+    `reset` is the number of rounds after which the server forgets the masks counted so far.
+    `inference` says whether models keep the edges with a probability of at least 1/2 or those of a
+    drawn mask.
     """
 
-    reset: int | None = None  # rounds after which counting starts again; default: clients / clients_per_round
-    inference: str = "threshold"  # or sample: predict with the edges that are kept more often, or with a drawn mask
+    title: ClassVar[str] = "FedPM"
+    paper: ClassVar[str] = "Isik et al., ICLR 2023"
+
+    reset: Annotated[
+        int | None,
+        Doc("rounds after which counting starts again; default: clients / clients_per_round"),
+    ] = None
+    inference: Annotated[
+        str, Doc("or sample: predict with the edges that are kept more often, or with a drawn mask")
+    ] = "threshold"
+
+    trains_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reset is not None and self.reset < 1:
             raise ConfigError(f"algorithm.reset must be at least 1 round, not {self.reset}")
         if self.inference not in INFERENCE:
-            raise ConfigError(f"algorithm.inference is one of {', '.join(INFERENCE)}; not '{self.inference}'")
+            raise ConfigError(
+                f"algorithm.inference is one of {', '.join(INFERENCE)}; not '{self.inference}'"
+            )
 
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Posterior:
         model.require_rankable()
         reset = self.reset or math.ceil(len(population) / self.clients_per_round)
-        return Posterior({layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed)
+        return Posterior(
+            {layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed
+        )
 
-    def broadcast(self, state: Posterior, clients: Sequence[ClientId]) -> Mapping[ClientId, Weights]:
+    def broadcast(
+        self, state: Posterior, clients: Sequence[ClientId]
+    ) -> Mapping[ClientId, Weights]:
         return to_all(Weights(state.probabilities), clients)
 
     def aggregate(self, state: Posterior, replies: Mapping[ClientId, Subnetwork]) -> Posterior:
         if not replies:
             return state
         anew = state.rounds % state.reset == 0
-        kept = {name: torch.zeros_like(value) if anew else value.clone() for name, value in state.kept.items()}
+        kept = {
+            name: torch.zeros_like(value) if anew else value.clone()
+            for name, value in state.kept.items()
+        }
         for reply in replies.values():
             for name, value in kept.items():
                 value += torch.from_numpy(reply.mask[name]).view(value.shape)
@@ -104,7 +138,9 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     def _mask(self, state: Posterior) -> Mask:
         if self.inference == "sample":
             return draw(state.probabilities, stream(state.seed, "fedpm inference", state.rounds))
-        return {name: (value.flatten() >= 0.5).numpy() for name, value in state.probabilities.items()}
+        return {
+            name: (value.flatten() >= 0.5).numpy() for name, value in state.probabilities.items()
+        }
 
     def describe(self, state: Posterior) -> Description:
         kept = sum(float(value.sum(dtype=torch.float64)) for value in state.kept.values())
@@ -118,10 +154,15 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
         rng = stream(learner.seed, "fedpm", learner.round_number, learner.client_id)
-        scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()}
-        # Without weight decay: next to the small gradients of scores it would pull every probability to 1/2.
-        optimizer = torch.optim.Adam(list(scores.values()), betas=(learner.settings.momentum, 0.999))
-        for batch in learner.batches(client.train):
+        scores = {
+            name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()
+        }
+        # Without weight decay: next to the small gradients of scores it would pull every
+        # probability to 1/2.
+        optimizer = torch.optim.Adam(
+            list(scores.values()), betas=(learner.settings.momentum, 0.999)
+        )
+        for batch in learner.batches(client.train, scores=True):
             optimizer.param_groups[0]["lr"] = batch.learning_rate
             mask = draw({name: score.sigmoid() for name, score in scores.items()}, rng)
             subnetwork = learner.supernet.subnetwork(mask)
@@ -135,7 +176,9 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
         if not is_finite(scores):
             raise diverged("scores")
         trained = {name: score.sigmoid() for name, score in scores.items()}
-        learner.meter.ballot_bits += sum(float(entropy(value.double()).sum()) for value in trained.values())
+        learner.meter.ballot_bits += sum(
+            float(entropy(value.double()).sum()) for value in trained.values()
+        )
         return Subnetwork(draw(trained, rng))
 
     def model_for(self, message: Subnetwork, client: Client, learner: Learner) -> ClientModels:

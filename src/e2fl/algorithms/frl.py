@@ -1,10 +1,11 @@
 """FRL: E2FL with all clients in one group.
 
-Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist Poisoning Attacks", USENIX
-Security 2023. Departures: those of E2FL.
+Mozaffari et al., "Every Vote Counts: Ranking-Based Training of Federated Learning to Resist
+Poisoning Attacks", USENIX Security 2023. Departures: those of E2FL.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.grouping import Grouping, OneGroup
@@ -13,6 +14,9 @@ from e2fl.grouping import Grouping, OneGroup
 @dataclass(frozen=True)
 class FRL(E2FL):
     """E2FL with all clients in one group: a single flat vote."""
+
+    title: ClassVar[str] = "FRL"
+    paper: ClassVar[str] = "Mozaffari et al., USENIX Security 2023"
 
     grouping: Grouping = field(default_factory=OneGroup, init=False)
     absent: str = field(default="carry_forward", init=False)

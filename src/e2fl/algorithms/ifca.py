@@ -1,17 +1,20 @@
 """IFCA: one model for each group; a client trains the one that fits its data best.
 
-Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1, with model averaging
-(the paper's option II, the default here) or gradient averaging (option I). The groups' models start from different
-random weights. Departures: a restart is judged after `trial_rounds` rounds, by the mean training loss of that round's
-clients, and the best one continues; `oracle_groups` sends each client only the model of the group it declares, which
-is federated averaging within every group.
+Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1,
+with model averaging (the paper's option II, the default here) or gradient averaging (option I). The
+groups' models start from different random weights. Departures: a restart is judged after
+`trial_rounds` rounds, by the mean training loss of that round's clients, and the best one
+continues; `oracle_groups` sends each client only the model of the group it declares, which is
+federated averaging within every group.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import torch
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import (
     Algorithm,
@@ -49,7 +52,9 @@ class Choice(Message):
 
 @dataclass(frozen=True)
 class Chosen(Message):
-    """The chosen group, the loss of its model, and the trained model, or the gradient and the step size."""
+    """The chosen group, the loss of its model, and the trained model, or the gradient and the step
+    size.
+    """
 
     params: Params
     group: int
@@ -76,29 +81,39 @@ class Groups:
     rounds: int  # since the current start began
     chosen: tuple[int, ...]  # clients that chose each group, in the last round
     ever: tuple[int, ...]  # the same since the current start began
-    assigned: dict[ClientId, GroupId] = field(default_factory=dict)  # as declared, or as chosen last
+    # As declared, or as chosen last.
+    assigned: dict[ClientId, GroupId] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
     """IFCA: one model for each group; a client trains the one that fits its data best.
 
-    `groups` is the number of models; `averaging` averages trained models or gradients. With `restarts` above 1, several
-    random starts are tried for `trial_rounds` rounds each, and the best one continues. `oracle_groups` gives each
-    client the model of the group it declares.
+    `groups` is the number of models; `averaging` averages trained models or gradients. With
+    `restarts` above 1, several random starts are tried for `trial_rounds` rounds each, and the best
+    one continues. `oracle_groups` gives each client the model of the group it declares.
     """
 
-    groups: int | None = None  # how many; default: as many as the data declares
-    averaging: str = "model"  # or gradient: one step a round, on the server
-    weighted: bool = False  # by the number of examples, where models are averaged
-    restarts: int = 1  # starts to try; the best continues
-    trial_rounds: int = 10  # rounds that each start is tried for, where there are several
-    oracle_groups: bool = False  # each client trains the model of the group it declares
+    title: ClassVar[str] = "IFCA"
+    paper: ClassVar[str] = "Ghosh et al., NeurIPS 2020"
+
+    groups: Annotated[int | None, Doc("how many; default: as many as the data declares")] = None
+    averaging: Annotated[str, Doc("or gradient: one step a round, on the server")] = "model"
+    weighted: Annotated[bool, Doc("by the number of examples, where models are averaged")] = False
+    restarts: Annotated[int, Doc("starts to try; the best continues")] = 1
+    trial_rounds: Annotated[
+        int, Doc("rounds that each start is tried for, where there are several")
+    ] = 10
+    oracle_groups: Annotated[bool, Doc("each client trains the model of the group it declares")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.averaging not in AVERAGING:
-            raise ConfigError(f"algorithm.averaging is one of {', '.join(AVERAGING)}; not '{self.averaging}'")
+            raise ConfigError(
+                f"algorithm.averaging is one of {', '.join(AVERAGING)}; not '{self.averaging}'"
+            )
         for name in ("restarts", "trial_rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"algorithm.{name} must be at least 1, not {getattr(self, name)}")
@@ -108,21 +123,29 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         if self.groups is None and count < 1:
             raise ConfigError("this data declares no groups; set algorithm.groups to their number")
         if self.oracle_groups and (
-            population.groups > count or any(group is None for group in population.declared.values())
+            population.groups > count
+            or any(group is None for group in population.declared.values())
         ):
-            raise ConfigError(f"algorithm.oracle_groups needs clients that declare one of {count} groups")
+            raise ConfigError(
+                f"algorithm.oracle_groups needs clients that declare one of {count} groups"
+            )
         require_count(count, population, "algorithm.groups")
         first, *others = (
-            Trial(tuple(model.initial_weights(seed, start * count + group) for group in range(count)), math.inf)
+            Trial(
+                tuple(model.initial_weights(seed, start * count + group) for group in range(count)),
+                math.inf,
+            )
             for start in range(self.restarts)
         )
-        known = population.declared_groups if self.oracle_groups else {}
+        known = dict(population.declared_groups) if self.oracle_groups else {}
         return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, known)
 
     def rounds(self, asked: int, population: Population) -> int:
         """Return the rounds asked for, for the start that is kept, plus the trials of the others."""
         if self.restarts > 1 and self.trial_rounds > asked:
-            raise ConfigError(f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds")
+            raise ConfigError(
+                f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds"
+            )
         return asked + (self.restarts - 1) * self.trial_rounds
 
     def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
@@ -134,7 +157,10 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         if not self.oracle_groups:
             return to_all(everything, clients)
         own = {group: Choice((group,), (model,)) for group, model in enumerate(models)}
-        return {client: own[state.assigned[client]] if client in state.assigned else everything for client in clients}
+        return {
+            client: own[state.assigned[client]] if client in state.assigned else everything
+            for client in clients
+        }
 
     def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
         if self.oracle_groups:
@@ -156,14 +182,24 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             )
         return client.group, message.models[message.groups.index(client.group)]
 
-    def check(self, state: Groups, client: ClientId, reply: Chosen) -> None:
+    def check(self, state: Groups, client: ClientId, reply: Chosen) -> Chosen:
         require_examples(reply.examples)
         require_loss(reply.loss)
         if not 0 <= reply.group < len(state.current.models):
-            raise WireError(f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}")
+            raise WireError(
+                f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}"
+            )
         if self.oracle_groups and reply.group != state.assigned.get(client, reply.group):
-            raise WireError(f"a reply chose group {reply.group}; its client is in group {state.assigned[client]}")
+            raise WireError(
+                f"a reply chose group {reply.group}; its client is in group {state.assigned[client]}"
+            )
         require_rate(reply.learning_rate)
+        return reply
+
+    def origin(self, sent: Choice, reply: Chosen) -> Params | None:
+        if self.averaging == "gradient":
+            return {}
+        return sent.models[sent.groups.index(reply.group)] if reply.group in sent.groups else None
 
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
         if not replies:
@@ -201,16 +237,30 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return after if is_finite(after) else model
 
     def _up_next(self, state: Groups) -> Groups:
-        """Return the state for the next round: unchanged, or after a trial the next start, and finally the best one."""
-        if self.restarts == 1 or state.rounds != self.trial_rounds or (not state.waiting and state.best is None):
+        """Return the state for the next round: unchanged, or after a trial the next start, and
+        finally the best one.
+        """
+        if (
+            self.restarts == 1
+            or state.rounds != self.trial_rounds
+            or (not state.waiting and state.best is None)
+        ):
             return state
-        best = state.current if state.best is None or state.current.loss < state.best.loss else state.best
+        best = (
+            state.current
+            if state.best is None or state.current.loss < state.best.loss
+            else state.best
+        )
         if not state.waiting and best is state.current:
             return replace(state, best=None)
         none = (0,) * len(state.chosen)  # earlier choices were among the models of another trial
-        other = replace(state, chosen=none, ever=none, assigned=state.assigned if self.oracle_groups else {})
+        other = replace(
+            state, chosen=none, ever=none, assigned=state.assigned if self.oracle_groups else {}
+        )
         if state.waiting:
-            return replace(other, current=state.waiting[0], waiting=state.waiting[1:], best=best, rounds=0)
+            return replace(
+                other, current=state.waiting[0], waiting=state.waiting[1:], best=best, rounds=0
+            )
         return replace(other, current=best, best=None)
 
     def _in_use(self, state: Groups) -> Groups:

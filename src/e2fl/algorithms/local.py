@@ -1,14 +1,18 @@
 """Local: each client trains alone, on its own data only.
 
-The baseline that shows which clients gain from a federation at all. Every client starts from the same initial weights
-and trains once, for `epochs` epochs. Clients take turns in blocks of `clients_per_round`, so a run has as many rounds
-as there are blocks: the setting `rounds` does not apply, and `epochs` is the training budget of a client. Nor does
-`participation` apply, since training alone needs no server.
+The baseline that shows which clients gain from a federation at all. Every client starts from the
+same initial weights and trains once, for `epochs` epochs. Clients take turns in blocks of
+`clients_per_round`, so a run has as many rounds as there are blocks: the setting `rounds` does not
+apply, and `epochs` is the training budget of a client. Nor does `participation` apply, since
+training alone needs no server.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, require_finite, to_all
 from e2fl.data.federated import Client, ClientId, Population
@@ -28,10 +32,13 @@ class Alone:
 class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     """Local: each client trains alone, on its own data only.
 
-    `epochs` is the training budget of a client; `clients_per_round` only says how many clients train in one block.
+    `epochs` is the training budget of a client; `clients_per_round` only says how many clients
+    train in one block.
     """
 
-    epochs: int = 50  # of each client, in its single training
+    title: ClassVar[str] = "Local"
+
+    epochs: Annotated[int, Doc("of each client, in its single training")] = 50
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +51,9 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
     def rounds(self, asked: int, population: Population) -> int:
         return math.ceil(len(population) / self.clients_per_round)
 
-    def ask(self, state: Alone, population: Population, round_number: int, last: int, draw: Draw) -> Ask:
+    def ask(
+        self, state: Alone, population: Population, round_number: int, last: int, draw: Draw
+    ) -> Ask:
         first = max(0, round_number - 1) * self.clients_per_round
         return Ask(population.ids[first : first + self.clients_per_round], evaluate=False)
 
@@ -52,7 +61,9 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         return to_all(Nothing(), clients)
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
-        client.memory["own"] = require_finite(learner.fit(learner.initial, client.train, epochs=self.epochs))
+        client.memory["own"] = require_finite(
+            learner.fit(learner.initial, client.train, epochs=self.epochs)
+        )
         return message
 
     def aggregate(self, state: Alone, replies: Mapping[ClientId, Nothing]) -> Alone:

@@ -1,16 +1,19 @@
 """q-FFL: clients with a high loss get more weight, so that accuracy is spread more evenly.
 
 Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, Algorithm 2 (q-FedAvg).
-Departures: clients are drawn uniformly, as in every other algorithm here, not in proportion to their examples; a tiny
-constant keeps a loss of 0 from being raised to a negative power; a step that is not finite is skipped and counted.
+Departures: clients are drawn uniformly, as in every other algorithm here, not in proportion to
+their examples; a tiny constant keeps a loss of 0 from being raised to a negative power; a step that
+is not finite is skipped and counted.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import Description, GlobalModel, is_finite, require_loss, require_rate
 from e2fl.data.federated import Client, ClientId, Population
@@ -46,7 +49,12 @@ class QFFL(GlobalModel[Stepped, Step]):
     `q` says how much more: 0 is the plain mean, a large value approaches the worst client.
     """
 
-    q: float = 0.1  # 0 is the plain mean; larger values give clients with a high loss more weight
+    title: ClassVar[str] = "q-FFL"
+    paper: ClassVar[str] = "Li et al., ICLR 2020"
+
+    q: Annotated[
+        float, Doc("0 is the plain mean; larger values give clients with a high loss more weight")
+    ] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,9 +68,10 @@ class QFFL(GlobalModel[Stepped, Step]):
         loss = learner.loss(message.params, client.train)
         return Step(learner.fit(message.params, client.train), loss, learner.rate)
 
-    def check(self, state: Stepped, client: ClientId, reply: Step) -> None:
+    def check(self, state: Stepped, client: ClientId, reply: Step) -> Step:
         require_loss(reply.loss)
         require_rate(reply.learning_rate)
+        return reply
 
     def aggregate(self, state: Stepped, replies: Mapping[ClientId, Step]) -> Stepped:
         if not replies:
@@ -73,9 +82,12 @@ class QFFL(GlobalModel[Stepped, Step]):
         for reply in replies.values():
             if not math.isfinite(reply.loss):
                 continue
-            steepness = 1 / reply.learning_rate  # L, the Lipschitz constant as the paper estimates it
+            # L, the Lipschitz constant as the paper estimates it.
+            steepness = 1 / reply.learning_rate
             loss = reply.loss + TINY
-            dw = {name: steepness * (w[name] - value.double()) for name, value in reply.params.items()}
+            dw = {
+                name: steepness * (w[name] - value.double()) for name, value in reply.params.items()
+            }
             norm = squared_norm(dw)
             for name in delta:
                 delta[name] += _power(loss, self.q) * dw[name]
@@ -92,8 +104,11 @@ class QFFL(GlobalModel[Stepped, Step]):
 
 
 def squared_norm(params: Params) -> float:
-    """Return the squared Euclidean norm over all layers, summed in a fixed order for any number of threads."""
-    # torch splits a large sum among its threads, and the last bit then depends on how many there are.
+    """Return the squared Euclidean norm over all layers, summed in a fixed order for any number of
+    threads.
+    """
+    # torch splits a large sum among its threads, and the last bit then depends on how many there
+    # are.
     return sum(float(np.square(value.numpy().ravel()).sum()) for value in params.values())
 
 

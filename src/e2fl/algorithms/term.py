@@ -1,13 +1,17 @@
 """TERM: the mean of the clients' models, tilted towards those with a high loss.
 
-Li et al., "Tilted Empirical Risk Minimization", ICLR 2021; here the tilt is over clients, once a round.
-Departure: the paper tilts gradients; this tilts whole local updates, as federated averaging does. `tilt = 0` is the
-plain mean, a large tilt follows the worst client, a negative one ignores outliers.
+Li et al., "Tilted Empirical Risk Minimization", ICLR 2021; here the tilt is over clients, once a
+round. Departure: the paper tilts gradients; this tilts whole local updates, as federated averaging
+does. `tilt = 0` is the plain mean, a large tilt follows the worst client, a negative one ignores
+outliers.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, average, require_loss
 from e2fl.algorithms.fedavg import Shared
@@ -30,10 +34,14 @@ class Graded(Message):
 class TERM(GlobalModel[Shared, Graded]):
     """TERM: the mean of the clients' models, tilted towards those with a high loss.
 
-    `tilt` says how far: 0 is the plain mean, a large value follows the worst client, a negative one ignores outliers.
+    `tilt` says how far: 0 is the plain mean, a large value follows the worst client, a negative one
+    ignores outliers.
     """
 
-    tilt: float = 1.0  # tau in the paper
+    title: ClassVar[str] = "TERM"
+    paper: ClassVar[str] = "Li et al., ICLR 2021"
+
+    tilt: Annotated[float, Doc("tau in the paper")] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,9 +55,10 @@ class TERM(GlobalModel[Shared, Graded]):
         loss = learner.loss(message.params, client.train)
         return Graded(learner.fit(message.params, client.train), loss)
 
-    def check(self, state: Shared, client: ClientId, reply: Graded) -> None:
+    def check(self, state: Shared, client: ClientId, reply: Graded) -> Graded:
         require_loss(reply.loss)
         require_loss(abs(self.tilt) * reply.loss)
+        return reply
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Graded]) -> Shared:
         kept = [reply for reply in replies.values() if math.isfinite(reply.loss)]
@@ -57,4 +66,8 @@ class TERM(GlobalModel[Shared, Graded]):
             return state
         tilted = [self.tilt * reply.loss for reply in kept]
         highest = max(tilted)  # subtracted, so that no exponential overflows
-        return Shared(average([reply.params for reply in kept], [math.exp(value - highest) for value in tilted]))
+        return Shared(
+            average(
+                [reply.params for reply in kept], [math.exp(value - highest) for value in tilted]
+            )
+        )

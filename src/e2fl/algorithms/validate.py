@@ -1,12 +1,11 @@
 """Checks at the border between the runtime and an algorithm.
 
-A mistake in the user's own algorithm ends in an error that names the method and says what it must return. A reply that
-no honest client would send is rejected by name, and the run continues.
+A mistake in the user's own algorithm ends in an error that names the method and says what it must
+return. A reply that no honest client would send is rejected by name, and the run continues.
 """
 
 import inspect
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,19 +21,32 @@ from e2fl.participation import Ask
 from e2fl.wire import Message
 
 
-def expect_message(value: Any, kind: type[Message], spec: ModelSpec, algorithm: object, method: str) -> Message:
-    """Return the message if it is of this type and its fields can be sent, or raise an error that names the method."""
+def expect_message(
+    value: Any, kind: type[Message], spec: ModelSpec, algorithm: object, method: str
+) -> Message:
+    """Return the message if it is of this type and its fields can be sent, or raise an error that
+    names the method.
+    """
     message: Message = expect(value, kind, algorithm, method)
     wrong = message.defect(spec)
     if wrong:
-        raise ConfigError(f"{type(algorithm).__name__}.{method} returned {with_article(kind)} whose {wrong}")
+        raise ConfigError(
+            f"{type(algorithm).__name__}.{method} returned {with_article(kind)} whose {wrong}"
+        )
     return message
 
 
 def expect_messages(
-    value: Any, clients: Sequence[ClientId], kind: type[Message], spec: ModelSpec, algorithm: object, method: str
+    value: Any,
+    clients: Sequence[ClientId],
+    kind: type[Message],
+    spec: ModelSpec,
+    algorithm: object,
+    method: str,
 ) -> Mapping[ClientId, Message]:
-    """Return the mapping if it holds one message of this type for each client asked, and nothing else."""
+    """Return the mapping if it holds one message of this type for each client asked, and nothing
+    else.
+    """
     name = f"{type(algorithm).__name__}.{method}"
     if not isinstance(value, Mapping):
         raise ConfigError(
@@ -44,9 +56,13 @@ def expect_messages(
     if missing or len(value) != len(clients):
         extra = sorted(set(value) - set(clients))
         which = (
-            f"nothing for client {missing[0]}" if missing else f"a message for client {extra[0]}, which is not asked"
+            f"nothing for client {missing[0]}"
+            if missing
+            else f"a message for client {extra[0]}, which is not asked"
         )
-        raise ConfigError(f"{name} returned {which}; it must return a message for each client asked, and no other")
+        raise ConfigError(
+            f"{name} returned {which}; it must return a message for each client asked, and no other"
+        )
     for message in {id(message): message for message in value.values()}.values():
         if not isinstance(message, kind):
             raise ConfigError(
@@ -66,13 +82,19 @@ def expect_messages(
 
 
 def expect_models(value: Any, spec: ModelSpec, algorithm: object, method: str) -> ClientModels:
-    """Return the models of a client if they can be evaluated, or raise an error that names the method."""
+    """Return the models of a client if they can be evaluated, or raise an error that names the
+    method.
+    """
     models = expect(value, ClientModels, algorithm, method)
     name = f"{type(algorithm).__name__}.{method}"
     if not isinstance(models.views, Mapping) or not models.views:
-        raise ConfigError(f"{name} returned no views; it must return ClientModels with at least one ClientModel")
+        raise ConfigError(
+            f"{name} returned no views; it must return ClientModels with at least one ClientModel"
+        )
     if models.group is not None and not isinstance(models.group, int | np.integer):
-        raise ConfigError(f"{name} returned the group {models.group!r}; a group is a number, or None")
+        raise ConfigError(
+            f"{name} returned the group {models.group!r}; a group is a number, or None"
+        )
     for view, own in models.views.items():
         if not isinstance(own, ClientModel):
             raise ConfigError(
@@ -102,8 +124,12 @@ def expect_description(value: Any, spec: ModelSpec, algorithm: object) -> Descri
     described = expect(value, Description, algorithm, "describe")
     name = f"{type(algorithm).__name__}.describe"
     if not callable(described.models):
-        raise ConfigError(f"{name} returned models that cannot be called; write models=lambda: {{...}}")
-    for model, params in expect(described.models(), dict, algorithm, "describe(state).models").items():
+        raise ConfigError(
+            f"{name} returned models that cannot be called; write models=lambda: {{...}}"
+        )
+    for model, params in expect(
+        described.models(), dict, algorithm, "describe(state).models"
+    ).items():
         wrong = _defect_of_model(params, spec)
         if wrong:
             raise ConfigError(f"{name} returned a model '{model}' that {wrong}")
@@ -120,7 +146,9 @@ def _plain(value: Any) -> Any:
     """Return a NumPy number as a Python number, or raise `TypeError` for other types."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{with_article(type(value))} is not a number, a string, a list or a dictionary")
+    raise TypeError(
+        f"{with_article(type(value))} is not a number, a string, a list or a dictionary"
+    )
 
 
 def _defect_of_model(model: Any, spec: ModelSpec) -> str:
@@ -131,20 +159,30 @@ def _defect_of_model(model: Any, spec: ModelSpec) -> str:
 
 
 def require_known(ask: Ask, population: Population, spec: ModelSpec, algorithm: object) -> Ask:
-    """Return the request if it asks clients of the population, each once, or raise an error that names the method."""
+    """Return the request if it asks clients of the population, each once, or raise an error that
+    names the method.
+    """
     name = f"{type(algorithm).__name__}.ask"
     if not isinstance(ask.clients, Sequence):
-        raise ConfigError(f"{name} asks {with_article(type(ask.clients))}; Ask.clients must be a sequence of clients")
+        raise ConfigError(
+            f"{name} asks {with_article(type(ask.clients))}; Ask.clients must be a sequence of clients"
+        )
     known = {layer.name for layer in spec.layers}
     for layer in ask.layers or ():
         if layer not in known:
-            raise ConfigError(f"{name} asks for layer '{layer}'; the model has {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"{name} asks for layer '{layer}'; the model has {', '.join(sorted(known))}"
+            )
     seen: set[ClientId] = set()
     for client in ask.clients:
         if client not in population.declared:
-            raise ConfigError(f"{name} asks client {client!r}, which is not in the population; use population.ids")
+            raise ConfigError(
+                f"{name} asks client {client!r}, which is not in the population; use population.ids"
+            )
         if client in seen:
-            raise ConfigError(f"{name} asks client {client} twice; each client takes part once in a round")
+            raise ConfigError(
+                f"{name} asks client {client} twice; each client takes part once in a round"
+            )
         seen.add(client)
     return ask
 
@@ -161,24 +199,3 @@ def require_signatures(algorithm: object, methods: Mapping[str, int]) -> None:
                 f"{type(algorithm).__name__}.{method}({given}) must take {count} arguments besides self; "
                 "see Algorithm in e2fl/algorithms/base.py"
             ) from None
-
-
-def implausible(
-    norms: Mapping[ClientId, float | None], sent: Mapping[ClientId, Message], limit: float
-) -> dict[ClientId, str]:
-    """Return the clients whose weights have a norm above `limit` times the typical one, with the reason.
-
-    norms: of the replies; None where a reply has no weights. The typical norm is the median of the replies and of what
-    the clients were sent, so that one reply alone is compared with the model it started from. One reply with weights of
-    1e20 would otherwise spoil every later model.
-    """
-    known = {client: norm for client, norm in norms.items() if norm is not None}
-    if not limit or not known:
-        return {}
-    start = max((norm for norm in {id(m): m.norm() for m in sent.values()}.values() if norm is not None), default=0.0)
-    typical = max(statistics.median_low([*known.values(), start]), start)
-    return {
-        client: f"its weights have norm {norm:.3g}, more than {limit:g} times the median of the round ({typical:.3g})"
-        for client, norm in known.items()
-        if norm > limit * typical
-    }

@@ -1,4 +1,4 @@
-"""The commands of `e2fl`, one module for each family: its arguments, and the calls they are turned into.
+"""The commands of `e2fl`, one function each; commands.toml declares them and their arguments.
 
 Commands import what they need when they run: `e2fl --help` must not wait for torch.
 """

@@ -1,50 +1,53 @@
-"""`e2fl data`: fetch, check, draw and convert data sets."""
+"""The commands of `e2fl data`: list, get, check, show and convert."""
 
 import argparse
 from pathlib import Path
-from typing import Any
-
-from e2fl.commands.arguments import Commands
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("data", help="fetch, check, draw and convert data sets", description="Data sets.")
-    parser.set_defaults(act=_print)
-    actions = parser.add_subparsers(metavar="ACTION", title="actions", required=True)
-    known = actions.add_parser("list", help="list data sets: files present and missing, sizes, licences")
-    known.set_defaults(text=lambda commands, options: commands.listing())
-    get = actions.add_parser("get", help="download a data set into E2FL_DATA, or into this user's cache")
-    get.add_argument("name", metavar="NAME")
-    get.set_defaults(text=lambda commands, options: commands.get(options.name))
-    check = actions.add_parser("check", help="compare files with the published checksums")
-    check.add_argument("name", metavar="NAME")
-    check.set_defaults(text=lambda commands, options: commands.check(options.name))
-    show = actions.add_parser("show", help="draw samples of each group, clients per group, and labels of each client")
-    show.add_argument("name", metavar="NAME", help="a data set; `e2fl list datasets` names them")
-    show.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="changes",
-        help="a setting of the data set, such as clients=20",
-    )
-    show.add_argument("--out", type=Path, metavar="FILE", help="an .svg file; default: NAME.svg")
-    show.set_defaults(text=_show)
-    convert = actions.add_parser("convert", help="make one compact .npz of FEMNIST from LEAF's or TFF's files")
-    convert.add_argument("source", type=Path, metavar="FOLDER", help="LEAF's all_data_*.json, or fed_emnist_*.h5")
-    convert.add_argument("target", type=Path, metavar="FILE.npz")
-    convert.set_defaults(text=lambda commands, options: commands.convert_femnist(options.source, options.target))
-
-
-def _print(options: argparse.Namespace) -> int:
+def list_files(options: argparse.Namespace) -> int:
+    """List data sets: files present and missing, sizes, licences."""
     from e2fl.data import commands
 
-    print(options.text(commands, options))
+    print(commands.listing())
     return 0
 
 
-def _show(commands: Any, options: argparse.Namespace) -> str:
-    from e2fl.config.overrides import lay, typed
+def get(options: argparse.Namespace) -> int:
+    """Download a data set."""
+    from e2fl.data import commands
 
-    return str(commands.show(options.name, lay(typed(options.changes), {}), options.out))
+    print(commands.get(options.name))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Compare files with the published checksums."""
+    from e2fl.data import commands
+
+    print(commands.check(options.name))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """Draw samples of each group, clients per group, and labels of each client."""
+    from e2fl.config.experiment import load
+    from e2fl.config.overrides import lay, typed
+    from e2fl.data import commands
+
+    path = Path(options.name)
+    if path.suffix == ".toml":
+        experiment = load(path)
+        section, seed = experiment.data, experiment.seed
+    else:
+        section, seed = {"name": options.name}, 0
+    section = lay(typed(options.changes), section)
+    print(commands.show(section, seed, options.out or Path(f"{path.stem}.svg")))
+    return 0
+
+
+def convert(options: argparse.Namespace) -> int:
+    """Make one compact .npz of FEMNIST."""
+    from e2fl.data import commands
+
+    print(commands.convert(options.source, options.target))
+    return 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from e2fl.config.experiment import Experiment
 from e2fl.files import write_text
-from e2fl.runs.folder import COMMAND, PAGE, Folder
 from e2fl.runs.progress import Progress
+from e2fl.runs.store import COMMAND, PAGE, Folder
 from e2fl.runs.watcher import Watcher, Watchers
 
 
@@ -24,7 +24,9 @@ class CommandRecord(Watcher):
 
 
 @contextmanager
-def watching(out: Path, *, command: str = "", live: bool = False, track: Sequence[str] = ()) -> Iterator[Watcher]:
+def watching(
+    out: Path, *, command: str = "", live: bool = False, track: Sequence[str] = ()
+) -> Iterator[Watcher]:
     """Yield a watcher for progress, trackers and the live page; the page stops reloading if the run fails."""
     watchers: list[Watcher] = [Progress()]
     if command and not Folder(out).exists():  # a command that resumes a run does not repeat it

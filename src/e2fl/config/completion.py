@@ -5,17 +5,16 @@
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2fl.algorithms import ALGORITHMS, PARTS
 from e2fl.config.experiment import COMMON, Experiment, Section
-from e2fl.construct import fields_of, look_up
+from e2fl.construct import look_up, settings_of
 from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings
-from e2fl.models import MODELS
+from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION
 
 
@@ -43,33 +42,14 @@ def trimmed(experiment: Experiment) -> Experiment:
     )
 
 
-def with_whole_numbers(value: Any) -> Any:
-    """Return settings in which 1.0 is written as 1, so that equal settings have equal text."""
-    if isinstance(value, Mapping):
-        return {name: with_whole_numbers(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [with_whole_numbers(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def defaults_of(make: Callable[..., Any]) -> Section:
     """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
-    plain = {name: _plain(value) for name, value in raw_defaults(make).items() if name not in ("seed", "name")}
+    plain = {
+        name: _plain(setting.default)
+        for name, setting in settings_of(make).items()
+        if name not in ("seed", "name")
+    }
     return {name: value for name, value in plain.items() if value is not None}
-
-
-def raw_defaults(make: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a class or a function, by setting."""
-    if not dataclasses.is_dataclass(make):
-        parameters = inspect.signature(make).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
-    found = {}
-    for field in (field for field in dataclasses.fields(make) if field.init):
-        if field.default is not dataclasses.MISSING:
-            found[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            found[field.name] = field.default_factory()
-    return found
 
 
 def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Section:
@@ -77,7 +57,7 @@ def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Sect
         return section
     try:
         make = look_up(section["name"], registry, name)
-        fields_of(make)
+        settings_of(make)
     except ConfigError:  # data made in Python has no name that can be looked up
         return section
     full = {"name": section["name"]} | defaults_of(make) | section
@@ -88,8 +68,12 @@ def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Sect
     return full
 
 
-def _trimmed(section: Section, registry: Mapping[str, Any], extra: Section | None = None) -> Section:
-    known = registry.get(str(section.get("name")))  # nothing is imported for the name of anything else
+def _trimmed(
+    section: Section, registry: Mapping[str, Any], extra: Section | None = None
+) -> Section:
+    known = registry.get(
+        str(section.get("name"))
+    )  # nothing is imported for the name of anything else
     defaults = {} if known is None else defaults_of(known)
     for part, choices in PARTS.items():
         if isinstance(defaults.get(part), dict):
@@ -102,7 +86,11 @@ def _trimmed(section: Section, registry: Mapping[str, Any], extra: Section | Non
 
 
 def _without(section: Section, defaults: Section) -> Section:
-    return {name: value for name, value in section.items() if name not in defaults or defaults[name] != value}
+    return {
+        name: value
+        for name, value in section.items()
+        if name not in defaults or defaults[name] != value
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -114,6 +102,9 @@ def _plain(value: Any) -> Any:
         return None if None in parts else parts
     for name, kind in [entry for choices in PARTS.values() for entry in choices.items()]:
         if type(value) is kind:
-            own = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            own = {
+                field.name: _plain(getattr(value, field.name))
+                for field in dataclasses.fields(value)
+            }
             return {"name": name} | {key: part for key, part in own.items() if part is not None}
     return None

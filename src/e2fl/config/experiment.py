@@ -8,26 +8,29 @@ import copy
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tomli_w
 import torch
 from torch import nn
+from typing_extensions import Doc
 
 from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
+from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.learning import Learner, Settings, build_learner
-from e2fl.models import MODELS, Model
+from e2fl.metrics import accuracies
+from e2fl.metrics.own import OwnMeasure, as_measure
+from e2fl.models import Model
+from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation
 from e2fl.randomness import stream, torch_seeded
 from e2fl.rounds import Round, Server
@@ -36,7 +39,11 @@ Section = dict[str, Any]
 
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
 
-UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # settings that never change a result
+UNSAVED = (
+    "threads",
+    "checkpoint_seconds",
+    "keep_client_models",
+)  # settings that never change a result
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
 
@@ -44,33 +51,70 @@ NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the alg
 class Experiment:
     """One run, or a comparison of its variants."""
 
-    data: Section  # the data set and its settings: `e2fl list datasets`
-    algorithm: Section  # the algorithm and its settings, and `label`, its display name: `e2fl list algorithms`
-    model: Section  # the network and its settings: `e2fl list models`
-    name: str = "experiment"  # names the folder of a run and the title of its report
-    seed: int = 0  # all randomness of a run follows from it
-    rounds: int = 100  # rounds of training
-    evaluate_every: int = 10  # rounds between evaluations; the last round is always evaluated
-    threads: int | None = None  # clients trained at a time; default: all cores; never changes a result
-    device: str = "cpu"  # torch's name of the device: cpu, cuda, cuda:1
-    checkpoint_seconds: float = 30.0  # seconds between checkpoints; never changes a result
-    keep_client_models: bool = False  # keep the clients' own models after the run; never changes a result
-    learner: Section = field(default_factory=dict)  # how clients train: `e2fl list learner`
-    participation: Section = field(default_factory=dict)  # which clients take part; default: the algorithm's own policy
-    norm_limit: float = 1000.0  # reject updates with a norm this many times the median of a round; 0: accept all
-    variants: dict[str, Section] = field(default_factory=dict)  # by name: what differs for another algorithm
+    data: Annotated[Section, Doc("the data set and its settings: `e2fl list datasets`")]
+    algorithm: Annotated[
+        Section,
+        Doc(
+            "the algorithm and its settings, and `label`, its display name: `e2fl list algorithms`"
+        ),
+    ]
+    model: Annotated[Section, Doc("the network and its settings: `e2fl list models`")]
+    name: Annotated[str, Doc("names the folder of a run and the title of its report")] = (
+        "experiment"
+    )
+    seed: Annotated[int, Doc("all randomness of a run follows from it")] = 0
+    rounds: Annotated[int, Doc("rounds of training")] = 100
+    evaluate_every: Annotated[
+        int, Doc("rounds between evaluations; the last round is always evaluated")
+    ] = 10
+    threads: Annotated[
+        int | None, Doc("clients trained at a time; default: all cores; never changes a result")
+    ] = None
+    device: Annotated[str, Doc("torch's name of the device: cpu, cuda, cuda:1")] = "cpu"
+    checkpoint_seconds: Annotated[
+        float, Doc("seconds between checkpoints; never changes a result")
+    ] = 30.0
+    keep_client_models: Annotated[
+        bool, Doc("keep the clients' own models after the run; never changes a result")
+    ] = False
+    learner: Annotated[Section, Doc("how clients train: `e2fl list learner`")] = field(
+        default_factory=dict
+    )
+    participation: Annotated[
+        Section, Doc("which clients take part; default: the algorithm's own policy")
+    ] = field(default_factory=dict)
+    measures: Annotated[
+        tuple[str, ...], Doc("own measures, functions of labels and outputs, such as mine.py:auc")
+    ] = ()
+    update_limit: Annotated[
+        float, Doc("clip updates this many times as large as the round's median; 0: never")
+    ] = 7.0
+    examples_limit: Annotated[
+        int, Doc("most training examples a reply may claim; 0: those of the largest client")
+    ] = 0
+    variants: Annotated[dict[str, Section], Doc("by name: what differs for another algorithm")] = (
+        field(default_factory=dict)
+    )
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.norm_limit < math.inf:
-            raise ConfigError(f"norm_limit must be 0 or more, not {self.norm_limit}")
+        if not (self.update_limit == 0 or 1 <= self.update_limit < math.inf):
+            raise ConfigError(f"update_limit must be 0, or at least 1, not {self.update_limit}")
+        if self.examples_limit < 0:
+            raise ConfigError(f"examples_limit must be 0 or more, not {self.examples_limit}")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
         for name in ("data", "algorithm", "model"):
             if not isinstance(getattr(self, name).get("name"), str):
-                raise ConfigError(f"section '{name}' needs a name, such as {name} = {{ name = '...' }}")
+                raise ConfigError(
+                    f"section '{name}' needs a name, such as {name} = {{ name = '...' }}"
+                )
+
+        for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
+            if isinstance(self.algorithm.get(part), str):
+                self.algorithm[part] = {"name": self.algorithm[part]}
 
     @property
     def label(self) -> str:
@@ -84,32 +128,41 @@ class Experiment:
         """Return the model for this data; network: one made in Python, in place of the configured one."""
         return self.build_model_for(data.shape, data.classes, network)
 
-    def build_model_for(self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None) -> Model:
+    def build_model_for(
+        self, shape: tuple[int, ...], classes: int, network: nn.Module | None = None
+    ) -> Model:
         """Return the model for inputs of this shape."""
         name = self.model["name"]
         values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
-        common = {key: fit(self.model.get(key, value), float, f"model.{key}") for key, value in COMMON.items()}
+        common = {
+            key: fit(self.model.get(key, value), float, f"model.{key}")
+            for key, value in COMMON.items()
+        }
         with _in_memory(f"model '{name}'"):
             build = None
             if network is None:
-                build = partial(construct, look_up(name, MODELS, "model"), values, "model", shape, classes)
+                build = partial(
+                    construct, look_up(name, MODELS, "model"), values, "model", shape, classes
+                )
                 with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
                     network = build()
             if not isinstance(network, nn.Module):
-                raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}")
+                raise ConfigError(
+                    f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}"
+                )
             model = Model(network, **common, build=build)
             model.require_fit(shape, classes, name)
         return model
 
     def build_algorithm(self) -> AnyAlgorithm:
         kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")
-        values = {key: value for key, value in self.algorithm.items() if key not in ("name", "label")}
+        values = {
+            key: value for key, value in self.algorithm.items() if key not in ("name", "label")
+        }
         for part, registry in PARTS.items():
             section = values.get(part)
             if section is None or part not in fields_of(kind):
                 continue
-            if isinstance(section, str):
-                raise ConfigError(f"algorithm.{part} is a section; set algorithm.{part}.name='{section}'")
             if isinstance(section, dict):
                 values[part] = _construct_part(section, registry, part)
         algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
@@ -130,7 +183,11 @@ class Experiment:
         return policy
 
     def build_server(
-        self, algorithm: AnyAlgorithm, model: Model, population: Population, resume: Round | None = None
+        self,
+        algorithm: AnyAlgorithm,
+        model: Model,
+        population: Population,
+        resume: Round | None = None,
     ) -> Server:
         """Return the server of this experiment's run."""
         return Server(
@@ -141,7 +198,8 @@ class Experiment:
             seed=self.seed,
             evaluate_every=self.evaluate_every,
             participation=self.build_participation(),
-            norm_limit=self.norm_limit,
+            update_limit=self.update_limit,
+            examples_limit=self.examples_limit,
             resume=resume,
         )
 
@@ -149,7 +207,19 @@ class Experiment:
         settings = self.build_settings()
         _require_device(self.device)
         with _in_memory(f"model '{self.model['name']}'"):
-            return build_learner(model, settings, self.seed, self.device)
+            learner = build_learner(model, settings, self.seed, self.device)
+        return replace(learner, measures=self.build_measures())
+
+    def build_measures(self) -> list[OwnMeasure]:
+        """Return the user's own measures; imports what they name."""
+        names = [name.replace(".py:", ":") for name in self.measures]
+        for name in names:
+            if ":" not in name:
+                raise ConfigError(f"measures: name a function, such as mine.py:auc, not '{name}'")
+        known = {"accuracy": accuracies}  # a measure is a function, as this one is
+        return [
+            as_measure(name.rpartition(":")[2], look_up(name, known, "measure")) for name in names
+        ]
 
     def build_settings(self) -> Settings:
         settings: Settings = construct(Settings, self.learner, "learner")
@@ -172,7 +242,9 @@ class Experiment:
                 )
         # The changes may define the variant, and its data set or model; what the variant sets is changed again after.
         base = self.changed(change for change in changes if change.section != "algorithm")
-        return base._named(name).changed(change for change in changes if change.section != "variants")
+        return base._named(name).changed(
+            change for change in changes if change.section != "variants"
+        )
 
     def _named(self, name: str) -> "Experiment":
         own = copy.deepcopy(self.variants.get(name))
@@ -186,7 +258,9 @@ class Experiment:
         if algorithm["name"] == self.algorithm["name"]:
             algorithm = self.algorithm | algorithm
         else:
-            algorithm = {key: self.algorithm[key] for key in self._shared(algorithm["name"])} | algorithm
+            algorithm = {
+                key: self.algorithm[key] for key in self._shared(algorithm["name"])
+            } | algorithm
         if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
@@ -198,12 +272,17 @@ class Experiment:
         derived = fields_of(theirs) if mine and theirs and issubclass(theirs, mine) else {}
         return [key for key in self.algorithm if key == "clients_per_round" or key in derived]
 
+    def algorithm_names(self) -> list[str]:
+        """Return the names of the algorithm and of its parts."""
+        parts = [self.algorithm.get(part) for part in PARTS]
+        sections = [self.algorithm, *(part for part in parts if isinstance(part, dict))]
+        return [str(section.get("name", "")) for section in sections]
+
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        inner = [self.algorithm.get(part) for part in PARTS]
-        outer = [self.data, self.model, self.algorithm, self.participation]
-        sections = [*outer, *(part for part in inner if isinstance(part, dict))]
+        sections = (self.data, self.model, self.participation)
         names = [str(section.get("name", "")) for section in sections]
+        names = [*names[:2], *self.algorithm_names(), *names[2:], *self.measures]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
@@ -224,16 +303,39 @@ class Experiment:
     def to_toml(self) -> str:
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value != {}})
 
-    def fingerprint(self) -> str:
-        """Return a digest of all settings that can change a result."""
-        kept = {name: value for name, value in self.to_dict().items() if name not in UNSAVED}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    def compared(self) -> Section:
+        """Return the settings that make two runs the same, with 1.0 written as 1.
+
+        These are all that change a result, except the number of rounds: more rounds are the same
+        run, continued.
+        """
+        neutral = (*UNSAVED, "rounds", "variants", "device", "name")
+        settings = self.to_dict()
+        if not self.measures:
+            del settings["measures"]
+        kept = {name: value for name, value in settings.items() if name not in neutral}
+        return {name: with_whole_numbers(value) for name, value in kept.items()}
+
+    def identity(self) -> str:
+        """Return a digest that is the same for the same run, whatever its number of rounds."""
+        return hashlib.sha256(json.dumps(self.compared(), sort_keys=True).encode()).hexdigest()
+
+
+def with_whole_numbers(value: Any) -> Any:
+    """Return settings in which 1.0 is written as 1, so that equal settings have equal text."""
+    if isinstance(value, Mapping):
+        return {name: with_whole_numbers(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _construct(section: Section, registry: Mapping[str, Any], what: str, where: str) -> Any:
     """Return the object that a section names, made with the settings in it."""
     if "name" not in section:
-        raise ConfigError(f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}")
+        raise ConfigError(
+            f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}"
+        )
     rest = {key: value for key, value in section.items() if key != "name"}
     return construct(look_up(str(section["name"]), registry, what), rest, where)
 
@@ -257,7 +359,9 @@ def _in_memory(what: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise ConfigError(f"{what} is too large for the memory of this machine; choose smaller layers") from error
+        raise ConfigError(
+            f"{what} is too large for the memory of this machine; choose smaller layers"
+        ) from error
 
 
 def _require_device(name: str) -> None:
@@ -265,7 +369,9 @@ def _require_device(name: str) -> None:
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device '{name}' cannot be used here ({str(error).splitlines()[0]}); 'cpu' can") from None
+        raise ConfigError(
+            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}); 'cpu' can"
+        ) from None
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:
@@ -285,13 +391,21 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for name, changes in values.get("variants", {}).items():
         if not isinstance(changes, dict) or not isinstance(changes.get("algorithm", {}), dict):
             raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
-    return Experiment(**copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()}))
+    return Experiment(
+        **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
+    )
 
 
 def _inner(values: Mapping[str, Any]) -> set[str]:
     """Return the settings inside sections, as --set names them; imports nothing."""
-    registries: dict[str, Mapping[str, Any]] = {"data": DATASETS, "model": MODELS, "algorithm": ALGORITHMS}
-    found = {f"learner.{name}" for name in fields_of(Settings)} | {f"model.{name}" for name in COMMON}
+    registries: dict[str, Mapping[str, Any]] = {
+        "data": DATASETS,
+        "model": MODELS,
+        "algorithm": ALGORITHMS,
+    }
+    found = {f"learner.{name}" for name in fields_of(Settings)} | {
+        f"model.{name}" for name in COMMON
+    }
     found.add("data.validation_share")
     for section, registry in registries.items():
         named = values[section].get("name") if isinstance(values[section], dict) else None
@@ -305,50 +419,21 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
     return replace(experiment, seed=seed)
 
 
-def load(config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None) -> Experiment:
+def load(
+    config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None
+) -> Experiment:
     """Return the experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
 
     algorithm: another algorithm, or a variant of the experiment; the changes are then made to it.
     """
     asked = typed(changes)
     if algorithm is None:
-        return from_dict(lay(asked, _read(config)))
+        return from_dict(lay(asked, read(config)))
     return base_of(config, asked).variant(algorithm, asked)
 
 
 def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
     """Return the experiment that variants are derived from: with all changes except those of the algorithm."""
-    return from_dict(lay((change for change in changes if change.section != "algorithm"), _read(config)))
-
-
-@cache
-def shipped() -> Mapping[str, str]:
-    """Return the experiments that come with the package: name and first comment line."""
-    found = {}
-    for entry in files("e2fl.experiments").iterdir():
-        if entry.name.endswith(".toml"):
-            first = entry.read_text(encoding="utf-8").splitlines()[0]
-            found[entry.name.removesuffix(".toml")] = first.lstrip("# ")
-    return dict(sorted(found.items()))
-
-
-@cache
-def shipped_text(name: str) -> str:
-    """Return a shipped experiment as TOML."""
-    if name not in shipped():
-        raise ConfigError(f"there is no shipped experiment '{name}'{did_you_mean(name, shipped())}")
-    return (files("e2fl.experiments") / f"{name}.toml").read_text(encoding="utf-8")
-
-
-def _read(config: str | Path) -> Section:
-    path = Path(config)
-    try:
-        if path.suffix == ".toml" or path.is_file():
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        if str(config) in shipped():
-            return tomllib.loads(shipped_text(str(config)))
-    except OSError as error:
-        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
-    raise ConfigError(f"there is no file and no shipped experiment '{config}'{did_you_mean(str(config), shipped())}")
+    return from_dict(
+        lay((change for change in changes if change.section != "algorithm"), read(config))
+    )

@@ -42,7 +42,9 @@ def seed_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ConfigError(f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'") from None
+        raise ConfigError(
+            f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'"
+        ) from None
 
 
 def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
@@ -96,5 +98,9 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return all settings by their full names, such as learner.learning_rate."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            flattened(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found

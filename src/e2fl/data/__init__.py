@@ -1,23 +1,32 @@
 """Data sets.
 
-To add one, write a subclass of `FederatedData` whose fields are its settings, or a function that returns one, and add
-a line to `DATASETS`.
+To add one, write a subclass of `FederatedData` whose fields are its settings, or a function that
+returns one, and add a line to `DATASETS`.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2fl.construct import construct, fields_of, fit, look_up
-from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner
-from e2fl.data.external_datasets import rows_of
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Memory, Population
+from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner, rows_of
+from e2fl.data.clients import with_validation
+from e2fl.data.encoding import Encoding
+from e2fl.data.federated import (
+    Client,
+    ClientId,
+    Examples,
+    FederatedData,
+    GroupId,
+    Memory,
+    Population,
+)
+from e2fl.data.partition import PARTITIONERS
 from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
 from e2fl.data.sets.mnist_writers import MNISTWriters
-from e2fl.data.tabular.table import from_table
-from e2fl.data.validation import with_validation
+from e2fl.data.table import from_table
 from e2fl.errors import ConfigError
 
 DATASETS: dict[str, Callable[..., FederatedData]] = {
@@ -37,7 +46,8 @@ def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> Fede
     seed: used unless the section has its own. `validation_share` is a setting of every data set.
     """
     kind = look_up(str(section["name"]), DATASETS, "data set")
-    values = {key: value for key, value in section.items() if key not in ("name", "validation_share")}
+    common = ("name", "validation_share")
+    values = {key: value for key, value in section.items() if key not in common}
     if "seed" in fields_of(kind):
         values.setdefault("seed", seed)
     data = construct(kind, values, where)
@@ -49,9 +59,11 @@ def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> Fede
 
 __all__ = [
     "DATASETS",
+    "PARTITIONERS",
     "Arrays",
     "Client",
     "ClientId",
+    "Encoding",
     "Examples",
     "FederatedData",
     "GroupId",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Lazy(Mapping[ClientId, Value]):
-    """A value of each of these clients, read on access, because all of them may not fit into memory."""
+    """A value of each client, read on access: all of them may not fit into memory."""
 
     clients: Collection[ClientId]
     read: Callable[[ClientId], Value]
@@ -43,14 +43,15 @@ class Population:
 
     declared: Mapping[ClientId, GroupId | None]
     groups: int = 0  # number of groups, declared by clients or inside them; 0: unknown
+    most_examples: int = 0  # training rows of the largest client; 0: unknown
 
     @cached_property
     def ids(self) -> tuple[ClientId, ...]:
         """All client ids, in ascending order."""
         return tuple(sorted(self.declared))
 
-    @property
-    def declared_groups(self) -> dict[ClientId, GroupId]:
+    @cached_property
+    def declared_groups(self) -> Mapping[ClientId, GroupId]:
         """The groups of the clients that declare one."""
         return {client: group for client, group in self.declared.items() if group is not None}
 
@@ -104,7 +105,7 @@ class Client:
     test: Examples
     group: GroupId | None = None
     memory: Memory = field(default_factory=dict)  # never sent
-    validation: Examples | None = None  # split off the training rows where `validation_share` asks for it
+    validation: Examples | None = None  # split off the training rows by `validation_share`
 
     def groups(self) -> list[GroupId]:
         """Return the groups of this client's training rows: none, one, or several inside it."""
@@ -125,6 +126,7 @@ class FederatedData(ABC):
     group_names: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()  # names of the classes; default: their numbers
     population: Population
+    encoding: Any = None  # an `Encoding`, if the cells of a table became inputs
 
     @abstractmethod
     def client(self, client_id: ClientId) -> Client:
@@ -139,12 +141,23 @@ class FederatedData(ABC):
         return self.group_names[group] if 0 <= group < len(self.group_names) else f"G{group + 1}"
 
     def unseen(self) -> Mapping[ClientId, Client]:
-        """Return the unseen clients, which never train and show how well the result serves others. Default: none."""
+        """Return the unseen clients: they never train, and show how others are served."""
         return {}
 
+    def for_seed(self, seed: int) -> "FederatedData":
+        """Return the data that a run with this seed uses; the same unless rows are split at random.
+
+        Data made in Python without a seed of its own is split anew, as a configuration splits it.
+        """
+        return self
+
     def train_sizes(self) -> tuple[int, ...]:
-        """Return the number of training rows of every client; () if it is unknown until the clients are built."""
+        """Return the training rows of every client; () if unknown until the clients are built."""
         return ()
+
+    def sized_population(self) -> Population:
+        """Return the population with the size of the largest client, where it is known."""
+        return replace(self.population, most_examples=max(self.train_sizes(), default=0))
 
     def about(self) -> dict[str, object]:
         """Return metadata for the record of a run: sizes, sources, angles."""

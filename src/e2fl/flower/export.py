@@ -1,4 +1,4 @@
-"""Exports an experiment as a Flower app: a folder for `flwr run`, with scripts that use TLS and node keys."""
+"""Exports an experiment as a Flower app: a folder for `flwr run`, with scripts and node keys."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,7 +21,8 @@ def export(experiment: Experiment, out: Path) -> list[Path]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} already exists; choose another folder with --out")
     clients = len(experiment.build_data().population)
-    name = "".join(char if char.isalnum() else "-" for char in experiment.name.lower()).strip("-") or "experiment"
+    words = "".join(char if char.isalnum() else "-" for char in experiment.name.lower())
+    name = words.strip("-") or "experiment"
     values = {"name": name, "clients": str(clients), "version": __version__}
     contents = {
         "pyproject.toml": tomli_w.dumps(_project(name)),
@@ -55,7 +56,7 @@ def _template(name: str, values: Mapping[str, str]) -> str:
 
 
 def _project(name: str) -> dict[str, object]:
-    defaults = asdict(RunConfig(out=f"runs/{name}"))
+    defaults = asdict(RunConfig(out=f"runs/{name}", pins="required"))
     config = {"set": "", **{key.replace("_", "-"): value for key, value in defaults.items()}}
     return {
         "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},

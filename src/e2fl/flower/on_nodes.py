@@ -11,7 +11,8 @@ from e2fl.errors import ConfigError, DataError
 class OnNodes(FederatedData):
     """Each node loads its own examples, with the `load_client` passed to `client_app`.
 
-    In a configuration: data = { name = "e2fl.flower.on_nodes:OnNodes", clients = 3, classes = 10, shape = [1, 28, 28] }
+    In a configuration: data = { name = "e2fl.flower.on_nodes:OnNodes", clients = 3, classes = 10,
+    shape = [1, 28, 28] }
     """
 
     clients: int  # their ids are 0 to clients - 1
@@ -23,10 +24,15 @@ class OnNodes(FederatedData):
     name = "on_nodes"
 
     def __post_init__(self) -> None:
-        if self.clients < 1 or self.classes < 2 or not self.shape or min(self.shape) < 1 or self.groups < 0:
-            raise ConfigError("data: clients must be at least 1, classes 2, each size in shape 1, and groups 0")
+        sizes = min(self.shape, default=0)
+        if self.clients < 1 or self.classes < 2 or sizes < 1 or self.groups < 0:
+            raise ConfigError(
+                "data: clients must be at least 1, classes 2, each size in shape 1, and groups 0"
+            )
         if len(self.group_names) not in (0, self.groups):
-            raise ConfigError(f"data.group_names has {len(self.group_names)} names for {self.groups} groups")
+            raise ConfigError(
+                f"data.group_names has {len(self.group_names)} names for {self.groups} groups"
+            )
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # depends on the settings
@@ -34,6 +40,6 @@ class OnNodes(FederatedData):
 
     def client(self, client_id: ClientId) -> Client:
         raise DataError(
-            "this data is on the nodes; run the experiment with Flower, and pass a load_client that loads "
-            "a node's own examples to client_app (docs/flower.md)"
+            "this data is on the nodes; run the experiment with Flower, and pass a load_client "
+            "that loads a node's own examples to client_app (docs/flower.md)"
         )

@@ -24,12 +24,14 @@ class RunConfig:
     poll_seconds: float = 0.2  # between polls for replies
     least_answers: int = 1  # a round with fewer replies changes nothing
     least_answers_per_group: int = 1  # a declared group with fewer is left out of the round
-    pins: str = ""  # "NODE=CLIENT NODE=CLIENT": which node may be which client; empty: no restriction
+    pins: str = "any"  # "NODE=CLIENT ...": which node may be which client; or "any", "required"
 
     def __post_init__(self) -> None:
         for name in ("wait_seconds", "round_seconds", "evaluate_seconds", "poll_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{_key(name)} must be above 0 and finite, not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{_key(name)} must be above 0 and finite, not {getattr(self, name)}"
+                )
         for name, least in (
             ("clients", 0),
             ("least_clients", 1),
@@ -37,10 +39,13 @@ class RunConfig:
             ("least_answers_per_group", 1),
         ):
             if getattr(self, name) < least:
-                raise ConfigError(f"{_key(name)} must be at least {least}, not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{_key(name)} must be at least {least}, not {getattr(self, name)}"
+                )
         if self.resume and not self.out:
             raise ConfigError("resume needs out: the folder of the run to resume")
-        _ = self.pinned  # raises ConfigError if pins are malformed
+        if self.pins != "required":
+            _ = self.pinned  # raises ConfigError if pins are malformed
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunConfig":
@@ -56,18 +61,31 @@ class RunConfig:
         return Path(self.out).expanduser() if self.out else None
 
     @property
-    def pinned(self) -> dict[int, ClientId]:
-        """The client each pinned node may be."""
+    def pinned(self) -> dict[int, set[ClientId]] | None:
+        """The clients each node may be; None: any node may be any client."""
+        if self.pins == "any":
+            return None
+        if self.pins in ("", "required"):
+            raise ConfigError(
+                "pins are required: start the run with scripts/run, which passes keys/pins, "
+                "or let any registered node be any client with -c \"pins='any'\""
+            )
+        allowed: dict[int, set[ClientId]] = {}
         try:
-            pairs = [pair.split("=") for pair in self.pins.split()]
-            return {int(node): int(client) for node, client in pairs}
+            for pair in self.pins.split():
+                node, client = pair.split("=")
+                allowed.setdefault(int(node), set()).add(int(client))
         except ValueError:
-            raise ConfigError(f"pins must be NODE=CLIENT pairs separated by spaces, not '{self.pins}'") from None
+            raise ConfigError(
+                f"pins must be NODE=CLIENT pairs separated by spaces, not '{self.pins}'"
+            ) from None
+        return allowed
 
 
 def overrides(values: Mapping[str, Any]) -> list[str]:
-    """Return the overrides of the experiment, as --set takes them, from the key `set`: "rounds=20; seed=1"."""
-    return [override.strip() for override in str(values.get("set", "")).split(";") if override.strip()]
+    """Return the overrides of the experiment in the key `set`, such as "rounds=20; seed=1"."""
+    texts = [text.strip() for text in str(values.get("set", "")).split(";")]
+    return [text for text in texts if text]
 
 
 def _key(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The server app: runs an experiment on the connected nodes. It writes the same folder as `e2fl run`."""
+"""The server app: runs an experiment on the connected nodes, and writes the folder of `e2fl run`."""
 
 from pathlib import Path
 
@@ -11,11 +11,12 @@ from e2fl.errors import RunError
 from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.models import Model
-from e2fl.report.finish import finish
-from e2fl.runs.folder import Folder
-from e2fl.runs.printed_tables import comparison
+from e2fl.report.finish import finish, printed
+from e2fl.report.from_runs import study_of
 from e2fl.runs.progress import Progress
-from e2fl.runs.runner import Run, Runtime, Watcher, run_experiment
+from e2fl.runs.runner import Runtime, run_experiment
+from e2fl.runs.store import Folder, Run
+from e2fl.runs.watcher import Watcher
 from e2fl.simulation.simulator import SimulatedFederation
 
 
@@ -26,16 +27,19 @@ def server_app(experiment: str | Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         config = RunConfig.parse(context.run_config)
-        done = run_on(grid, load(str(experiment), overrides(context.run_config)), config, watcher=Progress())
+        stated = load(str(experiment), overrides(context.run_config))
+        done = run_on(grid, stated, config, watcher=Progress())
         if config.folder is None:
-            print(comparison([done.summary]))
+            print(printed(study_of([done])))
         else:
             finish([done], config.folder.resolve(), "flwr run")
 
     return app
 
 
-def run_on(grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None) -> Run:
+def run_on(
+    grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None
+) -> Run:
     """Run an experiment on the nodes of a grid, to its end."""
     out = config.folder
     if out is not None and not config.resume and Folder(out).exists():
@@ -51,12 +55,14 @@ def run_on(grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Wa
             algorithm,
             model.spec,
             config,
-            known=data.population,
-            fingerprint=experiment.fingerprint(),
+            known=data.sized_population(),
+            fingerprint=experiment.identity(),
             record=folder.checkpoints / "population.json" if folder is not None else None,
             simulator=lambda: SimulatedFederation(
                 data, algorithm, experiment.build_learner(model), threads=experiment.threads
             ),
         )
 
-    return run_experiment(experiment, out=out, resume=config.resume, data=data, watcher=watcher, federate=federate)
+    return run_experiment(
+        experiment, out=out, resume=config.resume, data=data, watcher=watcher, federate=federate
+    )

@@ -1,63 +1,53 @@
-"""Any e2fl algorithm as a Flower strategy, for pipelines built around `strategy.start`.
+"""For existing Flower pipelines: any e2fl algorithm as a strategy, and fairness metrics for others.
 
-`server.server_app` does more: it stores checkpoints and resumes a run that was killed. Clients run `client.client_app`
-of the same experiment.
+`server.server_app` does more than the strategy: it stores checkpoints and resumes a run that was
+killed. Clients of the strategy run `client.client_app` of the same experiment.
 """
 
-import uuid
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from logging import INFO
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from e2fl import wire
+from e2fl import metrics
 from e2fl.config.experiment import Experiment
-from e2fl.data.federated import ClientId
+from e2fl.data.federated import ClientId, Population
 from e2fl.evaluation import Score, total
-from e2fl.flower.exchange import Exchange, ReceivedReplies, prepare
-from e2fl.flower.fairness import summarise
-from e2fl.flower.records import RequestMetadata
-from e2fl.flower.roster import Roster
+from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import RunConfig
-from e2fl.flower.transport import NodeId, PollingGrid, Transport
-from e2fl.rounds import Server
+from e2fl.rounds import Round, run
+
+Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
 
 class AlgorithmStrategy(Strategy):
-    """The server side of the experiment's algorithm. The strategy keeps the state; Flower only gets the models.
+    """The server side of the experiment's algorithm, to be run with `start`.
 
-    A round of Flower is a round of the algorithm. If the algorithm starts with a preparation, that is Flower's first
-    round. `state`, `scores`, `faults` and `warnings` describe the last round.
+    The strategy keeps the state; Flower only gets the models. A round of Flower is a round of the
+    algorithm. If the algorithm starts with a preparation, that is Flower's first round. `state`,
+    `done` and `warnings` describe the last round.
     """
 
     def __init__(self, experiment: Experiment, config: RunConfig | None = None):
         self.experiment = experiment
         self.config = config or RunConfig()
-        self.data = experiment.build_data()
         self.algorithm = experiment.build_algorithm()
-        self.model = experiment.build_model(self.data)
-        self.run_id, self.server_id = uuid.uuid4().hex, uuid.uuid4().hex
-        self.grid: PollingGrid | None = None
-        self.roster: Roster | None = None
-        self.server: Server | None = None  # the loop, as in the simulator; made when the clients are known
-        self.rounds: int | None = None  # as passed to `start`
-        self.scores: Mapping[ClientId, Score] = {}
-        self.faults: Mapping[ClientId, str] = {}
-        self.warnings: list[str] = []  # besides faults: rejected nodes, and replies that are not used
-        self.exchange: Exchange | None = None
-        self.sent: list[tuple[NodeId, Message]] = []
+        self.done: Round  # set by `start`
+        self.warnings: list[str] = []  # besides faults: rejected nodes, and unused replies
 
     @property
     def state(self) -> Any:
         """The state of the algorithm after the last round."""
-        return None if self.server is None else self.server.state
+        return self.done.state
 
     def start(
         self,
@@ -69,124 +59,131 @@ class AlgorithmStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the experiment; num_rounds and timeout default to those of the experiment and the run configuration."""
-        self.grid = PollingGrid(grid, self.config.poll_seconds)
-        self.rounds = num_rounds
-        server, _ = self._connect(self.grid)  # how many rounds an algorithm needs depends on the clients
-        result = super().start(
-            self.grid,
-            ArrayRecord() if initial_arrays is None else initial_arrays,
-            server.last - server.done.number,
-            self.config.round_seconds if timeout is None else timeout,
-            train_config,
-            evaluate_config,
-            evaluate_fn,
+        """Wait for clients and run the experiment.
+
+        num_rounds, timeout: by default those of the experiment and of the run configuration.
+        initial_arrays, train_config, evaluate_config: not used; the experiment has them.
+        """
+        data = self.experiment.build_data()
+        model = self.experiment.build_model(data)
+        config = self.config
+        if timeout is not None:
+            config = replace(config, round_seconds=timeout, evaluate_seconds=timeout)
+        federation = FlowerFederation(
+            grid,
+            self.algorithm,
+            model.spec,
+            config,
+            known=data.sized_population(),
+            fingerprint=self.experiment.identity(),
         )
-        server.require_replies()
+        server = self.experiment.build_server(self.algorithm, model, federation.population)
+        if num_rounds is not None:
+            server.last = server.done.number + num_rounds
+        self.summary()
+        result, rounds = Result(), server.last - server.done.number
+        for number, self.done in enumerate(run(server, federation), start=1):
+            log(INFO, "[ROUND %s/%s]", number, rounds)
+            self.warnings = federation.warnings()
+            result.train_metrics_clientapp[number] = self._train_metrics()
+            if self.done.answered:
+                result.arrays = self.models()
+            if self.done.scores is not None:
+                measured = _evaluate_metrics(self.done.scores, server.population)
+                result.evaluate_metrics_clientapp[number] = measured
+            if evaluate_fn is not None:
+                central = evaluate_fn(number, result.arrays)
+                if central is not None:
+                    result.evaluate_metrics_serverapp[number] = central
         return result
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return what the clients drawn for this round train from."""
-        server, roster = self._connect(grid)
-        request = server.ask()
-        return self._messages(MessageType.TRAIN, request.round_number, request.inbox, roster, request.ask.layers)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the usable replies."""
-        assert self.server is not None
-        assert self.server.request is not None
-        server, request = self.server, self.server.request
-        received = self._receive(replies)
-        spec = self.model.spec.only(request.ask.layers)
-        server.take(received.decode(server.types.up, spec, server.population, self.config))
-        self.faults = server.done.faults
-        counts = {"asked": len(request.inbox), "answered": len(server.done.answered)}
-        return (self.models() if server.done.answered else None), MetricRecord({**counts, **self._fault_counts()})
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return what every client evaluates; nothing in rounds that are not evaluated."""
-        assert self.server is not None
-        offered = self.server.offer()
-        if offered is None:
-            self.exchange, self.sent = None, []
-            return []
-        server, roster = self._connect(grid)
-        return self._messages(MessageType.EVALUATE, server.done.number, offered, roster)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return how evenly clients are served, under the names that `fairness` documents."""
-        if self.exchange is None or not self.sent:
-            return None
-        assert self.server is not None
-        population = self.server.population
-        received = self._receive(replies)
-        self.scores, self.faults = received.decode_scores(self.exchange.inbox, self.model.spec, population)
-        own = {client: next(iter(score.views.values())) for client, score in self.scores.items()}
-        accuracies = [total(parts.values()).accuracy for parts in own.values()]
-        found = summarise(accuracies, [population.declared[client] for client in own], unmeasured=len(self.faults))
-        return MetricRecord({**found, **self._fault_counts()})
 
     def summary(self) -> None:
         """Log what will run."""
         log(INFO, "\t├──> e2fl algorithm: %s", self.algorithm)
-        log(INFO, "\t└──> seed: %s, evaluated every %s rounds", self.experiment.seed, self.experiment.evaluate_every)
+        every = self.experiment.evaluate_every
+        log(INFO, "\t└──> seed: %s, evaluated every %s rounds", self.experiment.seed, every)
 
     def models(self) -> ArrayRecord:
-        """Return the algorithm's models, named MODEL/LAYER: weights, or masks of the supernetwork as booleans."""
+        """Return the algorithm's models, named MODEL/LAYER: weights, or masks as booleans."""
         return ArrayRecord(
             {
-                f"{name}/{layer}": Array(value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value))
+                f"{name}/{layer}": Array(
+                    value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+                )
                 for name, model in self.algorithm.describe(self.state).models().items()
                 for layer, value in model.items()
             }
         )
 
-    def _connect(self, grid: Grid) -> tuple[Server, Roster]:
-        """Return the server and the connected nodes; the first call waits for clients and starts the run."""
-        if self.roster is None or self.server is None:
-            transport = Transport(grid, self.config.poll_seconds)
-            fingerprint = self.experiment.fingerprint()
-            self.roster = Roster(transport, self.config, known=self.data.population, fingerprint=fingerprint)
-            population = self.roster.gather(self.config.clients or len(self.data.population))
-            self.server = self.experiment.build_server(self.algorithm, self.model, population)
-            if self.rounds is not None:
-                self.server.last = self.server.done.number + self.rounds
-        else:
-            self.roster.update()
-        return self.server, self.roster
+    def _train_metrics(self) -> MetricRecord:
+        reasons = (*self.done.faults.values(), *self.warnings)
+        kinds = Counter(reason.split(":", 1)[0] for reason in reasons)
+        counts = {"asked": len(self.done.asked), "answered": len(self.done.answered)}
+        return MetricRecord({**counts, **{f"faults-{kind}": kinds[kind] for kind in sorted(kinds)}})
 
-    def _messages(
-        self,
-        message_type: str,
-        round_number: int,
-        inbox: Mapping[ClientId, wire.Message],
-        roster: Roster,
-        layers: tuple[str, ...] | None = None,
-    ) -> list[Message]:
-        metadata = RequestMetadata(round_number, self.run_id, self.server_id, -1, -1, ",".join(layers or ()))
-        self.exchange = prepare(inbox, roster.nodes, self.model.spec, metadata)
-        self.sent = [
-            (node, Message(content, dst_node_id=node, message_type=message_type, group_id=str(round_number)))
-            for node, content in self.exchange.contents.items()
-        ]
-        return [message for _, message in self.sent]
+    def _not_by_steps(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("an e2fl algorithm runs as a whole: call start()")
 
-    def _receive(self, replies: Iterable[Message]) -> ReceivedReplies:
-        assert self.roster is not None
-        assert self.exchange is not None
-        # Flower sets the id of a message when it sends it, after `configure_train` returned it.
-        sent = {message.metadata.message_id: node for node, message in self.sent}
-        rejected = self.grid.rejected if self.grid is not None else {}
-        received = self.roster.transport.sort(sent, replies, rejected)
-        self.warnings = self.roster.take_warnings() + [warning for _, warning in received.unexpected]
-        return self.exchange.read(received)
+    configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _not_by_steps
 
-    def _fault_counts(self) -> dict[str, int]:
-        kinds = Counter(fault.split(":", 1)[0] for fault in (*self.faults.values(), *self.warnings))
-        return {f"faults-{kind}": count for kind, count in sorted(kinds.items())}
+
+def _evaluate_metrics(scores: Mapping[ClientId, Score], population: Population) -> MetricRecord:
+    """Return how evenly clients are served, under the names that `fairness` documents."""
+    own = {client: next(iter(score.views.values())) for client, score in scores.items()}
+    accuracies = [total(tallies.values()).accuracy for tallies in own.values()]
+    groups = [population.declared[client] for client in own]
+    return summarise(accuracies, groups, unmeasured=len(population) - len(own))
+
+
+def fairness(
+    accuracy: str = "accuracy", *, group: str = "group", scale: float = 100.0
+) -> Aggregation:
+    """Return a function that aggregates the metric `accuracy` reported by every client.
+
+    With FedAvg(evaluate_metrics_aggr_fn=fairness("accuracy")), for example, the strategy stays as
+    it is, and its history shows how evenly clients are served, not only the average.
+
+    group: the metric that holds a client's group, an integer; clients may omit it.
+    scale: factor for reported accuracies; 100 turns fractions into percent.
+    The result has `clients`, then mean, worst10, best10 and variance over clients as `clients-mean`
+    and so on, then the same over the means of groups as `group-mean` and so on, and each group's
+    mean as `group-NUMBER`. A client that does not report a finite number is counted in
+    `unmeasured` only.
+    """
+
+    def aggregate(records: list[RecordDict], weighting: str) -> MetricRecord:
+        values: list[float] = []
+        groups: list[int | None] = []
+        for record in records:
+            reported = {
+                key: value for part in record.metric_records.values() for key, value in part.items()
+            }
+            value = reported.get(accuracy)
+            if isinstance(value, int | float) and math.isfinite(value):
+                values.append(scale * value)
+                own = reported.get(group)
+                groups.append(own if isinstance(own, int) else None)
+        return summarise(values, groups, unmeasured=len(records) - len(values))
+
+    return aggregate
+
+
+def summarise(
+    values: list[float], groups: Iterable[int | None], *, unmeasured: int = 0
+) -> MetricRecord:
+    """Return the metrics of these accuracies, under the names that `fairness` documents."""
+    summary: dict[str, int | float] = {"clients": len(values), "unmeasured": unmeasured}
+    if values:
+        summary |= _prefixed("clients", metrics.spread(values))
+    pairs = [
+        (value, group) for value, group in zip(values, groups, strict=True) if group is not None
+    ]
+    if pairs:
+        means = metrics.group_means([value for value, _ in pairs], [group for _, group in pairs])
+        summary |= _prefixed("group", metrics.spread(list(means.values())))
+        summary |= {f"group-{group}": mean for group, mean in means.items()}
+    return MetricRecord(dict(summary))
+
+
+def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{prefix}-{name}": float(value) for name, value in values.items()}

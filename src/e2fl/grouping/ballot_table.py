@@ -1,7 +1,8 @@
 """A table of rankings, one row per client, that may be larger than memory.
 
-Distances and votes are computed layer by layer and in blocks of clients, on all cores. Beyond a limit the rows are
-stored in a temporary file, so that memory stays bounded for any number of clients.
+Distances and votes are computed layer by layer and in blocks of clients, on all cores. Beyond a
+limit the rows are stored in a temporary file, so that memory stays bounded for any number of
+clients.
 """
 
 import itertools
@@ -15,11 +16,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl import compiled
+from e2fl import kernels
 from e2fl.data.federated import ClientId, Lazy
 from e2fl.models import Layer, ModelSpec
 from e2fl.randomness import stream
-from e2fl.ranking import BordaCount, Ranking, Ranks
+from e2fl.rankings.order import Ranking, Ranks
+from e2fl.rankings.votes import BordaCount
 
 Centroids = dict[str, NDArray[np.int32]]  # by layer: [groups, edges]
 Item = TypeVar("Item")
@@ -48,18 +50,23 @@ class View:
         if len(rank) == self.width:
             return rank
         assert self.sample is not None
-        return compiled.rank_of_sums(rank[self.sample].astype(np.int64))
+        return kernels.rank_of_sums(rank[self.sample].astype(np.int64))
 
 
-def views_of(model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool) -> tuple[View, ...]:
+def views_of(
+    model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool
+) -> tuple[View, ...]:
     """Return the view of each layer."""
     found = []
     for number, layer in enumerate(model.layers):
         sample, width = None, layer.edges
         if 0 < sample_edges < layer.edges:
             width = sample_edges
-            sample = np.sort(stream(seed, "sampled edges", number).choice(layer.edges, width, replace=False))
-        scale = (layer.edges / width) ** 2  # both the number of edges and their rank differences grow with the layer
+            sample = np.sort(
+                stream(seed, "sampled edges", number).choice(layer.edges, width, replace=False)
+            )
+        # Both the number of edges and their rank differences grow with the layer.
+        scale = (layer.edges / width) ** 2
         if normalise:
             scale /= max(1, layer.edges**2 // 2)
         found.append(View(layer.name, layer.edges, sample, scale))
@@ -93,12 +100,20 @@ class Rows:
 class BallotTable:
     """The rankings of many clients, restricted to the edges that clustering compares."""
 
-    def __init__(self, ballots: Mapping[ClientId, Ranking], views: Sequence[View], *, in_memory: int = IN_MEMORY):
+    def __init__(
+        self,
+        ballots: Mapping[ClientId, Ranking],
+        views: Sequence[View],
+        *,
+        in_memory: int = IN_MEMORY,
+    ):
         self.clients = tuple(sorted(ballots))
         self.views = tuple(views)
         size = 4 * len(self.clients) * sum(view.width for view in views)
         self.on_disk = size > in_memory
-        self.rows = {view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in views}
+        self.rows = {
+            view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in views
+        }
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
         probes: list[Ranking] = []
         sampled = any(view.sample is not None for view in views)
@@ -115,26 +130,40 @@ class BallotTable:
         return len(self.clients)
 
     def distances(self, centroids: Centroids) -> NDArray[np.float64]:
-        """Return the distance of every client to every centroid: [clients, groups]; exact without scaling."""
+        """Return the distance of every client to every centroid: [clients, groups].
+
+        Exact without scaling.
+        """
         groups = len(next(iter(centroids.values())))
         found = np.zeros((len(self), groups))
         for view in self.views:
             rows, targets = self.rows[view.layer], centroids[view.layer]
 
-            def fill(block: tuple[int, int], view: View = view, rows: Rows = rows, targets: Ranks = targets) -> None:
+            def fill(
+                block: tuple[int, int],
+                view: View = view,
+                rows: Rows = rows,
+                targets: Ranks = targets,
+            ) -> None:
                 start, stop = block
-                found[start:stop] += view.scale * compiled.footrules(rows.read(start, stop), targets)
+                found[start:stop] += view.scale * kernels.footrules(rows.read(start, stop), targets)
 
             self._each(fill, self._blocks(rows))
         return found
 
     def vote(self, assigned: NDArray[np.int64], before: Centroids) -> Centroids:
-        """Return the centroid of every group: the vote of its members; an empty group keeps its centroid.
+        """Return the centroid of every group: the vote of its members.
+
+        An empty group keeps its centroid.
 
         Clients of group -1 do not vote.
         """
         after = {layer: centroids.copy() for layer, centroids in before.items()}
-        todo = [(view, group) for view in self.views for group in np.unique(assigned[assigned >= 0]).tolist()]
+        todo = [
+            (view, group)
+            for view in self.views
+            for group in np.unique(assigned[assigned >= 0]).tolist()
+        ]
 
         def elect(item: tuple[View, int]) -> None:
             view, group = item
@@ -149,12 +178,17 @@ class BallotTable:
     def take(self, places: Sequence[int]) -> Centroids:
         """Return the rows of these clients."""
         return {
-            view.layer: np.stack([self.rows[view.layer].read(place, place + 1)[0] for place in places])
+            view.layer: np.stack(
+                [self.rows[view.layer].read(place, place + 1)[0] for place in places]
+            )
             for view in self.views
         }
 
     def pairwise(self, places: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distance of every client to these clients: [clients, places]; in parts, to bound memory."""
+        """Return the distance of every client to these clients: [clients, places].
+
+        In parts, to bound memory.
+        """
         at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
         parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
         return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
@@ -163,21 +197,30 @@ class BallotTable:
         """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
         views = views_of(whole, edges, seed, normalise=False)
-        scaled = [replace(thin, scale=thin.scale * view.scale) for thin, view in zip(views, self.views, strict=True)]
-        return BallotTable(Lazy(range(len(places)), lambda number: self._row(places[number])), scaled)
+        scaled = [
+            replace(thin, scale=thin.scale * view.scale)
+            for thin, view in zip(views, self.views, strict=True)
+        ]
+        return BallotTable(
+            Lazy(range(len(places)), lambda number: self._row(places[number])), scaled
+        )
 
     def _row(self, place: int) -> Ranking:
         return {layer: rows.read(place, place + 1)[0] for layer, rows in self.rows.items()}
 
     def _sampling_error(self, probes: Sequence[Ranking]) -> float:
-        """Return the relative error of distances on the sample of edges: root mean square over pairs of clients."""
+        """Return the relative error of distances on the sample of edges: root mean square over
+        pairs of clients.
+        """
         errors = []
         for one, other in itertools.combinations(probes, 2):
             exact = estimated = 0.0
             for view in self.views:
                 whole = view.scale * (view.width / view.edges) ** 2
-                exact += whole * compiled.footrule(one[view.layer], other[view.layer])
-                estimated += view.scale * compiled.footrule(view.of(one[view.layer]), view.of(other[view.layer]))
+                exact += whole * kernels.footrule(one[view.layer], other[view.layer])
+                estimated += view.scale * kernels.footrule(
+                    view.of(one[view.layer]), view.of(other[view.layer])
+                )
             if exact:
                 errors.append(estimated / exact - 1)
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
@@ -186,5 +229,7 @@ class BallotTable:
         step = max(1, min(BLOCK // rows.bytes, -(-len(self) // (4 * (os.cpu_count() or 1)))))
         return ((start, min(start + step, len(self))) for start in range(0, len(self), step))
 
-    def _each(self, work: Callable[[Item], Result], items: Iterator[Item] | Sequence[Item]) -> list[Result]:
+    def _each(
+        self, work: Callable[[Item], Result], items: Iterator[Item] | Sequence[Item]
+    ) -> list[Result]:
         return list(self.pool.map(work, items))

@@ -1,8 +1,9 @@
 """Grouping: how a client's group is determined. Variants of E2FL differ only in this.
 
-A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a preparation before
-round 1, invites clients, and sorts their ballots by group. On the client it decides in which groups the client votes,
-with which examples it trains for each, and which group's subnetwork it uses.
+A grouping has two halves, like an algorithm. On the server it keeps a `Membership`, may ask for a
+preparation before round 1, invites clients, and sorts their ballots by group. On the client it
+decides in which groups the client votes, with which examples it trains for each, and which group's
+subnetwork it uses.
 """
 
 from abc import ABC, abstractmethod
@@ -11,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
-from e2fl.e2fl_messages import Ballots, Invitation
 from e2fl.errors import ConfigError, WireError
 from e2fl.evaluation import NO_GROUP
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask
-from e2fl.ranking import Mask, Ranking
+from e2fl.rankings.messages import Ballots, Invitation
+from e2fl.rankings.order import Mask, Ranking
 
 if TYPE_CHECKING:
     from e2fl.grouping.rank_clustering import RankClustering
@@ -35,8 +36,10 @@ class Membership:
     assignments: dict[ClientId, GroupId]  # declared, clustered, or reported with the last ballot
     found: bool = False  # True: groups are inferred, not declared
     seed: int = 0
-    starts: dict[GroupId, Ranking] = field(default_factory=dict)  # initial rankings of groups that have not voted
-    origin: Ranking = field(default_factory=dict)  # the ranking from which ballots for the clustering are trained
+    # Initial rankings of groups that have not voted.
+    starts: dict[GroupId, Ranking] = field(default_factory=dict)
+    # The ranking from which ballots for the clustering are trained.
+    origin: Ranking = field(default_factory=dict)
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # from rank clustering
     metadata: dict[str, float | None] = field(default_factory=dict)  # measures of the clustering
 
@@ -62,7 +65,9 @@ class Grouping(ABC):
         ranking: Ranking,
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
-        """Return what each client trains from: the global ranking, and all masks if it infers its group."""
+        """Return what each client trains from: the global ranking, and all masks if it infers its
+        group.
+        """
         return dict.fromkeys(clients, Invitation(ranking, ()))
 
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
@@ -73,7 +78,9 @@ class Grouping(ABC):
         """Return the ranking that `invite` sends this client, given the global ranking."""
         return ranking
 
-    def check(self, membership: Membership, client: ClientId, groups: Sequence[GroupId], ballots: int) -> None:
+    def check(
+        self, membership: Membership, client: ClientId, groups: Sequence[GroupId], ballots: int
+    ) -> None:
         """Raise `WireError` if the client may not cast this many ballots in the groups it names."""
         if len(groups) != ballots or not groups:
             raise WireError(f"a reply has {ballots} rankings for {len(groups)} groups")
@@ -90,7 +97,9 @@ class Grouping(ABC):
             return
         require_group(group, membership)
         if membership.assignments.get(client, group) != group:
-            raise WireError(f"a reply votes in group {group}; its client is in group {membership.assignments[client]}")
+            raise WireError(
+                f"a reply votes in group {group}; its client is in group {membership.assignments[client]}"
+            )
 
     def inside(self, membership: Membership) -> bool:
         """Return whether groups lie inside clients, so that a client may vote in several."""
@@ -101,12 +110,16 @@ class Grouping(ABC):
         by_group: BallotsByGroup = {}
         for client, reply in replies.items():
             for group, ranking in zip(reply.groups, reply.rankings, strict=True):
-                known = membership.assignments.get(client, group) if len(reply.groups) == 1 else group
+                known = (
+                    membership.assignments.get(client, group) if len(reply.groups) == 1 else group
+                )
                 by_group.setdefault(known, []).append(ranking)
         return membership, dict(sorted(by_group.items()))
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
-        """Return the groups whose subnetworks a client is sent: its own, or all if the server does not know it."""
+        """Return the groups whose subnetworks a client is sent: its own, or all if the server does
+        not know it.
+        """
         own = membership.assignments.get(client)
         return tuple(range(membership.groups)) if own is None else (own,)
 
@@ -120,14 +133,18 @@ class Grouping(ABC):
         """Return the largest number of masks in an invitation; 0 if `invite` sends none."""
         return 0
 
-    def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
+    def examples_by_group(
+        self, masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> ExamplesByGroup:
         """Return the groups in which this client votes, each with the examples to train on."""
         return [(NO_GROUP, client.train)]
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner
     ) -> GroupId | None:
-        """Return the group, out of `groups`, whose subnetwork this client uses; None: it has several groups."""
+        """Return the group, out of `groups`, whose subnetwork this client uses; None: it has
+        several groups.
+        """
         return groups[0] if len(groups) == 1 else None
 
     def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:

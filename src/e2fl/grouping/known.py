@@ -9,7 +9,7 @@ from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.base import ExamplesByGroup, Grouping, Membership
 from e2fl.learning import Learner
 from e2fl.models import Model
-from e2fl.ranking import Mask
+from e2fl.rankings.order import Mask
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class KnownGroups(Grouping):
                 "this data declares no groups; choose a grouping that finds them, "
                 "such as grouping = { name = 'lowest_loss', groups = 2 }"
             )
-        return Membership(population.groups, population.declared_groups)
+        return Membership(population.groups, dict(population.declared_groups))
 
     def inside(self, membership: Membership) -> bool:
         return not membership.assignments
 
-    def examples_by_group(self, masks: Sequence[Mask], client: Client, learner: Learner) -> ExamplesByGroup:
+    def examples_by_group(
+        self, masks: Sequence[Mask], client: Client, learner: Learner
+    ) -> ExamplesByGroup:
         if client.train.group is None:
             return [(NO_GROUP, client.train)]
         return [(group, client.train.of_group(group)) for group in client.groups()]

@@ -12,18 +12,22 @@ from e2fl.data.federated import Client, GroupId
 from e2fl.grouping.inferred import InferredGroups
 from e2fl.learning import Learner
 from e2fl.models import Params
-from e2fl.ranking import Mask
+from e2fl.rankings.order import Mask
 
 
 @dataclass(frozen=True)
 class LowestLoss(InferredGroups):
-    """Each client takes the group with the lowest loss on its training data: one forward pass per group."""
+    """Each client takes the group with the lowest loss on its training data: one forward pass per
+    group.
+    """
 
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         return lowest_loss(masks, client, learner)[0]
 
 
-def lowest_loss(models: Sequence[Params] | Sequence[Mask], client: Client, learner: Learner) -> tuple[GroupId, float]:
+def lowest_loss(
+    models: Sequence[Params] | Sequence[Mask], client: Client, learner: Learner
+) -> tuple[GroupId, float]:
     """Return the model with the lowest mean loss on this client's training data, and that loss.
 
     Ties go to the lower number. A loss of NaN counts as infinite.

@@ -1,29 +1,30 @@
 """Rank clustering: the server groups clients with similar rankings, once, before the first round.
 
-E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule as the distance and the vote of the
-members as the centroid. Departures, where the paper is silent: it stops when no assignment changes; a group that stays
-empty takes the client that fits its own group worst; of several starts the one with the smallest sum of distances is
-kept. Because a vote does not minimise the footrule, that sum may rise from one step to the next.
+E2FL paper, "Clustering of rankings": K-means on rankings, with Spearman's footrule as the distance
+and the vote of the members as the centroid. Departures, where the paper is silent: it stops when no
+assignment changes; a group that stays empty takes the client that fits its own group worst; of
+several starts the one with the smallest sum of distances is kept. Because a vote does not minimise
+the footrule, that sum may rise from one step to the next.
 
-One departure where the paper is not silent: it starts from the rankings of random clients (start = "random"). That
-seldom finds small groups, which are the ones E2FL is for, so by default K-means starts from a tree of all rankings and
-continues as in the paper.
+One departure where the paper is not silent: it starts from the rankings of random clients (start =
+"random"). That seldom finds small groups, which are the ones E2FL is for, so by default K-means
+starts from a tree of all rankings and continues as in the paper.
 
-Ballots in this preparation carry only the layers that are compared, so it costs far fewer bytes than a training round.
-A client that sends none is asked for it when it is first drawn to train.
+Ballots in this preparation carry only the layers that are compared, so it costs far fewer bytes
+than a training round. A client that sends none is asked for it when it is first drawn to train.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
-from e2fl import compiled, metrics
+from e2fl import kernels, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Lazy, Population
-from e2fl.e2fl_messages import Invitation
 from e2fl.errors import ConfigError, expect
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
@@ -33,7 +34,8 @@ from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.participation import Ask
 from e2fl.randomness import stream
-from e2fl.ranking import Mask, Ranking
+from e2fl.rankings.messages import Invitation
+from e2fl.rankings.order import Mask, Ranking
 
 STARTS = ("tree", "random", "spread")
 ALL = "all"
@@ -44,7 +46,7 @@ PARTS = 10  # subsets of the clients whose trees are compared, to measure stabil
 
 @dataclass(frozen=True)
 class Clustering:
-    """The result of clustering: the group of each client, the centroid of each group, and quality measures."""
+    """The group of each client, the centroid of each group, and measures of quality."""
 
     assignments: dict[ClientId, GroupId]
     centroids: dict[GroupId, Ranking]  # of the layers and edges that were compared
@@ -58,7 +60,7 @@ def first_rankings(replies: Replies) -> Mapping[ClientId, Ranking]:
 
 @dataclass(frozen=True)
 class KMeansResult:
-    """The result of k-means from one start: the group of every client, the centroids, and the sum of distances."""
+    """K-means from one start: the group of every client, the centroids, the sum of distances."""
 
     assigned: NDArray[np.int64]
     centroids: Centroids
@@ -85,26 +87,46 @@ class RankClustering(Grouping):
     """The server clusters one ballot of every client, once, before round 1."""
 
     groups: int = 2
-    layers: tuple[str, ...] = ()  # names such as conv2, or all; default: conv2 where the model has it, otherwise all
-    normalise: bool = False  # give every layer the same weight; otherwise large layers dominate
-    restarts: int = 10  # random or spread starts; the one with the smallest sum of distances is kept
-    steps: int = 20  # iterations of k-means for each start, at most
-    start: str = "tree"  # or random: random clients, as in the paper; or spread: clients far from each other
-    sample_edges: int = 0  # compare only this many random edges of each layer; 0: all
+    layers: Annotated[
+        tuple[str, ...],
+        Doc("names such as conv2, or all; default: conv2 where the model has it, otherwise all"),
+    ] = ()
+    normalise: Annotated[
+        bool, Doc("give every layer the same weight; otherwise large layers dominate")
+    ] = False
+    restarts: Annotated[
+        int, Doc("random or spread starts; the one with the smallest sum of distances is kept")
+    ] = 10
+    steps: Annotated[int, Doc("iterations of k-means for each start, at most")] = 20
+    start: Annotated[
+        str,
+        Doc("or random: random clients, as in the paper; or spread: clients far from each other"),
+    ] = "tree"
+    sample_edges: Annotated[
+        int, Doc("compare only this many random edges of each layer; 0: all")
+    ] = 0
 
     def __post_init__(self) -> None:
         for name in ("groups", "restarts", "steps"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"algorithm.grouping.{name} must be at least 1, not {getattr(self, name)}")
+                raise ConfigError(
+                    f"algorithm.grouping.{name} must be at least 1, not {getattr(self, name)}"
+                )
         if self.start not in STARTS:
-            raise ConfigError(f"algorithm.grouping.start is one of {', '.join(STARTS)}; not '{self.start}'")
+            raise ConfigError(
+                f"algorithm.grouping.start is one of {', '.join(STARTS)}; not '{self.start}'"
+            )
         if self.sample_edges < 0 or self.sample_edges == 1:
-            raise ConfigError(f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}")
+            raise ConfigError(
+                f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}"
+            )
 
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         require_count(self.groups, population, "algorithm.grouping.groups")
         self.reads(model.spec)  # a layer that does not exist is an error before anything is trained
-        return Membership(self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking)
+        return Membership(
+            self.groups, {}, found=True, seed=seed, origin=model.supernet(seed).ranking
+        )
 
     def ask(self, membership: Membership, population: Population) -> Ask | None:
         layers = self.ask_layers(membership)
@@ -113,8 +135,11 @@ class RankClustering(Grouping):
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
             return None
-        # Ballots that are only clustered carry only the layers that clustering reads: far fewer bytes.
-        whole = ModelSpec(tuple(Layer(name, rank.shape) for name, rank in membership.origin.items()))
+        # Ballots that are only clustered carry only the layers that clustering reads: far fewer
+        # bytes.
+        whole = ModelSpec(
+            tuple(Layer(name, rank.shape) for name, rank in membership.origin.items())
+        )
         return tuple(layer.name for layer in self.reads(whole).layers)
 
     def invite(
@@ -125,13 +150,18 @@ class RankClustering(Grouping):
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
         start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
-        return {client: start if self._is_late(membership, client) else common for client in clients}
+        return {
+            client: start if self._is_late(membership, client) else common for client in clients
+        }
 
     def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
         return membership.origin if self._is_late(membership, client) else ranking
 
     def _is_late(self, membership: Membership, client: ClientId) -> bool:
-        """Return whether a client missed the clustering; it then trains from the initial ranking, as the others did."""
+        """Return whether a client missed the clustering.
+
+        It then trains from the initial ranking, as the others did.
+        """
         return bool(membership.centroids) and client not in membership.assignments
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
@@ -142,22 +172,30 @@ class RankClustering(Grouping):
         if not replies:
             return membership, {}
         if not membership.centroids:
-            found = self._checked(self.cluster(first_rankings(replies), membership.groups, membership.seed), replies)
+            found = self._checked(
+                self.cluster(first_rankings(replies), membership.groups, membership.seed), replies
+            )
             return replace(
-                membership, assignments=found.assignments, centroids=found.centroids, metadata=found.metadata
+                membership,
+                assignments=found.assignments,
+                centroids=found.centroids,
+                metadata=found.metadata,
             ), {}
         late = {
             client: self.nearest(reply.rankings[0], membership.centroids, membership.seed)
             for client, reply in replies.items()
             if client not in membership.assignments
         }
-        # A client placed just now trained from the initial ranking, so it votes only from its next ballot on.
+        # A client placed just now trained from the initial ranking, so it votes only from its next
+        # ballot on.
         in_time = {client: reply for client, reply in replies.items() if client not in late}
         _, by_group = super().sort(membership, in_time)
         return self._joined(membership, late), by_group
 
     def _checked(self, found: object, replies: Replies) -> Clustering:
-        """Return the clustering if it places every client in a group that has a centroid, or raise an error."""
+        """Return the clustering if it places every client in a group that has a centroid, or raise
+        an error.
+        """
         clustering = expect(found, Clustering, self, "cluster")
         for client in replies:
             group = clustering.assignments.get(client)
@@ -173,16 +211,21 @@ class RankClustering(Grouping):
         if client.id in membership.assignments or not membership.centroids:
             return membership
         ballot = replace(learner, round_number=0).fit_scores(membership.origin, client.train)
-        return self._joined(membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)})
+        return self._joined(
+            membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)}
+        )
 
     def _joined(self, membership: Membership, late: dict[ClientId, GroupId]) -> Membership:
         if not late:
             return membership
-        return replace(membership, assignments=dict(sorted((membership.assignments | late).items())))
+        return replace(
+            membership, assignments=dict(sorted((membership.assignments | late).items()))
+        )
 
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         own = membership.assignments.get(client)
-        return () if own is None else (own,)  # a client that has not been placed uses the global model
+        # A client that has not been placed uses the global model.
+        return () if own is None else (own,)
 
     def clustering(self) -> Self:
         return self
@@ -226,7 +269,10 @@ class RankClustering(Grouping):
         groups = sorted(centroids)
         views = self._views({layer: ballot[layer] for layer in centroids[groups[0]]}, seed)
         distances = [
-            sum(view.scale * compiled.footrule(view.of(ballot[view.layer]), centroids[q][view.layer]) for view in views)
+            sum(
+                view.scale * kernels.footrule(view.of(ballot[view.layer]), centroids[q][view.layer])
+                for view in views
+            )
             for q in groups
         ]
         return groups[int(np.argmin(distances))]
@@ -237,14 +283,23 @@ class RankClustering(Grouping):
 
     def _views(self, example: Ranking, seed: int) -> tuple[View, ...]:
         """Return the views of ballots with these layers."""
-        spec = self.reads(ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items())))
+        spec = self.reads(
+            ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items()))
+        )
         return views_of(spec, self.sample_edges, seed, normalise=self.normalise)
 
-    def results(self, table: BallotTable, count: int, seed: int, pairs: Pairs | None) -> list[KMeansResult]:
+    def results(
+        self, table: BallotTable, count: int, seed: int, pairs: Pairs | None
+    ) -> list[KMeansResult]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
-            return [kmeans(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)]
-        return [kmeans(table, self._drawn(table, count, seed, restart), self.steps) for restart in range(self.restarts)]
+            return [
+                kmeans(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)
+            ]
+        return [
+            kmeans(table, self._drawn(table, count, seed, restart), self.steps)
+            for restart in range(self.restarts)
+        ]
 
     def _drawn(self, table: BallotTable, count: int, seed: int, restart: int) -> Centroids:
         """Return the rankings of some clients as initial centroids."""
@@ -260,7 +315,7 @@ def short(layer: Layer) -> str:
 
 
 def spread(table: BallotTable, count: int, first: int) -> list[int]:
-    """Return clients far from each other: each next one has the largest distance to those chosen before."""
+    """Return clients far from each other: the next one is always the farthest from all others."""
     chosen = [first]
     nearest = table.pairwise(chosen)[:, 0]
     while len(chosen) < count:
@@ -278,7 +333,9 @@ def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
 
 
 def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult:
-    """Run k-means from these centroids: assign and vote in turn, until no assignment changes or for `steps` steps."""
+    """Run k-means from these centroids: assign and vote in turn, until no assignment changes or for
+    `steps` steps.
+    """
     count = len(next(iter(centroids.values())))
     assigned: NDArray[np.int64] | None = None
     empty: set[int] = set()
@@ -291,7 +348,11 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult
         still = sorted(empty - set(assigned.tolist()))
         empty = set(range(count)) - set(assigned.tolist())
         worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
-        if before is not None and np.array_equal(assigned, before) and not (still and own.max() > 0):
+        if (
+            before is not None
+            and np.array_equal(assigned, before)
+            and not (still and own.max() > 0)
+        ):
             break
         centroids = table.vote(assigned, centroids)
         for group, place in zip(still, worst, strict=True):
@@ -307,17 +368,22 @@ def cheapest(results: Sequence[KMeansResult]) -> KMeansResult:
 
 
 def agreement(results: Sequence[KMeansResult]) -> float | None:
-    """Return the mean adjusted Rand index over pairs of the better half of the starts; 1 is full agreement.
+    """Return the mean adjusted Rand index over pairs of the better half of the starts.
 
-    Some starts always end in poor clusterings, so only the better half is compared. None for a single start.
+    1 is full agreement.
+
+    Some starts always end in poor clusterings, so only the better half is compared. None for a
+    single start.
     """
     cheap = sorted(results, key=lambda result: result.cost)[: max(2, (len(results) + 1) // 2)]
-    pairs = [metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)]
+    pairs = [
+        metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)
+    ]
     return float(np.mean(pairs)) if pairs else None
 
 
 def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
-    """Return how well the result agrees with trees of three quarters of the clients, drawn several times.
+    """Return how well the result agrees with trees of random three quarters of the clients.
 
     The mean adjusted Rand index; 1 is full agreement. No distance is computed again.
     """
@@ -326,5 +392,9 @@ def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
     found = []
     for number in range(PARTS):
         part = stream(seed, "part of the clients", number).permutation(len(assigned))[:size]
-        found.append(metrics.adjusted_rand(divide(pairs.distances[np.ix_(part, part)], count), assigned[part]))
+        found.append(
+            metrics.adjusted_rand(
+                divide(pairs.distances[np.ix_(part, part)], count), assigned[part]
+            )
+        )
     return float(np.mean(found))

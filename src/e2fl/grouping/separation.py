@@ -1,12 +1,13 @@
 """How well groups are separated, from the distances between clients alone.
 
-Clients always differ, in the amount of data or in their labels. A cloud without groups can be cut into pieces too, with
-each client closer to its own piece than to the next, and another start gives the same pieces. What
-distinguishes groups from one cloud is that few clients lie between them. The expected number comes from a reference
-cloud with the same covariance and no groups, cut into as many pieces.
+Clients always differ, in the amount of data or in their labels. A cloud without groups can be cut
+into pieces too, with each client closer to its own piece than to the next, and another start gives
+the same pieces. What distinguishes groups from one cloud is that few clients lie between them. The
+expected number comes from a reference cloud with the same covariance and no groups, cut into as
+many pieces.
 
-Spearman's footrule is a sum of absolute differences, so it is the square of a Euclidean distance in some space. Groups
-have centres there, and reference clouds can be drawn.
+Spearman's footrule is a sum of absolute differences, so it is the square of a Euclidean distance in
+some space. Groups have centres there, and reference clouds can be drawn.
 """
 
 import numpy as np
@@ -18,9 +19,11 @@ STEPS = 20  # of K-means, at most
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return the mean silhouette, (b - a) / max(a, b): a is the mean distance to the own group, b to the nearest other.
+    """Return the mean silhouette, (b - a) / max(a, b): a is the mean distance to the own group, b
+    to the nearest other.
 
-    distances: [clients, clients]. A client alone in its group counts as 0; with one group, the result is 0.
+    distances: [clients, clients]. A client alone in its group counts as 0; with one group, the
+    result is 0.
     """
     group, member, sizes = _members(assigned)
     if len(sizes) < 2:
@@ -37,19 +40,23 @@ def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> f
 
 
 def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
-    """Return how far clients lie from the centre of their group towards the next: 0 is the centre, 1 the border.
+    """Return how far clients lie from the centre of their group towards the next: 0 is the centre,
+    1 the border.
 
-    distances: [clients, clients]. The centre is that of the other clients in the group, so that a client is not
-    close to it by being part of it. A client alone in its group counts as 1; with one group, the result is 1.
+    distances: [clients, clients]. The centre is that of the other clients in the group, so that a
+    client is not close to it by being part of it. A client alone in its group counts as 1; with one
+    group, the result is 1.
     """
     group, member, sizes = _members(assigned)
     if len(sizes) < 2:
         return 1.0
     sums = distances @ member
     between = member.T @ sums  # [groups, groups]
-    within = between.diagonal() / np.maximum(sizes * (sizes - 1), 1)  # mean distance of two clients of a group
+    # Mean distance of two clients of a group.
+    within = between.diagonal() / np.maximum(sizes * (sizes - 1), 1)
     if (sizes > 1).any():
-        within = np.where(sizes > 1, within, within[sizes > 1].mean())  # not defined for a single client
+        # Not defined for a single client.
+        within = np.where(sizes > 1, within, within[sizes > 1].mean())
     rows = np.arange(len(group))
     own = sums[rows, group] / np.maximum(sizes[group] - 1, 1) - within[group] / 2
     others = sums / sizes - within / 2
@@ -57,14 +64,17 @@ def blur(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:
     next_one = others.argmin(axis=1)
     gaps = between / np.outer(sizes, sizes) - (within[:, None] + within) / 2  # between centres
     gap = gaps[group, next_one]
-    inward = np.divide(
-        others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0
-    )  # 0 is the border, 1 the centre
+    # 0 is the border, 1 the centre.
+    inward = np.divide(others[rows, next_one] - own, gap, out=np.zeros_like(own), where=gap > 0)
     return float(np.where(sizes[group] > 1, np.clip(1 - inward, 0, 1), 1.0).mean())
 
 
-def _members(assigned: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the non-empty groups, renumbered: of each client, as indicators [clients, groups], and their sizes."""
+def _members(
+    assigned: NDArray[np.int64],
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the non-empty groups, renumbered: of each client, as indicators [clients, groups], and
+    their sizes.
+    """
     names, group = np.unique(assigned, return_inverse=True)
     member = np.eye(len(names))[group]
     return group, member, member.sum(axis=0)
@@ -75,7 +85,8 @@ def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[n
     clients = len(distances)
     centred = distances - distances.mean(axis=0)
     centred -= centred.mean(axis=1, keepdims=True)
-    lengths = np.linalg.eigvalsh(-centred / 2)[1:].clip(min=0)  # squared; one dimension fewer than clients
+    # Squared; one dimension fewer than clients.
+    lengths = np.linalg.eigvalsh(-centred / 2)[1:].clip(min=0)
     points = rng.standard_normal((clients, clients - 1))
     points = np.linalg.qr(points - points.mean(axis=0))[0] * np.sqrt(lengths)
     squares = (points**2).sum(axis=1)
@@ -93,7 +104,10 @@ def pieces(distances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
         if not sizes.all():
             break
         means = distances @ member / sizes
-        before, assigned = assigned, (means - (means * member).sum(axis=0) / sizes / 2).argmin(axis=1)
+        before, assigned = (
+            assigned,
+            (means - (means * member).sum(axis=0) / sizes / 2).argmin(axis=1),
+        )
         if np.array_equal(assigned, before):
             break
     return assigned

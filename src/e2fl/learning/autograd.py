@@ -1,7 +1,7 @@
 """Local training of any network with torch's autograd."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,14 +9,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from e2fl import kernels
 from e2fl.errors import ConfigError
-from e2fl.learning import score_step as kernels
+from e2fl.kernels import score_step
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream
-from e2fl.ranking import Floats, dropped
+from e2fl.rankings.order import Floats, dropped
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: for small work, waking the others costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass
@@ -51,21 +63,29 @@ class Batch(NamedTuple):
     losses: Losses | None = None  # counts the loss of the step
 
 
-# The derivative of a function of the outputs: takes the outputs of some examples, and which examples they are.
+# The derivative of a function of the outputs: takes the outputs of some examples, and which
+# examples they are.
 Slope = Callable[[Tensor, slice], Tensor]
 
 
 class AutogradEngine:
-    """Training and evaluation of any network; `CompiledEngine` is faster and differs only by rounding."""
+    """Training and evaluation of any network.
+
+    `CompiledEngine` is faster and differs only by rounding.
+    """
 
     def __init__(self, model: Model, device: str = "cpu"):
         self.model = model
         self.device = torch.device(device)
 
     def warm(self, tell: Callable[[str], None]) -> None:
-        """Compile all loops, or load them from the cache; `tell` is called with the name of each part first."""
+        """Compile all loops, or load them from the cache.
+
+        `tell` is called with the name of each part first.
+        """
         if not self.model.why_unranked:
-            kernels.warm(tell)
+            with kernels.one_process():
+                kernels.warm(tell)
 
     def fit_scores(
         self,
@@ -79,12 +99,16 @@ class AutogradEngine:
         """Train the scores in place (edge-popup) and return them; the weights do not change."""
         drops = {name: dropped(len(score), self.model.keep) for name, score in scores.items()}
         steps = {
-            name: kernels.ScoreStep(scores[name], supernet.weights[name].numpy().reshape(-1), drops[name])
+            name: score_step.ScoreStep(
+                scores[name], supernet.weights[name].numpy().reshape(-1), drops[name]
+            )
             for name in scores
         }
         for batch in batches:
             effective = {
-                name: torch.from_numpy(step.effective).view(supernet.weights[name].shape).to(self.device)
+                name: torch.from_numpy(step.effective)
+                .view(supernet.weights[name].shape)
+                .to(self.device)
                 for name, step in steps.items()
             }
             gradients = self.gradients(effective, batch)
@@ -103,9 +127,16 @@ class AutogradEngine:
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
-        """Train dense weights by SGD from `params`, which are not changed; `proximal` keeps them close to `toward`."""
+        """Train dense weights by SGD from `params`, which are not changed.
+
+        `proximal` keeps them close to `toward`.
+        """
         weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
-        anchor = {} if toward is None else {name: weight.to(self.device) for name, weight in toward.items()}
+        anchor = (
+            {}
+            if toward is None
+            else {name: weight.to(self.device) for name, weight in toward.items()}
+        )
         velocity: Params = {}
         for batch in batches:
             gradients = self.gradients(weights, batch)
@@ -132,14 +163,21 @@ class AutogradEngine:
         elif batch.weight is None:
             loss = cross_entropy(outputs, labels)
         else:
-            loss = (cross_entropy(outputs, labels, reduction="none") * batch.weight.to(self.device)).mean()
+            loss = (
+                cross_entropy(outputs, labels, reduction="none") * batch.weight.to(self.device)
+            ).mean()
         if batch.losses is not None:
             batch.losses.add(loss, len(labels))
         return _gradients(loss, leaves)
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, summed over the examples; slope: its derivative."""
-        leaves = {name: weight.to(self.device).detach().requires_grad_() for name, weight in params.items()}
+        """Return the gradient of a function of the outputs, summed over the examples; slope: its
+        derivative.
+        """
+        leaves = {
+            name: weight.to(self.device).detach().requires_grad_()
+            for name, weight in params.items()
+        }
         outputs = self.model.outputs(leaves, x.to(self.device))
         back = slope(outputs.detach(), slice(0, len(x))).to(outputs.dtype)
         return {name: value.cpu() for name, value in _gradients(outputs, leaves, back).items()}
@@ -152,11 +190,18 @@ class AutogradEngine:
 
 
 def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the value of a user's loss; raise `ConfigError` if it is not one number computed from the outputs."""
+    """Return the value of a user's loss.
+
+    Raise `ConfigError` if it is not one number computed from the outputs.
+    """
     found = loss(outputs, labels)
     if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
         kind = type(found).__name__
-        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) and found.numel() != 1 else kind
+        what = (
+            f"a tensor of shape {tuple(found.shape)}"
+            if isinstance(found, Tensor) and found.numel() != 1
+            else kind
+        )
         raise ConfigError(
             f"the loss passed to learner.fit returned {what}; it must return one number as a tensor that is computed "
             "from the outputs, such as a mean over the examples"
@@ -165,6 +210,11 @@ def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _gradients(of: Tensor, leaves: Params, back: Tensor | None = None) -> Params:
-    """Return the gradient with respect to each weight; zero for a weight that the network does not use."""
-    found = torch.autograd.grad(of, list(leaves.values()), back, allow_unused=True, materialize_grads=True)
+    """Return the gradient with respect to each weight.
+
+    Zero for a weight that the network does not use.
+    """
+    found = torch.autograd.grad(
+        of, list(leaves.values()), back, allow_unused=True, materialize_grads=True
+    )
     return dict(zip(leaves, found, strict=True))

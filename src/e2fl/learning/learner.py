@@ -3,22 +3,24 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Annotated, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
+from typing_extensions import Doc
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally
 from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
-from e2fl.learning.fast.engine import engine_for
+from e2fl.learning.compiled_engine import engine_for
+from e2fl.metrics.own import OwnMeasure
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream, stream
-from e2fl.ranking import Mask, Ranking, rank_of
+from e2fl.rankings.order import Mask, Ranking, rank_of
 
 SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the machine
 
@@ -27,29 +29,40 @@ SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the 
 class Settings:
     """Settings of local training."""
 
-    learning_rate: float = 0.1  # of SGD on scores (E2FL, FRL) or on weights; weights usually need a tenth of it
-    momentum: float = 0.9  # of SGD; at least 0, below 1
-    weight_decay: float = 1e-4  # added to the gradient as a multiple of the weights or scores
-    epochs: int = 2  # passes over its own data that a client makes in a round
-    batch_size: int = 8  # examples in a training step
-    round_decay: float = 1.0  # the learning rate is multiplied by this after every round
-    local_cosine: bool = False  # the learning rate follows a cosine over the local epochs
+    learning_rate: Annotated[
+        float, Doc("of SGD on weights: FedAvg and all other dense methods")
+    ] = 0.01
+    score_rate: Annotated[float, Doc("of training on the scores of edges: E2FL, FRL, FedPM")] = 0.1
+    momentum: Annotated[float, Doc("of SGD; at least 0, below 1")] = 0.9
+    weight_decay: Annotated[
+        float, Doc("added to the gradient as a multiple of the weights or scores")
+    ] = 1e-4
+    epochs: Annotated[int, Doc("passes over its own data that a client makes in a round")] = 2
+    batch_size: Annotated[int, Doc("examples in a training step")] = 8
+    round_decay: Annotated[float, Doc("both rates are multiplied by this after every round")] = 1.0
+    local_cosine: Annotated[bool, Doc("both rates follow a cosine over the local epochs")] = False
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or not math.isfinite(self.learning_rate):
-            raise ConfigError(f"learner.learning_rate must be above 0, not {self.learning_rate}")
+        for name in ("learning_rate", "score_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"learner.{name} must be above 0, not {getattr(self, name)}")
         if not 0 <= self.momentum < 1:
-            raise ConfigError(f"learner.momentum must be at least 0 and below 1, not {self.momentum}")
+            raise ConfigError(
+                f"learner.momentum must be at least 0 and below 1, not {self.momentum}"
+            )
         if not 0 <= self.weight_decay < math.inf:
             raise ConfigError(f"learner.weight_decay must be 0 or above, not {self.weight_decay}")
         if self.epochs < 1 or self.batch_size < 1:
             raise ConfigError("learner.epochs and learner.batch_size must be at least 1")
         if not 0 < self.round_decay <= 1:
-            raise ConfigError(f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}")
+            raise ConfigError(
+                f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}"
+            )
 
-    def rate(self, round_number: int, epoch: int, epochs: int) -> float:
-        """Return the learning rate of one local epoch (from 0) in one round (from 1)."""
-        rate = self.learning_rate * self.round_decay ** max(0, round_number - 1)
+    def rate(self, round_number: int, epoch: int, epochs: int, *, scores: bool = False) -> float:
+        """Return the rate of weights or scores in one local epoch (from 0) of a round (from 1)."""
+        rate = self.score_rate if scores else self.learning_rate
+        rate *= self.round_decay ** max(0, round_number - 1)
         if self.local_cosine:
             rate *= (1 + math.cos(math.pi * epoch / epochs)) / 2
         return rate
@@ -61,7 +74,8 @@ class Meter:
 
     examples: int = 0  # processed in training steps, counted each time
     grouping_passes: float = 0.0  # passes over its training data, spent to find its group
-    ballot_bits: float = 0.0  # entropy of its ballots, the least that a coder with the same model would need
+    # Entropy of its ballots, the least that a coder with the same model would need.
+    ballot_bits: float = 0.0
     losses: Losses = field(default_factory=Losses)  # of its training steps
 
 
@@ -78,14 +92,18 @@ class Learner:
     round_number: int = 0
     client_id: int = 0
     meter: Meter = field(default_factory=Meter)  # the work done so far
+    measures: Sequence[OwnMeasure] = ()  # the user's own, computed where models are evaluated
 
     @property
     def rate(self) -> float:
-        """The learning rate of the first local epoch of this round."""
+        """The learning rate of weights in the first local epoch of this round."""
         return self.settings.rate(self.round_number, 0, self.settings.epochs)
 
-    def fit_scores(self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None) -> Ranking:
-        """Train scores, which start in the order of this ranking, and return their ranking (edge-popup).
+    def fit_scores(
+        self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None
+    ) -> Ranking:
+        """Train scores, which start in the order of this ranking, and return their ranking
+        (edge-popup).
 
         part: numbers several fits of one client in one round; each has its own order of batches.
         loss: as in `fit`.
@@ -94,7 +112,7 @@ class Learner:
         scores = self.engine.fit_scores(
             self.supernet,
             self.supernet.scores(ranking),
-            self._batches(examples, self.settings.epochs, "batches", part, loss=loss),
+            self._batches(examples, self.settings.epochs, "batches", part, loss=loss, scores=True),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
         )
@@ -114,13 +132,17 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
     ) -> Params:
-        """Train dense weights by SGD, starting from `params`, which are not changed, and return them.
+        """Train dense weights by SGD, starting from `params`, which are not changed, and return
+        them.
 
-        toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as in Ditto.
-        purpose: names the random stream of the batches; fits with different purposes see different orders.
+        toward, proximal: adds `proximal / 2` times the squared distance to `toward` to the loss, as
+        in Ditto.
+        purpose: names the random stream of the batches; fits with different purposes see different
+        orders.
         weight: of each example in the mean loss.
-        loss: called with the outputs of a batch [examples, classes] and its labels; returns what to minimise, one
-        number; it must not draw random numbers. Default: the mean cross-entropy. Compiled loops are used with any loss.
+        loss: called with the outputs of a batch [examples, classes] and its labels; returns what to
+        minimise, one number; it must not draw random numbers. Default: the mean cross-entropy.
+        Compiled loops are used with any loss.
         """
         if loss is not None and weight is not None:
             raise ConfigError(
@@ -135,9 +157,13 @@ class Learner:
             proximal=proximal,
         )
 
-    def batches(self, examples: Examples) -> Iterator[Batch]:
-        """Yield the batches of a client's local epochs, for algorithms with their own training loop."""
-        return self._batches(examples, self.settings.epochs, "batches", 0)
+    def batches(self, examples: Examples, *, scores: bool = False) -> Iterator[Batch]:
+        """Yield the batches of a client's local epochs, for algorithms with their own training
+        loop.
+
+        scores: the batches carry the rate of scores, not that of weights.
+        """
+        return self._batches(examples, self.settings.epochs, "batches", 0, scores=scores)
 
     def gradient(self, params: Params, examples: Examples) -> Params:
         """Return the gradient of the mean loss over all examples."""
@@ -145,7 +171,9 @@ class Learner:
         def slope(outputs: Tensor, rows: slice) -> Tensor:
             labels = examples.labels(rows)
             if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
-                raise DataError(f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}")
+                raise DataError(
+                    f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}"
+                )
             labels = labels.to(outputs.device)
             self.meter.losses.add(cross_entropy(outputs.double(), labels), len(labels))
             right = one_hot(labels, outputs.shape[1])
@@ -155,7 +183,9 @@ class Learner:
         return self._gradient(params, examples, slope)
 
     def _gradient(self, params: Params, examples: Examples, slope: Slope) -> Params:
-        """Return the gradient of a function of the outputs, given its derivative with respect to them."""
+        """Return the gradient of a function of the outputs, given its derivative with respect to
+        them.
+        """
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
         for rows in _chunks(len(examples)):
 
@@ -188,6 +218,16 @@ class Learner:
                 false_negative += int(((predicted == 0) & (y == 1)).sum())
         return Tally(n, correct, loss, true_positive, false_positive, false_negative)
 
+    def own_measures(self, params: Params, examples: Examples) -> dict[str, float]:
+        """Return the user's own measures on all of these examples."""
+        rows = slice(0, len(examples))
+        chunks = [
+            self.engine.outputs(params, examples.inputs(chunk)) for chunk in _chunks(len(examples))
+        ]
+        outputs = torch.cat(chunks).double().cpu().numpy()
+        labels = examples.labels(rows).cpu().numpy()
+        return {measure.name: measure(labels, outputs) for measure in self.measures}
+
     def weights_of(self, model: Params | Mask) -> Params:
         """Return the weights themselves, or the subnetwork that a mask selects."""
         first = next(iter(model.values()))
@@ -196,12 +236,17 @@ class Learner:
         return self.supernet.subnetwork(cast(Mask, model))
 
     def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
-        """Return the gradient of the mean output entropy by the share of each mask in a uniform mixture of masks.
+        """Return the gradient of the mean output entropy by the share of each mask in a uniform
+        mixture of masks.
 
-        One forward and backward pass over the examples, for any number of masks; labels are not used.
+        One forward and backward pass over the examples, for any number of masks; labels are not
+        used.
         """
         frozen = self.supernet.weights
-        mixed = {name: weight * _shares(masks, name).view(weight.shape) for name, weight in frozen.items()}
+        mixed = {
+            name: weight * _shares(masks, name).view(weight.shape)
+            for name, weight in frozen.items()
+        }
 
         def slope(outputs: Tensor, rows: slice) -> Tensor:
             logs = log_softmax(outputs.double(), dim=1)
@@ -224,15 +269,18 @@ class Learner:
         part: int,
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
+        scores: bool = False,
     ) -> Iterator[Batch]:
         place = (self.round_number, self.client_id, part)
         rng = stream(self.seed, purpose, *place)
         noise = None
         if self.model.draws:
-            noise = TorchStream(stream(self.seed, f"dropout in {purpose}", *place), self.engine.device)
+            noise = TorchStream(
+                stream(self.seed, f"dropout in {purpose}", *place), self.engine.device
+            )
         self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
-            rate = self.settings.rate(self.round_number, epoch, epochs)
+            rate = self.settings.rate(self.round_number, epoch, epochs, scores=scores)
             order = rng.permutation(len(examples))
             for start in range(0, len(examples), self.settings.batch_size):
                 rows = order[start : start + self.settings.batch_size]
@@ -243,14 +291,19 @@ class Learner:
 
 def diverged(what: str) -> DataError:
     """Return the error for non-finite values after training, such as scores."""
-    return DataError(f"training diverged (non-finite {what}); lower learner.learning_rate or check this client's data")
+    rate = "score_rate" if what == "scores" else "learning_rate"
+    return DataError(
+        f"training diverged (non-finite {what}); lower learner.{rate} or check this client's data"
+    )
 
 
 def build_learner(model: Model, settings: Settings, seed: int, device: str = "cpu") -> Learner:
     """Return the learner of a run, with the fastest engine that accepts the network."""
     # An algorithm that ranks edges rejects a network without supernetwork when it starts.
     supernet = Supernet({}, {}, {}) if model.why_unranked else model.supernet(seed)
-    return Learner(model, engine_for(model, device), supernet, model.initial_weights(seed), settings, seed)
+    return Learner(
+        model, engine_for(model, device), supernet, model.initial_weights(seed), settings, seed
+    )
 
 
 def _chunks(count: int, start: int = 0) -> Iterator[slice]:

@@ -1,8 +1,9 @@
-"""Fairness and utility of any scores or predictions: pure functions on arrays, NumPy and SciPy only.
+"""Fairness and utility of any scores or predictions: functions on arrays, NumPy and SciPy only.
 
-Accuracies are in percent. Every client weighs the same, however many examples it has; every group weighs the same,
-however many clients it has. Variances are population variances, in squared percentage points. A NaN among the values
-makes every measure of them NaN. docs/metrics.md explains each measure.
+Accuracies are in percent. Every client weighs the same, however many examples it has; every group
+weighs the same, however many clients it has. Variances are population variances, in squared
+percentage points. A NaN among the values makes every measure of them NaN. `MEASURES` is the
+registry of everything that a run records; docs/metrics.md explains each measure.
 """
 
 from e2fl.metrics.accuracy import (
@@ -18,7 +19,6 @@ from e2fl.metrics.accuracy import (
     variance,
     worst10,
 )
-from e2fl.metrics.bootstrap import Interval, bootstrap
 from e2fl.metrics.groupings import adjusted_rand, changed, matched, purity
 from e2fl.metrics.inequality import (
     atkinson,
@@ -35,40 +35,43 @@ from e2fl.metrics.inequality import (
     std,
     theil,
 )
+from e2fl.metrics.intervals import Interval, bootstrap
+from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of
+from e2fl.metrics.own import own_measure
 from e2fl.metrics.protected import (
-    by_group,
     calibration_by_group,
-    confusion,
+    demographic_parity_difference,
     equal_opportunity_difference,
     equalized_odds_difference,
     f1,
-    f1_difference,
     predictive_parity_difference,
     protected,
     rates_by_group,
-    statistical_parity_difference,
+    signed_differences,
 )
 
 __all__ = [
+    "COLUMNS",
+    "DEFINITIONS",
+    "MEASURES",
     "METRICS",
     "Interval",
+    "Measure",
     "accuracies",
     "adjusted_rand",
     "atkinson",
     "best10",
     "between_group_entropy",
     "bootstrap",
-    "by_group",
     "calibration_by_group",
     "changed",
     "combined",
-    "confusion",
     "cvar",
+    "demographic_parity_difference",
     "entropy",
     "equal_opportunity_difference",
     "equalized_odds_difference",
     "f1",
-    "f1_difference",
     "fairness",
     "gap",
     "generalized_entropy",
@@ -77,15 +80,17 @@ __all__ = [
     "jain",
     "matched",
     "mean",
+    "measure_of",
     "objective_std",
+    "own_measure",
     "p10",
     "p90",
     "predictive_parity_difference",
     "protected",
     "purity",
     "rates_by_group",
+    "signed_differences",
     "spread",
-    "statistical_parity_difference",
     "std",
     "tenth",
     "theil",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.arrays import Labels, Numbers, finite, labels, means_of, numbers
+from e2fl.metrics.arrays import Labels, Numbers, codes, finite, labels, means_of, numbers
 
 
 def mean(values: ArrayLike) -> float:
@@ -44,8 +44,8 @@ METRICS: dict[str, Callable[[ArrayLike], float]] = {
 
 def spread(values: ArrayLike) -> dict[str, float]:
     """Return all of `METRICS`."""
-    found = numbers(values)
-    return {name: metric(found) for name, metric in METRICS.items()}
+    array = numbers(values)
+    return {name: metric(array) for name, metric in METRICS.items()}
 
 
 def tenth(count: int) -> int:
@@ -54,87 +54,94 @@ def tenth(count: int) -> int:
 
 
 def group_means(values: ArrayLike, groups: Labels) -> dict[Any, float]:
-    """Return the mean of each group, in the order of the groups. Groups without values are left out."""
+    """Return the mean of each group, in the order of the groups."""
     names, _, means = means_of(numbers(values), groups)
     return dict(zip(names, means.tolist(), strict=True))
 
 
 def fairness(
     accuracy: ArrayLike,
-    group: Labels | None = None,
+    sensitive_features: Labels | None = None,
     *,
     client: Labels | None = None,
     n: ArrayLike | None = None,
     loss: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Return how evenly clients and groups are served: the keys user, group and groups of a run's summary.json.
+    """Return how evenly clients and groups are served: clients, group and groups of summary.json.
 
-    accuracy: [rows], in percent; a row is a client, or a client's part in one group, and then `client` names the
-    client. n: [rows], the number of examples of each row; it weighs the parts of one client and nothing else.
-    loss: [rows], the mean loss of each row. Without `group`, the key group is None and groups is empty.
+    accuracy: [rows], in percent; a row is a client, or a client's part in one group, and then
+    `client` names the client. sensitive_features: [rows], the group of each row; without it, the
+    key group is None and groups is empty. n: [rows], the number of examples of each row; it weighs
+    the parts of one client and nothing else. loss: [rows], the mean loss of each row.
     """
     rows = finite(accuracy, "accuracy")
-    others = {"group": group, "client": client, "n": n, "loss": loss}
+    others = {"sensitive_features": sensitive_features, "client": client, "n": n, "loss": loss}
     for name, values in others.items():
         if values is not None and len(np.asarray(values)) != len(rows):
-            raise ValueError(f"{len(rows)} accuracies, but {len(np.asarray(values))} values of {name}")
+            raise ValueError(
+                f"{len(rows)} accuracies, but {len(np.asarray(values))} values of {name}"
+            )
     weights = np.ones(len(rows)) if n is None else finite(n, "n")
-    lost = None if loss is None else finite(loss, "loss")
     if weights.min() <= 0:
         raise ValueError("every row needs at least one example: n must be above 0")
-    result: dict[str, Any] = {"user": spread(combined(rows, client, weights)), "group": None, "groups": {}}
-    if group is None:
-        return result
-    losses = None if lost is None else group_means(lost, group)
-    names, sizes = np.unique(labels(group, "group"), return_counts=True)
-    members = dict(zip(names.tolist(), sizes.tolist(), strict=True))
-    for name, value in group_means(rows, group).items():
-        result["groups"][name] = {"clients": members[name], "accuracy": value}
-        if losses is not None:
-            result["groups"][name]["loss"] = losses[name]
-    result["group"] = spread([found["accuracy"] for found in result["groups"].values()])
-    return result
+    clients = spread(combined(rows, client, weights))
+    losses = None if loss is None else finite(loss, "loss")
+    if sensitive_features is None:
+        return {"clients": clients, "group": None, "groups": {}}
+    names, places, means = means_of(rows, sensitive_features)
+    groups: dict[Any, dict[str, float]] = {
+        name: {"clients": members, "accuracy": value}
+        for name, members, value in zip(
+            names, np.bincount(places).tolist(), means.tolist(), strict=True
+        )
+    }
+    if losses is not None:
+        for name, value in group_means(losses, sensitive_features).items():
+            groups[name]["loss"] = value
+    return {"clients": clients, "group": spread(means), "groups": groups}
 
 
 def combined(values: Numbers, client: Labels | None, n: ArrayLike) -> Numbers:
-    """Return one value per client, in the order of the clients: the mean of its rows, weighted by `n`."""
+    """Return one value per client, in their order: the mean of its rows, weighted by `n`."""
     if client is None:
         return values
     weights = numbers(n)
     if weights.max() > 1e300:  # sums of such counts overflow; only their proportions matter
         weights = weights / weights.max()
-    _, places = np.unique(labels(client, "client"), return_inverse=True)
-    sums: Numbers = np.bincount(places, weights=values * weights) / np.bincount(places, weights=weights)
-    return sums
+    _, places = codes(client, "client")
+    sums = np.bincount(places, weights=values * weights)
+    means: Numbers = sums / np.bincount(places, weights=weights)
+    return means
 
 
 def accuracies(
-    y: ArrayLike,
-    y_hat: ArrayLike,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
     client: Labels,
-    group: Labels | None = None,
+    sensitive_features: Labels | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the accuracy of each client, or of each client's part in a group, from labels and predictions.
+    """Return the accuracy of each client, or of each client's part in a group.
 
-    All arguments: [examples]. Returns the columns client, n, accuracy and, where given, group, ready for
-    `fairness(**columns)`.
+    All arguments: [examples]. Returns the columns client, n, accuracy and, where given,
+    sensitive_features, ready for `fairness(**columns)`.
     """
-    truth, predicted = np.asarray(y), np.asarray(y_hat)
-    given = {"y": truth, "y_hat": predicted, "client": labels(client, "client")}
-    if group is not None:
-        given["group"] = labels(group, "group")
-    if truth.ndim != 1 or len({values.shape for values in given.values()}) > 1:
-        shapes = ", ".join(f"{name} {values.shape}" for name, values in given.items())
+    columns = {"y_true": np.asarray(y_true), "y_pred": np.asarray(y_pred)}
+    columns["client"] = labels(client, "client")
+    if sensitive_features is not None:
+        columns["sensitive_features"] = labels(sensitive_features, "group")
+    if len({values.shape for values in columns.values()}) > 1 or columns["y_true"].ndim != 1:
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in columns.items())
         raise ValueError(f"one value for each example is needed, not shapes {shapes}")
-    if not len(truth):
+    if not len(columns["y_true"]):
         raise ValueError("there is nothing to measure")
-    right = truth == predicted
-    clients, client_code = np.unique(given["client"], return_inverse=True)
-    groups, group_code = np.unique(given.get("group", np.zeros(len(truth), np.int64)), return_inverse=True)
-    pairs, places = np.unique(client_code * len(groups) + group_code, return_inverse=True)
+    clients, client_codes = np.unique(columns["client"], return_inverse=True)
+    group_column = columns.get("sensitive_features", np.zeros(len(client_codes), np.int64))
+    groups, group_codes = np.unique(group_column, return_inverse=True)
+    pairs, places = np.unique(client_codes * len(groups) + group_codes, return_inverse=True)
     n = np.bincount(places)
-    found = {"client": clients[pairs // len(groups)]}
-    if group is not None:
-        found["group"] = groups[pairs % len(groups)]
-    return found | {"n": n, "accuracy": 100.0 * np.bincount(places, weights=right) / n}
+    right = np.bincount(places, weights=columns["y_true"] == columns["y_pred"])
+    result = {"client": clients[pairs // len(groups)]}
+    if sensitive_features is not None:
+        result["sensitive_features"] = groups[pairs % len(groups)]
+    return result | {"n": n, "accuracy": 100.0 * right / n}

@@ -13,31 +13,33 @@ Numbers = NDArray[np.float64]
 
 def numbers(values: ArrayLike) -> Numbers:
     """Return the values as a flat float array that holds at least one value."""
-    found = np.asarray(values, dtype=np.float64).reshape(-1)
-    if not len(found):
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    if not len(array):
         raise ValueError("there is nothing to measure")
-    return found
+    return array
 
 
 def finite(values: ArrayLike, name: str) -> Numbers:
-    """Return the values as a float array, or raise `ValueError` naming the first row that is NaN or infinite."""
-    found = numbers(values)
-    if not np.isfinite(found).all():
-        row = int(np.flatnonzero(~np.isfinite(found))[0])
+    """Return the values as a float array, or raise `ValueError` where one is not finite."""
+    array = numbers(values)
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array))[0])
         raise ValueError(f"{name} is not a number in row {row}")
-    return found
+    return array
 
 
 def nonnegative(values: ArrayLike, name: str) -> Numbers:
-    """Return the values, or raise `ValueError` if one is negative: shares of a total need values of 0 or more."""
-    found = finite(values, name)
-    if found.min() < 0:
-        raise ValueError(f"{name} needs values of 0 or more, but row {int(np.argmin(found))} is negative")
-    return found
+    """Return the values, or raise `ValueError` where one is negative: shares are 0 or more."""
+    array = finite(values, name)
+    if array.min() < 0:
+        raise ValueError(
+            f"{name} needs values of 0 or more, but row {int(np.argmin(array))} is negative"
+        )
+    return array
 
 
 def labels(values: Labels, what: str) -> NDArray[Any]:
-    """Return one label per row, or raise `ValueError` if one is missing: NaN would become a group of its own."""
+    """Return one label per row, or raise `ValueError` if one is missing: NaN would be a group."""
     plain = isinstance(values, np.ndarray) and values.dtype.kind in "iubU"
     for row, value in enumerate(() if plain else values):
         if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
@@ -46,7 +48,7 @@ def labels(values: Labels, what: str) -> NDArray[Any]:
 
 
 def codes(values: Labels, what: str) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the distinct labels in order, and for each row the position of its label in that list."""
+    """Return the distinct labels in order, and for each row the position of its label there."""
     names, places = np.unique(labels(values, what), return_inverse=True)
     return names.tolist(), places.astype(np.int64)
 
@@ -61,10 +63,10 @@ def means_of(values: Numbers, groups: Labels) -> tuple[list[Any], NDArray[np.int
 
 def binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
     """Return 0/1 values as booleans, or raise `ValueError`."""
-    found = np.asarray(values).reshape(-1)
-    if not np.isin(found, (0, 1)).all():
+    array = np.asarray(values).reshape(-1)
+    if not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold 0 and 1 only")
-    return found.astype(np.bool_)
+    return array.astype(np.bool_)
 
 
 def rate(part: float, whole: float) -> float:

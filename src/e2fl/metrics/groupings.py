@@ -8,13 +8,16 @@ from numpy.typing import NDArray
 
 from e2fl.metrics.arrays import Labels
 
+MIN_STABILITY = 0.6  # of found groups that are called clear; see `e2fl groups`
+
 
 def matched(found: Labels, true: Labels) -> float:
-    """Return the percentage of clients in the right group, with found and true groups matched one to one.
+    """Return the percentage of clients in the right group, groups matched one to one.
 
-    The matching is the one with the most clients in the right group; groups left over on either side match nothing.
+    The matching is the one with the most clients in the right group; groups left over on either
+    side match nothing.
     """
-    # Imported here because scipy.optimize takes longer to load than an audit of a small table takes to run.
+    # Imported here: scipy.optimize takes longer to load than an audit of a small table takes.
     from scipy.optimize import linear_sum_assignment
 
     table = _contingency(found, true)
@@ -23,7 +26,7 @@ def matched(found: Labels, true: Labels) -> float:
 
 
 def purity(found: Labels, true: Labels) -> float:
-    """Return the percentage of clients whose true group is the most frequent one in their found group."""
+    """Return the percentage of clients with the most frequent true group of their found group."""
     table = _contingency(found, true)
     return 100.0 * float(table.max(axis=1).sum()) / float(table.sum())
 
@@ -43,16 +46,20 @@ def adjusted_rand(one: Labels, other: Labels) -> float:
 
 
 def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float | None:
-    """Return the percentage of clients whose group changed, of those that had one before; None if none had."""
+    """Return the percentage of clients whose group changed; None if none had a group before."""
     both = [client for client in now if client in before]
-    return 100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else None
+    return (
+        100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else None
+    )
 
 
 def _contingency(one: Labels, other: Labels) -> NDArray[np.int64]:
     """Return the number of clients in each pair of groups."""
     rows, columns = np.asarray(one), np.asarray(other)
     if rows.shape != columns.shape or rows.ndim != 1:
-        raise ValueError(f"two groupings of the same clients are needed, not of {rows.shape} and {columns.shape}")
+        raise ValueError(
+            f"two groupings of the same clients are needed, not of {rows.shape} and {columns.shape}"
+        )
     if not len(rows):
         raise ValueError("there is nothing to measure")
     row_names, row = np.unique(rows, return_inverse=True)

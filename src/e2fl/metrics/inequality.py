@@ -1,7 +1,7 @@
 """How unevenly values are distributed over clients or groups.
 
-`gap`, `std`, `p10`, `p90` and `cvar` are in the unit of the values. The other measures are free of units; they
-compare shares of a total and need values of 0 or more.
+`gap`, `std`, `p10`, `p90` and `cvar` are in the unit of the values. The other measures are free of
+units; they compare shares of a total and need values of 0 or more.
 """
 
 import math
@@ -46,7 +46,7 @@ def cvar(values: ArrayLike, alpha: float = 0.1) -> float:
 
 
 def gini(values: ArrayLike) -> float:
-    """Return the Gini coefficient: 0 where all values are equal, near 1 where one client has everything."""
+    """Return the Gini coefficient: 0 where all values are equal, near 1 where one has all."""
     ordered = np.sort(nonnegative(values, "gini"))
     total = ordered.sum()
     if total == 0:
@@ -57,43 +57,43 @@ def gini(values: ArrayLike) -> float:
 
 
 def jain(values: ArrayLike) -> float:
-    """Return Jain's fairness index: 1 where all values are equal, 1 / count where one client has everything."""
-    found = nonnegative(values, "jain")
-    squares = float(found @ found)
-    return 1.0 if squares == 0 else float(found.sum() ** 2 / (len(found) * squares))
+    """Return Jain's index: 1 where all values are equal, 1 / count where one has everything."""
+    array = nonnegative(values, "jain")
+    squares = float(array @ array)
+    return 1.0 if squares == 0 else float(array.sum() ** 2 / (len(array) * squares))
 
 
 def entropy(values: ArrayLike) -> float:
-    """Return the entropy of the shares divided by its maximum: 1 where all values are equal, 0 for one holder."""
-    found = nonnegative(values, "entropy")
-    total = found.sum()
-    if total == 0 or len(found) == 1:
+    """Return the entropy of the shares divided by its maximum: 1 where all values are equal."""
+    array = nonnegative(values, "entropy")
+    total = array.sum()
+    if total == 0 or len(array) == 1:
         return 1.0
-    shares = found[found > 0] / total
-    return float(-(shares @ np.log(shares)) / math.log(len(found)))
+    shares = array[array > 0] / total
+    return float(-(shares @ np.log(shares)) / math.log(len(array)))
 
 
 def atkinson(values: ArrayLike, epsilon: float = 1.0) -> float:
-    """Return Atkinson's index: the share of the total that equal values of the same welfare would save.
+    """Return Atkinson's index: the share that equal values of the same welfare would save.
 
     epsilon: the aversion to inequality, above 0; larger values weigh the low end more.
     """
     if epsilon <= 0:
         raise ValueError(f"epsilon must be above 0, not {epsilon}")
-    found = nonnegative(values, "atkinson")
-    average = found.mean()
+    array = nonnegative(values, "atkinson")
+    average = array.mean()
     if average == 0:
         return 0.0
-    if epsilon >= 1 and found.min() == 0:
+    if epsilon >= 1 and array.min() == 0:
         return 1.0
     if epsilon == 1:
-        return float(1 - math.exp(np.log(found).mean()) / average)
+        return float(1 - math.exp(np.log(array).mean()) / average)
     power = 1 - epsilon
-    return float(1 - ((found / average) ** power).mean() ** (1 / power))
+    return float(1 - ((array / average) ** power).mean() ** (1 / power))
 
 
 def theil(values: ArrayLike) -> float:
-    """Return Theil's index, the generalised entropy with alpha = 1; 0 where all values are equal."""
+    """Return Theil's index, the generalised entropy with alpha 1; 0 where all are equal."""
     return generalized_entropy(values, alpha=1.0)
 
 
@@ -102,11 +102,11 @@ def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
 
     With alpha 0 or below, a value of 0 makes the index infinite.
     """
-    found = nonnegative(values, "generalized_entropy")
-    average = found.mean()
+    array = nonnegative(values, "generalized_entropy")
+    average = array.mean()
     if average == 0:
         return 0.0
-    relative = found / average
+    relative = array / average
     if alpha <= 0 and relative.min() == 0:
         return math.inf
     if alpha == 0:
@@ -117,20 +117,26 @@ def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
     return float((relative**alpha - 1).mean() / (alpha * (alpha - 1)))
 
 
-def between_group_entropy(values: ArrayLike, groups: Labels, alpha: float = 2.0) -> float:
-    """Return the part of the generalised entropy that lies between groups: every value replaced by its group's mean."""
-    _, places, means = means_of(nonnegative(values, "between_group_entropy"), groups)
+def between_group_entropy(
+    values: ArrayLike, sensitive_features: Labels, alpha: float = 2.0
+) -> float:
+    """Return the generalised entropy between groups: that of the means of their groups."""
+    _, places, means = means_of(nonnegative(values, "between_group_entropy"), sensitive_features)
     return generalized_entropy(means[places], alpha)
 
 
-def objective_std(loss: ArrayLike, group: Labels | None = None) -> dict[str, float | None]:
+def objective_std(
+    loss: ArrayLike, sensitive_features: Labels | None = None
+) -> dict[str, float | None]:
     """Return the standard deviation of the objective over clients and over groups.
 
-    These are Definition 1 (equality) and Definition 2 (equity) of the E2FL paper. loss: [rows], the mean loss of each
-    client, or of a client's part in one group. A group's objective is the mean over its rows; every group weighs the
-    same. Without `group`, the key group is None.
+    These are Definition 1 (equality) and Definition 2 (equity) of the E2FL paper. loss: [rows], the
+    mean loss of each client, or of a client's part in one group. A group's objective is the mean
+    over its rows; every group weighs the same.
     """
     rows = finite(loss, "loss")
-    if group is None:
-        return {"user": float(np.std(rows)), "group": None}
-    return {"user": float(np.std(rows)), "group": float(np.std(means_of(rows, group)[2]))}
+    groups = None if sensitive_features is None else means_of(rows, sensitive_features)[2]
+    return {
+        "clients": float(np.std(rows)),
+        "group": None if groups is None else float(np.std(groups)),
+    }

@@ -1,4 +1,4 @@
-"""The common parts of all plots: an Altair chart with one colour and mark per method, and the format of numbers.
+"""The common parts of all plots: an Altair chart with one colour and mark per method.
 
 A method that the reader picks in the legend stays bright in all plots; the others fade.
 """
@@ -47,8 +47,16 @@ class Plot:
     spec: dict[str, Any]
 
 
-def draw(key: str, title: str, caption: str, text: str, layers: Sequence[alt.Chart], theme: Theme, height: int) -> Plot:
-    """Return the plot of these layers, with the alternative text in its specification, where Vega reads it."""
+def draw(
+    key: str,
+    title: str,
+    caption: str,
+    text: str,
+    layers: Sequence[alt.Chart],
+    theme: Theme,
+    height: int,
+) -> Plot:
+    """Return the plot of these layers; Vega reads the alternative text in its specification."""
     chart: Any = alt.layer(*layers).add_params(alt.param("picked", value=[]))
     fit = alt.AutoSizeParams(type="fit", contains="padding")
     chart = chart.properties(width=theme.width, height=height, description=text, autosize=fit)
@@ -85,7 +93,9 @@ def colour(study: Study, theme: Theme) -> alt.Color:
 
 def shape(study: Study, theme: Theme) -> alt.Shape:
     """Return the shape encoding of methods, for readers who do not see the colour."""
-    return alt.Shape("label:N", **_by_method(study, theme, [shape_of(n) for n in range(len(study.methods))]))
+    return alt.Shape(
+        "label:N", **_by_method(study, theme, [shape_of(n) for n in range(len(study.methods))])
+    )
 
 
 def dash(study: Study, theme: Theme) -> alt.StrokeDash:
@@ -95,8 +105,13 @@ def dash(study: Study, theme: Theme) -> alt.StrokeDash:
 
 def _by_method(study: Study, theme: Theme, choices: Sequence[Any]) -> Channels:
     labels = [safe_name(method.label) for method in study.methods]
-    scale = alt.Scale(domain=labels, range=[choices[place % len(choices)] for place in range(len(labels))])
-    return {"scale": scale, "legend": alt.Legend(title=None) if theme.legend and len(labels) > 1 else None}
+    scale = alt.Scale(
+        domain=labels, range=[choices[place % len(choices)] for place in range(len(labels))]
+    )
+    return {
+        "scale": scale,
+        "legend": alt.Legend(title=None) if theme.legend and len(labels) > 1 else None,
+    }
 
 
 def bright(full: float = 1.0) -> Any:
@@ -104,10 +119,14 @@ def bright(full: float = 1.0) -> Any:
     return alt.condition(PICKED, alt.value(full), alt.value(FADED))
 
 
-def quantity(axis: type[alt.X] | type[alt.Y], field: str, title: str, ticks: int = 8, /, **scale: Any) -> Any:
+def quantity(
+    axis: type[alt.X] | type[alt.Y], field: str, title: str, ticks: int = 8, /, **scale: Any
+) -> Any:
     """Return a numeric axis, which starts at 0 only if asked to."""
     options = {"zero": False, "nice": True} | scale
-    return axis(f"{field}:Q", title=title, scale=alt.Scale(**options), axis=alt.Axis(tickCount=ticks))
+    return axis(
+        f"{field}:Q", title=title, scale=alt.Scale(**options), axis=alt.Axis(tickCount=ticks)
+    )
 
 
 def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> dict[str, Any]:
@@ -116,7 +135,9 @@ def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> d
     return {"domain": [max(low, min(values) - pad), min(high, max(values) + pad)], "nice": False}
 
 
-def whole_numbers(axis: type[alt.X] | type[alt.Y], field: str, title: str, values: Sequence[float]) -> Any:
+def whole_numbers(
+    axis: type[alt.X] | type[alt.Y], field: str, title: str, values: Sequence[float]
+) -> Any:
     """Return an axis of counts, such as rounds, with ticks at integers only."""
     low, high = math.floor(min(values)), math.ceil(max(values))
     step = int(round_step(max(1.0, (high - low) / 6)))
@@ -137,11 +158,20 @@ def lines(
 
 
 def scatter(
-    rows: Sequence[Row], study: Study, theme: Theme, x: Any, y: Any, tips: Sequence[alt.Tooltip], *, filled: bool = True
+    rows: Sequence[Row],
+    study: Study,
+    theme: Theme,
+    x: Any,
+    y: Any,
+    tips: Sequence[alt.Tooltip],
+    *,
+    filled: bool = True,
 ) -> alt.Chart:
     """Return a chart with a large mark for each method."""
     chart = marks(rows, study, theme).mark_point(size=150, filled=filled, strokeWidth=2.5)
-    placed: alt.Chart = chart.encode(x=x, y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips)
+    placed: alt.Chart = chart.encode(
+        x=x, y=y, shape=shape(study, theme), opacity=bright(), tooltip=tips
+    )
     return placed
 
 

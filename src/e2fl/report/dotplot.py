@@ -1,7 +1,7 @@
-"""Dot plots: one row per group, one dot with its interval per method; every row is named at every width.
+"""Dot plots: a row per group, a dot with its interval per method; rows are named at every width.
 
-On the page they are HTML and small SVG strips whose positions are percentages, so they need no script and fit every
-screen; in files they are Altair charts.
+On the page they are HTML and small SVG strips whose positions are percentages, so they need no
+script and fit every screen; in files they are Altair charts.
 """
 
 import math
@@ -31,7 +31,9 @@ class Dot:
 
     @property
     def words(self) -> str:
-        ends = "" if self.low is None or self.high is None else f" ({self.low:.1f} to {self.high:.1f})"
+        ends = (
+            "" if self.low is None or self.high is None else f" ({self.low:.1f} to {self.high:.1f})"
+        )
         return f"{self.value:.1f}{ends}"
 
 
@@ -77,20 +79,31 @@ class DotPlot:
     def plot(self, study: Study, theme: Theme) -> Plot:
         """Return the same plot for a file."""
         values = [
-            {"row": f"{row.name} ({row.note})" if row.note else row.name, "label": dot.label, "value": dot.value}
+            {
+                "row": f"{row.name} ({row.note})" if row.note else row.name,
+                "label": dot.label,
+                "value": dot.value,
+            }
             | {"low": dot.low, "high": dot.high, "at": number}
             for row in self.rows
             for number, dot in enumerate(row.dots)
         ]
-        across: Channels = {"scale": alt.Scale(domain=[self.ticks[0], self.ticks[-1]]), "axis": alt.Axis(grid=True)}
+        across: Channels = {
+            "scale": alt.Scale(domain=[self.ticks[0], self.ticks[-1]]),
+            "axis": alt.Axis(grid=True),
+        }
         chart = marks(values, study, theme).encode(
             y=alt.Y("row:N", sort=None, title=None),
             yOffset=alt.YOffset("label:N", sort=None),
             opacity=bright(),
         )
         layers = [
-            chart.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=self.axis, **across), x2="high:Q"),
-            chart.mark_point(filled=True, size=60).encode(x=alt.X("value:Q", **across), shape=shape(study, theme)),
+            chart.mark_rule(strokeWidth=2).encode(
+                x=alt.X("low:Q", title=self.axis, **across), x2="high:Q"
+            ),
+            chart.mark_point(filled=True, size=60).encode(
+                x=alt.X("value:Q", **across), shape=shape(study, theme)
+            ),
         ]
         height = sum(8 + LINE * max(1, len(row.dots)) for row in self.rows)
         return draw(self.key, self.title, self.caption, self.alt, layers, theme, height)

@@ -1,4 +1,4 @@
-"""Everything on the page as files: tables as CSV and LaTeX, plots as PNG and SVG, all of it as JSON."""
+"""Everything on the page as files: tables as CSV and LaTeX, plots as PDF, PNG and SVG, and JSON."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import vl_convert
 
 from e2fl.report.dotplot import DotPlot
-from e2fl.report.section import METHOD
+from e2fl.report.figures import key_figures
 from e2fl.report.sections import sections
 from e2fl.report.study import Study
-from e2fl.report.table import Column, Table, cells
+from e2fl.report.table import METHOD, Column, Table
 from e2fl.report.theme import IN_FILE
-from e2fl.report.verdict import key_figures, verdict
+from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
 SHARPNESS = 2.0  # pixels of a PNG for one on the page
@@ -33,6 +33,7 @@ def export(study: Study, folder: Path) -> list[Path]:
         svg = vl_convert.vegalite_to_svg(plot.spec)
         put(f"{plot.key}.svg", svg)
         put(f"{plot.key}.png", vl_convert.svg_to_png(svg, scale=SHARPNESS))
+        put(f"{plot.key}.pdf", vl_convert.svg_to_pdf(svg))
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
     for table in tables:
         put(f"{table.key}.csv", table.csv())
@@ -43,6 +44,7 @@ def export(study: Study, folder: Path) -> list[Path]:
         "verdict": verdict(study),
         "key_figures": [vars(figure) for figure in key_figures(study)],
         "warnings": list(study.warnings),
+        "settings": list(study.settings),
         "version": __version__,
         "tables": {table.key: table.json() for table in tables},
         "runs": list(study.runs),
@@ -53,14 +55,12 @@ def export(study: Study, folder: Path) -> list[Path]:
 
 def client_table(study: Study) -> Table:
     """Return a table of every client of every seed."""
-    rows = []
-    for method in study.methods:
-        for outcome in method.outcomes:
-            known = outcome.clients
-            if known is None:
-                continue
-            groups = known.groups.tolist() if known.groups is not None else [""] * len(known)
-            columns = (known.names.tolist(), groups, known.n.tolist(), known.accuracy.tolist())
-            rows += [cells([method.label, outcome.seed, *values]) for values in zip(*columns, strict=True)]
+    rows = [
+        {"method": method.label, "seed": seed} | {str(key): cell for key, cell in row.items()}
+        for method in study.methods
+        for seed, clients in method.clients.items()
+        for row in clients.to_dict("records")
+    ]
     titles = ("seed", "client", "group", "n", "accuracy")
-    return Table("clients", "Every client", (METHOD, *(Column(title, title) for title in titles)), tuple(rows))
+    columns = [METHOD, *(Column(title, title) for title in titles)]
+    return Table.of("clients", "Every client", columns, rows)

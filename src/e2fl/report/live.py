@@ -5,33 +5,31 @@ import time
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
-from e2fl.errors import E2flError, ReportError
-from e2fl.report import NEEDS
+from e2fl.errors import E2flError
 from e2fl.report.from_runs import read_unfinished, study_of
+from e2fl.report.page import bundle, write
 from e2fl.report.study import Json
-from e2fl.runs.folder import Folder, run_folders
-from e2fl.runs.runner import Watcher, read_run
-
-try:
-    from e2fl.report.html import bundle, write
-except ImportError as error:
-    raise ReportError(NEEDS) from error
+from e2fl.runs.store import Folder, read_run, run_folders
+from e2fl.runs.watcher import Watcher
 
 RELOAD = 5  # seconds after which the page in the browser reloads itself
 PAUSE = 3.0  # seconds between two pages at least: training matters more
 
 WAITING = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
-<meta http-equiv="refresh" content="{RELOAD}"><link rel="icon" href="data:,"><title>Fairness report</title></head>
-<body><p>The first evaluated round is not over yet; this page will show it when it is.</p></body></html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<meta http-equiv="refresh" content="{RELOAD}"><link rel="icon" href="data:,">
+<title>Fairness report</title></head>
+<body><p>The first evaluated round is not over yet; this page will show it when it is.</p></body>
+</html>
 """
 
 
 class Live(Watcher):
-    """A writer that keeps the page of a run, or of a comparison, up to date while it is in progress."""
+    """A writer that keeps the page of a run or a comparison up to date while it is in progress."""
 
     def __init__(self, folder: Path, page: Path):
-        bundle()  # a missing library is reported before the training, not after its first round
+        bundle()  # made before the training, not after its first round
         self.folder, self.page = folder, page
         self.standing = ""
         self.last = 0

@@ -51,11 +51,23 @@
     });
   }
 
+  // On paper every section and every table is open; a plot that was never seen is printed as its still picture.
   const closed = [];
   addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("details.behind:not([open])")) { part.open = true; closed.push(part); }
+    for (const part of document.querySelectorAll("details.behind:not([open]), details.fold:not([open])")) { part.open = true; closed.push(part); }
   });
   addEventListener("afterprint", () => { for (const part of closed.splice(0)) part.open = false; });
+
+  // A link into a folded section opens it.
+  function unfold() {
+    const target = location.hash ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    if (!target) return;
+    for (let part = target; part; part = part.parentElement) if (part.matches("details")) part.open = true;
+    const inner = target.querySelector(":scope > details.fold");
+    if (inner) inner.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", unfold);
 
   // A page that is still being written reloads itself, and stays where the reader was.
   const wait = Number(document.body.dataset.reload || 0);
@@ -75,7 +87,14 @@
     }, wait * 1000);
   }
 
-  Promise.all([...document.querySelectorAll(".plot")].map(draw)).then(() => {
+  // A plot in a folded section has no width: it is drawn when the section is opened.
+  const visible = (place) => !place.closest("details.fold:not([open])");
+  const plots_in = (part) => [...part.querySelectorAll(".plot:not([data-drawn])")].filter(visible);
+  for (const part of document.querySelectorAll("details.fold")) {
+    part.addEventListener("toggle", () => { if (!matchMedia("print").matches && !closed.includes(part)) Promise.all(plots_in(part).map(draw)).then(pick); });
+  }
+  unfold();
+  Promise.all(plots_in(document).map(draw)).then(() => {
     document.body.dataset.drawn = "yes";
   });
 })();

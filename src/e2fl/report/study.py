@@ -1,113 +1,64 @@
-"""The contents of a report: methods, each with its outcomes over seeds. Measurements only, no words or pictures."""
+"""The contents of a report: methods, each measured over seeds. Measurements only, no words."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from e2fl import metrics
-from e2fl.report.intervals import Interval, Numbers, bootstrap, over_seeds, paired, row_means, row_worst10
+from e2fl.errors import ConfigError
+from e2fl.metrics import Interval, Measure, measure_of
+from e2fl.metrics.arrays import Numbers
+from e2fl.metrics.chance import FEW_ROWS, Chance, chance, chance_draws
+from e2fl.metrics.intervals import over_clients, over_seeds, paired, row_means, row_worst10
 
 Json = dict[str, Any]
+Strata = dict[str, dict[str, float]]  # name of a stratum: client: its share of the measure
 
 
-@dataclass(frozen=True)
-class Clients:
-    """Every client at the last evaluation; where groups lie inside a client, its parts are combined."""
-
-    names: NDArray[np.object_]  # [clients]
-    groups: NDArray[np.object_] | None  # [clients]; a client with several groups names them all
-    accuracy: Numbers  # [clients]
-    n: Numbers  # [clients], test examples
-    members: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # group: client: accuracy in that group
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run at its last evaluation."""
-
-    seed: int
-    user: Mapping[str, float]
-    group: Mapping[str, float] | None
-    groups: Mapping[str, Json]  # name: clients, accuracy, loss
-    clients: Clients | None = None
-    sent: Mapping[str, float] | None = None  # encoded bytes of training: up and down per client per round, total
-    history: Sequence[Json] = ()  # the lines of history.jsonl, as seen through this view
-    protected: Mapping[str, float | None] | None = None
-    recovery: Mapping[str, Any] | None = None  # how well groups were found; None where clients declared them
-    budget: Mapping[str, float] | None = None  # client_trainings, client_epochs, examples
-    participation: Mapping[str, Mapping[str, float]] | None = None  # group: clients, asked, asked_per_client
-    bits: Mapping[str, float] | None = None  # per edge; over_entropy in percent
-    loss: Mapping[str, Any] | None = None  # over clients and over groups: mean, std
-    diverged: int = 0  # clients whose models give outputs that are not finite
-
-    def value(self, key: str) -> float | None:
-        """Return a measure by the name it has everywhere, such as group/worst10 or groups/G1/accuracy."""
-        return measured({**vars(self), "bytes": self.sent}, key)
-
-    def lowest_groups(self) -> list[str]:
-        """Return the tenth of the groups with the lowest accuracy, at least one: group/worst10 averages these."""
-        known = {name: value for name in self.groups if (value := self.value(f"groups/{name}/accuracy")) is not None}
-        return sorted(known, key=lambda name: known[name])[: metrics.tenth(len(known))] if known else []
-
-    def parts(self, key: str) -> dict[str, dict[str, float]] | None:
-        """Return a mean as the sum of the means of these strata of clients; None for other measures."""
-        if self.clients is None:
-            return None
-        if key == "user/mean":
-            names = self.clients.names.tolist()
-            return {"": dict(zip(names, self.clients.accuracy.tolist(), strict=True))}
-        groups = {"group/worst10": self.lowest_groups(), "group/mean": list(self.groups)}.get(key)
-        if groups is None and key.startswith("groups/") and key.endswith("/accuracy"):
-            groups = [key.removeprefix("groups/").removesuffix("/accuracy")]
-        members = self.clients.members
-        if not groups or any(not members.get(group) for group in groups):
-            return None
-        return {g: {name: value / len(groups) for name, value in members[g].items()} for g in groups}
-
-
-def measured(line: Mapping[str, Any], key: str) -> float | None:
-    """Return the number of this name, such as user/mean, in a line of history; None if missing or not finite."""
-    if key in ("user/std", "group/std"):
-        variance = measured(line, f"{key.removesuffix('/std')}/variance")
-        return None if variance is None or variance < 0 else math.sqrt(variance)
-    place: Any = line
-    first, _, rest = key.partition("/")
-    # A group may have a slash in its name: only the ends of such a key are ours.
-    parts = [first, *rest.rsplit("/", 1)] if first in ("groups", "participation") else key.split("/")
-    for part in parts:
-        if not isinstance(place, Mapping) or part not in place:
-            return None
-        place = place[part]
-    return number(place)
-
-
-def number(value: Any) -> float | None:
-    """Return a finite number, or None."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if usable else None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
-    """A compared method: an algorithm as configured, or another view of its models, over one or more seeds."""
+    """A compared method, an algorithm as configured or another view of its models, over seeds.
+
+    rows: its part of the frame. parts: by seed, the clients at the last evaluation, with the
+    columns client, group, n and accuracy; a client has a row for each group inside it.
+    """
 
     label: str
-    outcomes: tuple[Outcome, ...]
-    alone: bool = False  # every client trains on its own: nothing was sent
+    rows: pd.DataFrame
+    parts: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
+    recovers: bool = False  # finds the groups of clients
+    _intervals: dict[str, Interval | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def final(self) -> pd.DataFrame:
+        """The last evaluated round of each seed."""
+        last = self.rows.sort_values("round", kind="stable").groupby("seed").tail(1)
+        return last.set_index("seed").sort_index()
+
+    @cached_property
+    def clients(self) -> dict[int, pd.DataFrame]:
+        """By seed, one row per client: client, group, n, accuracy; its parts are combined."""
+        return {seed: _combined(parts) for seed, parts in self.parts.items()}
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(int(seed) for seed in self.final.index)
 
     def by_seed(self, key: str) -> dict[int, float]:
         """Return a measure for each seed; empty if a seed lacks it."""
-        found = {outcome.seed: outcome.value(key) for outcome in self.outcomes}
-        known = {seed: value for seed, value in found.items() if value is not None}
-        return known if len(known) == len(found) else {}
+        if key not in self.final:
+            return {}
+        values = self.final[key].astype(float).to_list()
+        if not np.isfinite(values).all():
+            return {}
+        return dict(zip(self.seeds, values, strict=True))
 
     def mean(self, key: str) -> float | None:
         """Return a measure, averaged over seeds."""
@@ -115,29 +66,139 @@ class Method:
         return float(np.mean(list(values.values()))) if values else None
 
     def interval(self, key: str) -> Interval | None:
-        """Return a measure with its interval over seeds, or over clients for one seed; cut to possible values."""
-        found = self._interval(key)
-        if found is None or found.low is None or found.high is None or key.startswith("protected/"):
-            return found
-        top = 100.0 if key.endswith(("/mean", "10", "/accuracy")) else math.inf
-        return replace(found, low=max(0.0, found.low), high=min(top, found.high))
+        """Return a measure with its interval over seeds, or over clients for one seed."""
+        if key not in self._intervals:
+            self._intervals[key] = _cut(self._interval(key), key)
+        return self._intervals[key]
 
     def _interval(self, key: str) -> Interval | None:
-        values = list(self.by_seed(key).values())
+        values = self.by_seed(key)
         if len(values) != 1:
-            return over_seeds(values) if values else None
-        outcome = self.outcomes[0]
-        strata, statistic = outcome.parts(key), row_means
-        if key == "user/worst10" and outcome.clients is not None:
-            strata, statistic = outcome.parts("user/mean"), row_worst10
+            return over_seeds(list(values.values())) if values else None
+        ((seed, value),) = values.items()
+        worst = key == "clients/worst10"
+        strata = self.strata("clients/mean" if worst else key, seed)
         arrays = [np.array(list(stratum.values())) for stratum in (strata or {}).values()]
         if not arrays or not all(np.isfinite(array).all() for array in arrays):
-            return over_seeds(values)
-        return replace(bootstrap(arrays, statistic), mean=values[0])
+            return over_seeds([value])
+        statistic = row_worst10 if worst else row_means
+        return replace(over_clients(arrays, statistic), value=value)
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(outcome.seed for outcome in self.outcomes)
+    def groups(self) -> list[str]:
+        """The groups that this method was measured on."""
+        return names_in(self.final, "groups", "accuracy")
+
+    def lowest_groups(self, seed: int) -> list[str]:
+        """Return the tenth of the groups with the lowest accuracy: group/worst10 averages these."""
+        accuracy = {
+            name: self.final[f"groups/{name}/accuracy"].astype(float) for name in self.groups
+        }
+        values = {name: by_seed[seed] for name, by_seed in accuracy.items()}
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        ordered = sorted(values, key=lambda name: values[name])
+        return ordered[: metrics.tenth(len(ordered))] if ordered else []
+
+    def members(self, seed: int) -> Strata:
+        """Return the accuracy of every client in every group."""
+        parts = self.parts.get(seed)
+        if parts is None:
+            return {}
+        return {
+            str(name): dict(zip(rows["client"], rows["accuracy"].astype(float), strict=True))
+            for name, rows in parts[parts["group"] != ""].groupby("group", sort=False)
+        }
+
+    def strata(self, key: str, seed: int) -> Strata | None:
+        """Return a mean as the sum of the means of strata of clients; None for other measures."""
+        if seed not in self.parts:
+            return None
+        if key == "clients/mean":
+            clients = self.clients[seed]
+            return {"": dict(zip(clients["client"], clients["accuracy"], strict=True))}
+        if key == "group/worst10":
+            groups = self.lowest_groups(seed)
+        elif key == "group/mean":
+            groups = self.groups
+        elif key.startswith("groups/") and key.endswith("/accuracy"):
+            groups = [key.removeprefix("groups/").removesuffix("/accuracy")]
+        else:
+            return None
+        members = self.members(seed)
+        if not groups or any(not members.get(group) for group in groups):
+            return None
+        return {
+            group: {client: value / len(groups) for client, value in members[group].items()}
+            for group in groups
+        }
+
+    @cached_property
+    def chance(self) -> dict[str, Chance]:
+        """By path, the spread that chance alone gives, averaged over seeds as the measures are."""
+        draws: list[dict[str, Numbers]] = []
+        for parts in self.parts.values():
+            tested = parts[parts["n"] > 0]
+            if tested.empty or not np.isfinite(tested["accuracy"]).all():
+                return {}
+            grouped = (tested["group"] != "").all()
+            accuracy, n, client = (tested[name].to_numpy() for name in ("accuracy", "n", "client"))
+            group = tested["group"].to_numpy() if grouped else None
+            draws.append(chance_draws(accuracy, n, client, group, seed=len(draws)))
+        if not draws:
+            return {}
+        shared = set.intersection(*(set(each) for each in draws))
+        return chance({key: np.mean([each[key] for each in draws], axis=0) for key in shared})
+
+    def by_chance(self, key: str) -> bool:
+        """Return whether chance alone explains the spread of this path."""
+        value, expected = self.mean(key), self.chance.get(key)
+        return value is not None and expected is not None and expected.explains(value)
+
+    @cached_property
+    def test_rows(self) -> float | None:
+        """The median number of test rows of a client; None if it is not known."""
+        sizes = [clients["n"] for clients in self.clients.values()]
+        return float(np.median(np.concatenate(sizes))) if sizes else None
+
+
+def names_in(frame: pd.DataFrame, first: str, last: str) -> list[str]:
+    """Return the names of groups in paths such as groups/NAME/accuracy that have any value."""
+    columns = [name for name in frame.columns if name.startswith(f"{first}/")]
+    return [
+        name.removeprefix(f"{first}/").removesuffix(f"/{last}")
+        for name in columns
+        if name.endswith(f"/{last}") and frame[name].notna().any()
+    ]
+
+
+def _combined(parts: pd.DataFrame) -> pd.DataFrame:
+    names = parts["client"]
+    n, values = parts["n"].astype(float), parts["accuracy"].astype(float)
+    sums = (values * n).groupby(names, sort=False).sum(min_count=1)
+    sizes = n.groupby(names, sort=False).sum()
+    groups = (
+        parts["group"].groupby(names, sort=False).agg(lambda group: ", ".join(filter(None, group)))
+    )
+    columns = {"client": sizes.index, "group": groups.to_numpy(), "n": sizes.to_numpy()}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return pd.DataFrame(columns | {"accuracy": (sums / sizes).to_numpy()})
+
+
+def _listed(groups: "pd.Series[str]") -> str:
+    return ", ".join(group for group in groups if group)
+
+
+def _cut(interval: Interval | None, key: str) -> Interval | None:
+    """Return an interval without the values that the measure cannot have."""
+    if interval is None or interval.low is None or interval.high is None:
+        return interval
+    try:
+        measure = measure_of(key)
+    except ConfigError:
+        return interval
+    low = interval.low if measure.signed else max(0.0, interval.low)
+    high = min(100.0, interval.high) if measure.unit == "%" else interval.high
+    return replace(interval, low=low, high=high)
 
 
 def difference(first: Method, second: Method, key: str) -> Interval | None:
@@ -145,26 +206,27 @@ def difference(first: Method, second: Method, key: str) -> Interval | None:
     one, two = first.by_seed(key), second.by_seed(key)
     if not one or not two:
         return None
-    found = paired(one, two)
-    if found is None:
-        return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])), None, None, 0)
-    if found.count > 1:
-        return found
+    over = paired(one, two)
+    if over is None:
+        return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])))
+    if over.count > 1:
+        return over
     seed = next(iter(one.keys() & two.keys()))
-    own, other = (next(o for o in method.outcomes if o.seed == seed).parts(key) for method in (first, second))
+    own, other = first.strata(key, seed), second.strata(key, seed)
     if own is None or other is None:
-        return found
+        return over
     strata = []
     for group in sorted(own.keys() | other.keys()):
         a, b = own.get(group), other.get(group)
         names = (a or b or {}) if a is None or b is None else a.keys() & b.keys()
-        strata.append(np.array([(a[name] if a else 0.0) - (b[name] if b else 0.0) for name in sorted(names)]))
+        pairs = [(a[name] if a else 0.0) - (b[name] if b else 0.0) for name in sorted(names)]
+        strata.append(np.array(pairs))
     if not all(len(stratum) and np.isfinite(stratum).all() for stratum in strata):
-        return found
-    return replace(bootstrap(strata), mean=found.mean)
+        return over
+    return replace(over_clients(strata), value=over.value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Study:
     """Everything one page shows."""
 
@@ -172,12 +234,14 @@ class Study:
     subtitle: str
     methods: tuple[Method, ...]
     warnings: tuple[str, ...] = ()  # reasons to be careful with the comparison
-    runs: tuple[Json, ...] = ()  # of each run: label, seed, rounds, version, config, command, folder
+    settings: tuple[str, ...] = ()  # settings in which the methods differ, in words
+    runs: tuple[Json, ...] = ()  # label, seed, rounds, version, config, command, folder
     unfinished: str = ""  # while a run is in progress: the round it has reached
     data: Json | None = None  # data.json of the first run that has one
     data_picture: bytes | None = None  # data.svg beside it
     protected_groups: tuple[str, str] | None = None  # differences are the first minus the second
     groups_found: bool = False  # groups were found by an algorithm, not declared by clients
+    own: tuple[Measure, ...] = ()  # measures that the user added
 
     @property
     def main(self) -> tuple[Method, ...]:
@@ -189,10 +253,10 @@ class Study:
         """The method whose clients train on their own, if it was run."""
         return next((method for method in self.main if method.alone), None)
 
-    @property
+    @cached_property
     def group_names(self) -> list[str]:
         """All groups, in the order in which they first occur."""
-        return list(dict.fromkeys(name for m in self.methods for o in m.outcomes for name in o.groups))
+        return list(dict.fromkeys(name for method in self.methods for name in method.groups))
 
     @property
     def seeds(self) -> list[int]:
@@ -200,8 +264,8 @@ class Study:
 
     @property
     def worst(self) -> str:
-        """The measure of equity: of the worst group, or of the worst clients if there are no groups."""
-        return "group/worst10" if self.group_names else "user/worst10"
+        """The measure of equity: the worst group, or the worst clients if there are no groups."""
+        return "group/worst10" if self.group_names else "clients/worst10"
 
     @property
     def worst_label(self) -> str:
@@ -209,7 +273,8 @@ class Study:
         if not self.group_names:
             return "worst tenth of clients"
         found = "found " if self.groups_found else ""
-        return f"worst {found}group" if metrics.tenth(len(self.group_names)) == 1 else f"worst tenth of {found}groups"
+        single = metrics.tenth(len(self.group_names)) == 1
+        return f"worst {found}group" if single else f"worst tenth of {found}groups"
 
     @property
     def interval_label(self) -> str:
@@ -218,67 +283,31 @@ class Study:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (bootstrap, one run)"
 
-
-def clients_of(rows: Sequence[Mapping[str, Any]], column: str = "accuracy") -> Clients | None:
-    """Return the clients of a clients.csv; `column` is the view."""
-    if not rows or column not in rows[0]:
-        return None
-    names = [str(row["client"]) for row in rows]
-    codes = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    places = np.array([codes[name] for name in names])
-    n = np.array([float(row["n"]) for row in rows])
-    values = np.array([float(row[column]) for row in rows])
-    groups: list[list[str]] = [[] for _ in codes]
-    members: dict[str, dict[str, float]] = {}
-    for place, name, row, value in zip(places, names, rows, values.tolist(), strict=True):
-        if row.get("group"):
-            groups[place].append(str(row["group"]))
-            members.setdefault(str(row["group"]), {})[name] = value
-    return Clients(
-        np.array(list(codes), dtype=object),
-        np.array([", ".join(found) for found in groups], dtype=object) if members else None,
-        metrics.combined(values, places, n),
-        np.bincount(places, weights=n).astype(np.float64),
-        members,
-    )
-
-
-@dataclass(frozen=True)
-class Gains:
-    """The clients of one run, each compared with training on its own with the same seed."""
-
-    seed: int
-    names: NDArray[np.object_]
-    groups: NDArray[np.object_] | None
-    alone: Numbers
-    accuracy: Numbers
-
     @property
-    def difference(self) -> Numbers:
-        return self.accuracy - self.alone
+    def few_test_rows(self) -> float | None:
+        """The median number of test rows of a client, if it is too low to judge spreads."""
+        known = [method.test_rows for method in self.main if method.test_rows is not None]
+        return min(known) if known and min(known) < FEW_ROWS else None
 
 
-def gains(method: Method, alone: Method) -> list[Gains]:
-    """Return every client compared with training on its own, for each seed that both methods ran with."""
-    found = []
-    others = {outcome.seed: outcome.clients for outcome in alone.outcomes}
-    for outcome in method.outcomes:
-        own, other = outcome.clients, others.get(outcome.seed)
-        if own is None or other is None:
-            continue
-        places = {name: place for place, name in enumerate(other.names)}
-        both = [(here, places[name]) for here, name in enumerate(own.names) if name in places]
-        if not both:
-            continue
-        here, there = (np.array(column) for column in zip(*both, strict=True))
-        groups = None if own.groups is None else own.groups[here]
-        found.append(Gains(outcome.seed, own.names[here], groups, other.accuracy[there], own.accuracy[here]))
+def gains(method: Method, alone: Method) -> dict[int, pd.DataFrame]:
+    """Return, by seed that both ran with, every client and its gain over training alone.
+
+    The columns are client, group, alone, accuracy and difference.
+    """
+    found = {}
+    for seed, own in method.clients.items():
+        if seed in alone.clients:
+            other = alone.clients[seed][["client", "accuracy"]]
+            both = own.merge(other.rename(columns={"accuracy": "alone"}), on="client")
+            if len(both):
+                found[seed] = both.assign(difference=both["accuracy"] - both["alone"])
     return found
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """A method's accuracy, equity and bytes, and the methods that beat it: as good in all three, better in one."""
+    """A method's accuracy, equity and bytes, and the methods that are better in all of them."""
 
     method: Method
     mean: float
@@ -289,18 +318,23 @@ class ParetoPoint:
 
 def pareto(study: Study) -> list[ParetoPoint]:
     """Return which methods no other method beats. Unknown values are not compared."""
-    found = []
+    points = []
     for method in study.methods:
-        mean, worst, sent = (method.mean(key) for key in ("user/mean", study.worst, "bytes/total"))
+        mean, worst, sent = (
+            method.mean(key) for key in ("clients/mean", study.worst, "bytes/total")
+        )
         if mean is not None and worst is not None:
-            found.append(ParetoPoint(method, mean, worst, sent))
+            points.append(ParetoPoint(method, mean, worst, sent))
     return [
-        replace(one, beaten_by=tuple(o.method.label for o in found if o is not one and _dominates(o, one)))
-        for one in found
+        replace(
+            point,
+            beaten_by=tuple(o.method.label for o in points if o is not point and _beats(o, point)),
+        )
+        for point in points
     ]
 
 
-def _dominates(first: ParetoPoint, second: ParetoPoint) -> bool:
+def _beats(first: ParetoPoint, second: ParetoPoint) -> bool:
     pairs = [(first.mean, second.mean), (first.worst, second.worst)]
     if first.sent is not None and second.sent is not None:
         pairs.append((-first.sent, -second.sent))

@@ -1,118 +1,267 @@
-"""A table and the files it is written to: CSV, LaTeX, JSON. The page's template writes it as HTML."""
+"""One table: a DataFrame and columns, written as text, Markdown, CSV, LaTeX, HTML and JSON.
+
+Beside the column KEY, the frame may hold what is written with its values: KEY_low and KEY_high, an
+interval; KEY/std or KEY/ci, what follows ±; KEY_chance, what chance alone gives.
+"""
 
 import base64
+import html
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from e2fl.csv_text import neutral
-from e2fl.report.intervals import Interval
-from e2fl.report.latex import one_line, tex
+from e2fl.metrics import Measure
+from e2fl.metrics.intervals import Interval
+from e2fl.terminal import aligned
 
-Value = float | int | str | None
-LINKED = 200_000  # characters; a longer table is only exported, so that the page does not hold it twice
+PlusMinus = Literal["std", "ci", "none"]
 DASH = "–"
+LINKED = 200_000  # characters; a longer table is only exported: the page holds it once
+SHOWN = 200  # rows on the page; files have all
+CHANCE = "What chance alone gives, if all clients are served alike:"
+UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
+TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\N{MINUS SIGN}": "$-$",
+    "±": r"\(\pm\)",
+    "–": "--",
+    "²": r"\textsuperscript{2}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # as wide as the text
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in files, its title, and the format of its numbers."""
+    """A column: its name in the frame, its title, and the format of its numbers."""
 
     key: str
     title: str
     digits: int = 2
-    head: str = ""  # a title over several columns
-    definition: str = ""  # where it is explained
+    head: str = ""  # a title over neighbouring columns
+    definition: str = ""  # the entry of `DEFINITIONS` that explains it
     signed: bool = False
     scale: float = 1.0  # from the exact value, as in files, to the value as written
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A number with its interval, or a string."""
-
-    value: Value
-    low: float | None = None
-    high: float | None = None
-    best: bool = False
+METHOD = Column("method", "method")
 
 
-@dataclass(frozen=True)
+def column_of(measure: Measure, **changes: Any) -> Column:
+    """Return the column of a measure."""
+    column = Column(
+        measure.key,
+        measure.title,
+        measure.digits,
+        measure.head,
+        measure.definition,
+        measure.signed,
+    )
+    return replace(column, **changes)
+
+
+def interval_cells(key: str, interval: Interval | None) -> dict[str, float | None]:
+    """Return the cells of a value with its interval."""
+    if interval is None:
+        return {key: None}
+    return {key: interval.value, f"{key}_low": interval.low, f"{key}_high": interval.high}
+
+
+@dataclass(frozen=True, eq=False)
 class Table:
-    """Rows under columns; the first column names the row."""
+    """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark."""
 
     key: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    frame: pd.DataFrame
     note: str = ""
-    shown: int = 200  # rows on the page; files have all
+    bold: frozenset[tuple[int, str]] = frozenset()
+    plus_minus: PlusMinus = "none"
 
-    def is_text(self, place: int) -> bool:
-        """Return whether a column holds strings, which are aligned to the left."""
-        return place == 0 or any(isinstance(row[place].value, str) and row[place].value != DASH for row in self.rows)
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        title: str,
+        columns: Sequence[Column],
+        rows: Iterable[Mapping[str, Any]],
+        note: str = "",
+        **more: Any,
+    ) -> "Table":
+        """Return a table of rows that hold cells by the keys of the columns."""
+        frame = pd.DataFrame(list(rows), dtype=object)
+        missing = [column.key for column in columns if column.key not in frame]
+        return cls(key, title, tuple(columns), frame.assign(**dict.fromkeys(missing)), note, **more)
 
-    def frame(self) -> pd.DataFrame:
-        """Return the exact values; an interval has columns of its own."""
-        found: dict[str, list[Any]] = {}
-        for place, column in enumerate(self.columns):
-            cells = [row[place] for row in self.rows]
-            found[_one_line(column.key)] = [_plain(cell.value) for cell in cells]
-            for end in ("low", "high"):
-                if any(getattr(cell, end) is not None for cell in cells):
-                    found[_one_line(f"{column.key}_{end}")] = [_plain(getattr(cell, end)) for cell in cells]
-        return pd.DataFrame(found, dtype=object)
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def text(self) -> str:
+        """Return the table for a terminal, and below it what chance gives and the note."""
+        titles = [column.title for column in self.columns]
+        heads = [cell for head, n in self.spans() for cell in (head, *[""] * (n - 1))]
+        rows = [self._texts(row) for row in range(len(self))]
+        parts = [aligned([titles, *rows], heads if any(heads) else None)]
+        spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
+        if spreads:
+            shown = (self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads))
+            parts += [CHANCE, replace(self, columns=shown, note="", plus_minus="none").text()]
+        return "\n\n".join([*parts, *([self.note] if self.note else [])])
+
+    def markdown(self) -> str:
+        """Return the table for Markdown; heads stand before the titles."""
+        rows = [[_joined(column) for column in self.columns]]
+        rows.append(["---" if self.is_text(place) else "--:" for place in range(len(rows[0]))])
+        for row in range(len(self)):
+            cells = zip(self._texts(row), self.columns, strict=True)
+            rows.append([f"**{text}**" if (row, c.key) in self.bold else text for text, c in cells])
+        return "\n".join(f"| {' | '.join(_one_line(cell) for cell in row)} |" for row in rows)
 
     def csv(self) -> str:
-        return str(self.frame().to_csv(index=False, lineterminator="\n"))
-
-    def latex(self) -> str:
-        r"""Return the table for \usepackage{booktabs}; the best cells are bold."""
-        rows = [[_tex_cell(c, cell) for c, cell in zip(self.columns, row, strict=True)] for row in self.rows]
-        titles = [tex(column.title) for column in self.columns]
-        heads = [tex(column.head) for column in self.columns]
-        columns = pd.MultiIndex.from_arrays([heads, titles]) if any(heads) else pd.Index(titles)
-        align = "".join("l" if self.is_text(place) else "r" for place in range(len(self.columns)))
-        frame = pd.DataFrame(rows, columns=columns)
-        body = frame.to_latex(index=False, escape=False, column_format=align, multicolumn_format="c")
-        return f"% {one_line(self.title)}\n{body}"
+        """Return the exact values; no cell is taken for a formula by a spreadsheet."""
+        return str(self._exact().to_csv(index=False, lineterminator="\n"))
 
     def json(self) -> dict[str, Any]:
-        rows = self.frame().to_dict("records")
-        return {"title": self.title, "rows": [{k: None if v == "" else v for k, v in row.items()} for row in rows]}
+        """Return the title and the exact values, with None for what is missing."""
+        rows = self._exact().to_dict("records")
+        return {
+            "title": self.title,
+            "rows": [{k: None if v == "" else v for k, v in row.items()} for row in rows],
+        }
+
+    def latex(self) -> str:
+        r"""Return a float with a label, for \usepackage{booktabs,graphicx}; marks are bold."""
+        lines = [
+            r"\begin{table*}",
+            r"\centering",
+            rf"\caption{{{tex('. '.join(part for part in (self.title, self.note) if part))}}}",
+            rf"\label{{tab:{self.key}}}",
+            r"\small\setlength{\tabcolsep}{4pt}",
+            FIT,
+            rf"\begin{{tabular}}{{{''.join('l' if text else 'r' for text in self.texts())}}}",
+            r"\toprule",
+            *self._tex_heads(),
+            " & ".join(tex(_capital(column.title)) for column in self.columns) + r" \\",
+            r"\midrule",
+        ]
+        for row in range(len(self)):
+            cells = [self._tex_cell(row, column) for column in self.columns]
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]) + "\n"
+
+    def html(self) -> str:
+        """Return the table as HTML, for notebooks; every name is escaped."""
+        heads = "".join(
+            f'<th colspan="{count}">{html.escape(head)}</th>' for head, count in self.spans()
+        )
+        titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in self.columns)
+        rows = []
+        for row in range(len(self)):
+            cells = zip(self._texts(row), self.columns, strict=True)
+            marked = [_marked(text, (row, c.key) in self.bold) for text, c in cells]
+            rows.append("".join(f"<td>{cell}</td>" for cell in marked))
+        body = "".join(f"<tr>{row}</tr>" for row in (heads, titles, *rows))
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<table>{body}</table>{note}"
 
     def link(self) -> str:
         """Return the CSV as a data URL; empty if the table is too long."""
         text = self.csv()
-        return "" if len(text) > LINKED else f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}"
+        if len(text) > LINKED:
+            return ""
+        return f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}"
 
     def spans(self) -> list[tuple[str, int]]:
-        """Return titles over several columns, and the number of columns of each."""
-        spans: list[tuple[str, int]] = []
+        """Return the titles over neighbouring columns, and the number of columns of each."""
+        heads = itertools.groupby(column.head for column in self.columns)
+        return [(head, len(list(columns))) for head, columns in heads]
+
+    def is_text(self, place: int) -> bool:
+        """Return whether a column holds strings, which are aligned to the left."""
+        values = self.frame[self.columns[place].key]
+        return place == 0 or any(isinstance(value, str) and value != DASH for value in values)
+
+    def texts(self) -> list[bool]:
+        """Return which columns hold strings."""
+        return [self.is_text(place) for place in range(len(self.columns))]
+
+    def value(self, row: int, key: str) -> Any:
+        """Return the exact value of a cell; None if it is missing or not finite."""
+        if key not in self.frame:
+            return None
+        value = self.frame[key].iloc[row]
+        if isinstance(value, str):
+            return value
+        return None if value is None or not math.isfinite(value) else value
+
+    def cell(self, row: int, column: Column) -> str:
+        """Return a cell as written, without what stands beside it."""
+        return written(self.value(row, column.key), column)
+
+    def by_chance(self, row: int, column: Column) -> str:
+        """Return what chance alone gives in place of a cell, as written; empty if not known."""
+        chance = self.value(row, f"{column.key}_chance")
+        coarser = replace(column, digits=max(0, column.digits - 1))
+        return "" if chance is None else f"chance {written(chance, coarser)}"
+
+    def interval(self, row: int, column: Column) -> str:
+        """Return the interval of a cell, as written; empty if there is none."""
+        low, high = (self.value(row, f"{column.key}_{end}") for end in ("low", "high"))
+        coarser = replace(column, digits=max(0, column.digits - 1))
+        ends = [written(end, coarser) for end in (low, high)]
+        return "" if None in (low, high) or ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+    def _texts(self, row: int) -> list[str]:
+        return [f"{self.cell(row, c)}{self._plus_minus(row, c)}" for c in self.columns]
+
+    def _plus_minus(self, row: int, column: Column) -> str:
+        spread = self.value(row, f"{column.key}/{self.plus_minus}")
+        if spread is None:
+            return ""
+        return f" ± {written(spread, replace(column, signed=False))}"
+
+    def _tex_heads(self) -> list[str]:
+        if not any(head for head, _ in self.spans()):
+            return []
+        heads, rules, place = [], [], 1
+        for head, count in self.spans():
+            heads.append(rf"\multicolumn{{{count}}}{{c}}{{{tex(_capital(head))}}}")
+            rules += [rf"\cmidrule(lr){{{place}-{place + count - 1}}}"] if head else []
+            place += count
+        return [" & ".join(heads) + r" \\", "".join(rules)]
+
+    def _tex_cell(self, row: int, column: Column) -> str:
+        text = tex(self.cell(row, column))
+        text = rf"\textbf{{{text}}}" if (row, column.key) in self.bold else text
+        plus_minus = tex(self._plus_minus(row, column))
+        beside = "" if plus_minus else tex(self.interval(row, column))
+        return text + (f" {plus_minus}" if plus_minus else "") + (f" ({beside})" if beside else "")
+
+    def _exact(self) -> pd.DataFrame:
+        """Return the columns and what stands beside them, where any cell has it."""
+        exact: dict[str, list[Any]] = {}
         for column in self.columns:
-            if spans and spans[-1][0] == column.head:
-                spans[-1] = (column.head, spans[-1][1] + 1)
-            else:
-                spans.append((column.head, 1))
-        return spans
+            suffixes = ("", "_low", "_high", f"/{self.plus_minus}", "_chance")
+            for key in (f"{column.key}{suffix}" for suffix in suffixes):
+                values = [self.value(row, key) for row in range(len(self))]
+                if key == column.key or any(value is not None for value in values):
+                    exact[_safe(key)] = [_safe(value) for value in values]
+        return pd.DataFrame(exact, dtype=object)
 
 
-def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
-    """Return cells without intervals."""
-    return tuple(Cell(value) for value in values)
-
-
-def cell(found: Interval | None, *, best: bool = False) -> Cell:
-    """Return a cell with its interval."""
-    return Cell(None) if found is None else Cell(found.mean, found.low, found.high, best)
-
-
-def written(value: Value, column: Column) -> str:
+def written(value: float | str | None, column: Column) -> str:
     """Return a value formatted for display; a dash if there is none."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    if value is None:
         return DASH
     if isinstance(value, str):
         return value
@@ -124,39 +273,37 @@ def written(value: Value, column: Column) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def span(cell: Cell, column: Column) -> str:
-    """Return the formatted interval of a cell; empty if there is none, or if its ends look the same."""
-    if cell.value is None or any(end is None or not math.isfinite(end) for end in (cell.low, cell.high)):
-        return ""
-    coarser = replace(column, digits=max(0, column.digits - 1))
-    low, high = written(cell.low, coarser), written(cell.high, coarser)
-    return "" if low == high else f"{low} to {high}"
-
-
-UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
-
-
-def unit(sizes: Sequence[float | None]) -> tuple[str, float, int]:
-    """Return the unit for these numbers of bytes, the bytes in it, and the decimals: the smallest is never 0.00."""
+def byte_unit(sizes: Iterable[float | None]) -> tuple[str, float, int]:
+    """Return the unit for these numbers of bytes, the bytes in it, and decimals that show them."""
     known = [size for size in sizes if size]
     top = max(known, default=0.0)
-    name, size = next((found for found in UNITS if top >= found[1]), UNITS[-1])
+    name, size = next((unit for unit in UNITS if top >= unit[1]), UNITS[-1])
     return name, size, 0 if size == 1.0 else 2 if min(known, default=size) >= 0.01 * size else 4
 
 
-def _one_line(text: str) -> str:
-    """Return one line that no spreadsheet takes for a formula."""
-    return " ".join(str(neutral(text, formatted=False)).splitlines())
+def tex(text: str) -> str:
+    """Return the string for LaTeX: every special character is escaped, on one line."""
+    return "".join(TEX.get(letter, letter) for letter in _one_line(text))
 
 
-def _plain(value: Value) -> Any:
+def _safe(value: Any) -> Any:
+    """Return a cell of a file: one line that no spreadsheet takes for a formula; empty for None."""
     if isinstance(value, str):
-        return _one_line(value)
-    return "" if value is None or not math.isfinite(value) else value
+        return " ".join(str(neutral(value, formatted=False)).splitlines())
+    return "" if value is None else value
 
 
-def _tex_cell(column: Column, cell: Cell) -> str:
-    text = tex(written(cell.value, column))
-    interval = span(cell, column)
-    text = f"\\textbf{{{text}}}" if cell.best else text
-    return f"{text} ({tex(interval)})" if interval else text
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _joined(column: Column) -> str:
+    return f"{column.head}: {column.title}" if column.head else column.title
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _marked(text: str, bold: bool) -> str:
+    return f"<b>{html.escape(text)}</b>" if bold else html.escape(text)

@@ -1,9 +1,9 @@
-"""Colours and marks: one of each per method, the same in every plot, safe for colour-blind readers and in grey."""
+"""Colours and marks: one of each per method, the same in every plot, safe for colour blindness."""
 
 from dataclasses import dataclass
 from typing import Any
 
-# At least 3:1 against the page; dark colours for light pages and light colours for dark pages, in the same order.
+# At least 3:1 against the page; the style sheet has light colours for dark pages in the same order.
 LIGHT = ("#0072b2", "#c44e00", "#00815e", "#a6467f", "#5b6470", "#8a6800", "#2f86bd", "#7a1f4f")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 3, 8, 3])
 MARKS = {  # Vega's names, and the same shapes as paths in a box of 16 by 16
@@ -22,7 +22,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, 
 
 
 def shape_of(place: int) -> str:
-    """Return the mark of a method; where colours repeat, marks are shifted, so that no two methods look alike."""
+    """Return the mark of a method; marks are shifted where colours repeat: no two look alike."""
     return list(MARKS)[(place + place // (2 * len(LIGHT))) % len(MARKS)]
 
 
@@ -49,7 +49,7 @@ class Theme:
         return self.colours[place % len(self.colours)]
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration of all plots. Screen readers read the alternative text, not the marks."""
+        """Return the configuration of all plots; screen readers read the alternative text only."""
         return {
             "background": self.background,
             "font": self.font,
@@ -82,7 +82,10 @@ class Theme:
 ON_PAGE = Theme(
     colours=(
         *(f"var(--c{place})" for place in range(len(LIGHT))),
-        *(f"color-mix(in srgb, var(--c{place}) {SHADE:.0%}, var(--ink))" for place in range(len(LIGHT))),
+        *(
+            f"color-mix(in srgb, var(--c{place}) {SHADE:.0%}, var(--ink))"
+            for place in range(len(LIGHT))
+        ),
     ),
     ink="var(--ink)",
     muted="var(--muted)",

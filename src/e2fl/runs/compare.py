@@ -9,11 +9,14 @@ from e2fl.config.overrides import Change, ordered
 from e2fl.construct import did_you_mean
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError
-from e2fl.runs.folder import Folder
-from e2fl.runs.runner import Run, Watcher, run_experiment
+from e2fl.runs.batch import Task, run_all
+from e2fl.runs.store import Folder, Run
+from e2fl.runs.watcher import Watcher
 
 
-def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()) -> dict[str, Experiment]:
+def methods(
+    experiment: Experiment, names: Sequence[str], changes: Sequence[Change] = ()
+) -> dict[str, Experiment]:
     """Return the algorithms or variants of these names, with changes applied and checked before any of them runs.
 
     A setting of an algorithm, or of its grouping, is changed in those that have it. It is an error if none has it.
@@ -23,16 +26,22 @@ def methods(experiment: Experiment, names: Sequence[str], changes: Sequence[Chan
     if len(set(names)) != len(names):
         raise ConfigError("a comparison must name every algorithm once")
     general, particular = general_and_particular(changes)
-    return changed_where_defined(particular, {name: experiment.variant(name, general) for name in names})
+    return changed_where_defined(
+        particular, {name: experiment.variant(name, general) for name in names}
+    )
 
 
 def general_and_particular(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
     """Return the changes that every method can take, and those of settings that only some algorithms have."""
-    particular = [change for change in changes if change.section == "algorithm" and change.path not in NAMING]
+    particular = [
+        change for change in changes if change.section == "algorithm" and change.path not in NAMING
+    ]
     return [change for change in changes if change not in particular], particular
 
 
-def changed_where_defined(particular: Sequence[Change], methods: Mapping[str, Experiment]) -> dict[str, Experiment]:
+def changed_where_defined(
+    particular: Sequence[Change], methods: Mapping[str, Experiment]
+) -> dict[str, Experiment]:
     """Return the methods, changed where they have a setting, and checked."""
     found = dict(methods)
     for change in ordered(particular):
@@ -52,34 +61,23 @@ def compare(
     data: FederatedData | None = None,
     watcher: Watcher | None = None,
 ) -> list[Run]:
-    """Run each method with each seed, in folders NAME-seedN of `out`; finished ones are not run again."""
+    """Run each method with each seed, in folders NAME-seedN of `out`.
+
+    Finished runs are not run again. A run that fails does not stop the others, and is named at the
+    end.
+    """
     require_seeds(seeds, "a comparison")
     if out is not None:
         Folder(out).require_new(resume)
-    watcher = watcher or Watcher()
-    runs: list[Run] = []
-    built = LastData()
-    for seed in seeds:
-        for name, method in methods.items():
-            watcher.announce(len(runs) + 1, len(seeds) * len(methods))
-            experiment = with_seed(method, seed)
-            folder = None if out is None else out / f"{file_name(name)}-seed{seed}"
-            given = data or built(experiment)
-            runs.append(run_experiment(experiment, out=folder, resume=resume, data=given, watcher=watcher))
-    return runs
-
-
-class LastData:
-    """A builder of data that keeps the last one: it depends on the seed, not on the algorithm."""
-
-    def __init__(self) -> None:
-        self._last: tuple[str, FederatedData] | None = None
-
-    def __call__(self, experiment: Experiment) -> FederatedData:
-        key = f"{experiment.seed} {experiment.data}"
-        if self._last is None or self._last[0] != key:
-            self._last = key, experiment.build_data()
-        return self._last[1]
+    tasks = [
+        Task(
+            with_seed(method, seed),
+            None if out is None else out / f"{file_name(name)}-seed{seed}",
+        )
+        for seed in seeds
+        for name, method in methods.items()
+    ]
+    return run_all(tasks, data=data, watcher=watcher).finished()
 
 
 def require_seeds(seeds: Sequence[int], what: str) -> None:
@@ -93,12 +91,17 @@ def file_name(name: str) -> str:
     return re.sub(r"[:/\\]", ".", name)
 
 
-def _changed_where_defined(change: Change, found: Mapping[str, Experiment]) -> dict[str, Experiment]:
+def _changed_where_defined(
+    change: Change, found: Mapping[str, Experiment]
+) -> dict[str, Experiment]:
     """Change a setting of an algorithm in those that have it."""
     if change.path[1:] == ("label",) and len(found) > 1:
         raise ConfigError("algorithm.label would give all compared algorithms the same name")
     having = names_with(change, found)
-    return {name: method.changed([change]) if name in having else method for name, method in found.items()}
+    return {
+        name: method.changed([change]) if name in having else method
+        for name, method in found.items()
+    }
 
 
 def names_with(change: Change, found: Mapping[str, Experiment]) -> list[str]:
@@ -111,5 +114,7 @@ def names_with(change: Change, found: Mapping[str, Experiment]) -> list[str]:
     if not having:
         everything = {setting for settings in known.values() for setting in settings}
         labels = ", ".join(dict.fromkeys(method.label for method in found.values()))
-        raise ConfigError(f"none of {labels} has a setting '{change.name}'{did_you_mean(wanted, everything)}")
+        raise ConfigError(
+            f"none of {labels} has a setting '{change.name}'{did_you_mean(wanted, everything)}"
+        )
     return having

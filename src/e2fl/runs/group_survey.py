@@ -21,17 +21,29 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import KMeansResult, Pairs, cheapest, first_rankings, kmeans, stability
+from e2fl.grouping.rank_clustering import (
+    KMeansResult,
+    Pairs,
+    cheapest,
+    first_rankings,
+    kmeans,
+    stability,
+)
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
+from e2fl.metrics.groupings import MIN_STABILITY
 from e2fl.randomness import stream
-from e2fl.ranking import Ranking
+from e2fl.rankings.order import Ranking
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.terminal import aligned
 
-MIN_STABILITY = 0.6  # minimum stability for groups to be called clear
-MAX_RELATIVE_BLUR = 0.5  # maximum blur of clear groups, as a fraction of the blur of a reference cloud
-NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal; fewer groups are then preferred
+MAX_RELATIVE_BLUR = (
+    0.5  # maximum blur of clear groups, as a fraction of the blur of a reference cloud
+)
+NEARLY_BEST = (
+    0.99  # a silhouette this close to the highest counts as equal; fewer groups are then preferred
+)
+AS_STABLE = 0.01  # a stability this close to another one counts as equal
 FIRM_STABILITY = 0.8  # minimum stability for groups to be reported without a caveat
 BLUR_CLIENTS = 400  # blur is computed over at most this many clients, drawn uniformly
 CLOUDS = 5  # reference clouds drawn, for the mean of their blur
@@ -56,7 +68,9 @@ class Row:
     cloud: float  # the blur of a reference cloud cut into as many pieces
     smallest: int  # clients of the smallest group
     cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
-    agreement: Agreement | None = None  # of the kept clustering with declared groups, if there are any
+    agreement: Agreement | None = (
+        None  # of the kept clustering with declared groups, if there are any
+    )
     mean_start: Agreement | None = None  # the same on average over all starts, if there are several
 
     @property
@@ -69,20 +83,34 @@ class Survey:
     """The measures for each number of groups."""
 
     rows: tuple[Row, ...]
-    clustering: RankClustering = field(default_factory=RankClustering)  # its settings; its number of groups is not used
+    clustering: RankClustering = field(
+        default_factory=RankClustering
+    )  # its settings; its number of groups is not used
 
     @property
     def best(self) -> Row | None:
         """The number of groups that fits best, or None if no groups are clear."""
+        return min(self.flat, key=lambda row: row.groups, default=None)
+
+    @property
+    def flat(self) -> list[Row]:
+        """The clear numbers of groups whose silhouettes hardly differ from the highest."""
         clear = [row for row in self.rows if row.clear]
         highest = max((row.silhouette for row in clear), default=0.0)
-        good = [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
-        return min(good, key=lambda row: row.groups, default=None)
+        return [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
 
     def table(self) -> str:
         """Return one line for each number of groups."""
         head = ["", "", "", "blur", "", "", ""]
-        names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group", "cost"]
+        names = [
+            "groups",
+            "stability",
+            "silhouette",
+            "found",
+            "of a cloud",
+            "smallest group",
+            "cost",
+        ]
         if self.rows[0].agreement:
             head += ["as declared, %", ""]
             names += ["matched", "purity"]
@@ -123,12 +151,32 @@ class Survey:
             text += " That is low: treat these groups with caution."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
+        return text + self._range(best)
+
+    def _range(self, best: Row) -> str:
+        """Return a warning if more groups fit as well: fewer groups hide small ones."""
+        last = max(self.flat, key=lambda row: row.groups)
+        if last == best:
+            return ""
+        stable = [row for row in self.flat if row.stability >= best.stability - AS_STABLE]
+        most = max(stable, key=lambda row: row.groups)
+        text = (
+            f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number is "
+            "uncertain: fewer groups hide small ones."
+        )
+        if most != best:
+            text += (
+                f" {most.groups} groups are as stable ({most.stability:.2f}); to keep small groups "
+                f"apart: grouping = {self.grouping(most.groups)}."
+            )
         return text
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
         asked = replace(self.clustering, groups=groups)
-        unsaid = {"groups", "restarts"} if asked.start == "tree" else {"groups"}  # a tree is one start
+        unsaid = (
+            {"groups", "restarts"} if asked.start == "tree" else {"groups"}
+        )  # a tree is one start
         settings = {"name": "rank_clustering", "groups": groups} | {
             setting.name: getattr(asked, setting.name)
             for setting in fields(asked)
@@ -150,8 +198,10 @@ def survey(
     Rankings are compared (layers, restarts and so on) as the experiment's own rank clustering does, if it has one.
     """
     if not 2 <= first <= last:
-        raise ConfigError(f"--from must be at least 2, and --to not less than it; not {first} and {last}")
-    data = data or experiment.build_data()
+        raise ConfigError(
+            f"--from must be at least 2, and --to not less than it; not {first} and {last}"
+        )
+    data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if last >= len(data.population):
         raise ConfigError(
             f"--to is {last}, but there are only {len(data.population)} clients; there must be fewer groups"
@@ -160,13 +210,20 @@ def survey(
     tell(f"training {len(data.population)} clients once")
     ballots = collect(experiment, clustering, data)
     if last >= len(ballots):
-        raise RunError(f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more")
+        raise RunError(
+            f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more"
+        )
     tell(f"comparing {len(ballots)} ballots")
     table = clustering.table(ballots, experiment.seed)
     pairs = Pairs.of(table, experiment.seed)
-    sampled = np.sort(stream(experiment.seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS])
+    sampled = np.sort(
+        stream(experiment.seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS]
+    )
     sampled_distances = pairs.distances[np.ix_(sampled, sampled)]
-    clouds = [cloud(sampled_distances, stream(experiment.seed, "cloud", number)) for number in range(CLOUDS)]
+    clouds = [
+        cloud(sampled_distances, stream(experiment.seed, "cloud", number))
+        for number in range(CLOUDS)
+    ]
     declared = [data.population.declared[client] for client in table.clients]
     centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
     alone = kmeans(table, centre, 1).cost
@@ -193,7 +250,9 @@ def survey(
     return Survey(tuple(rows), clustering)
 
 
-def _agreement(results: Sequence[KMeansResult], declared: Sequence[GroupId | None]) -> Agreement | None:
+def _agreement(
+    results: Sequence[KMeansResult], declared: Sequence[GroupId | None]
+) -> Agreement | None:
     """Return the average agreement over these clusterings; None if the group of any client is unknown."""
     true = [group for group in declared if group is not None]
     if len(true) < len(declared):
@@ -204,15 +263,23 @@ def _agreement(results: Sequence[KMeansResult], declared: Sequence[GroupId | Non
     )
 
 
-def collect(experiment: Experiment, clustering: RankClustering, data: FederatedData) -> Mapping[ClientId, Ranking]:
+def collect(
+    experiment: Experiment, clustering: RankClustering, data: FederatedData
+) -> Mapping[ClientId, Ranking]:
     """Return one ballot of every client, as before the first round of E2FL with rank clustering."""
     algorithm = E2FL(grouping=clustering)
     model = experiment.build_model(data)
-    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model), threads=experiment.threads)
-    server = Server(algorithm, model, data.population, rounds=1, seed=experiment.seed, evaluate_every=1)
+    federation = SimulatedFederation(
+        data, algorithm, experiment.build_learner(model), threads=experiment.threads
+    )
+    server = Server(
+        algorithm, model, data.population, rounds=1, seed=experiment.seed, evaluate_every=1
+    )
     replies = federation.train(server.ask())
     if len(replies.answers) < 3:
-        raise RunError(f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster")
+        raise RunError(
+            f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster"
+        )
     return first_rankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
 
 

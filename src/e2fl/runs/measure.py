@@ -1,22 +1,36 @@
 """From counts to measures: the computations after an evaluated round and at the end of a run."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from e2fl import metrics
-from e2fl.data.federated import Client, ClientId, FederatedData, GroupId
+from e2fl.codec import to_json
+from e2fl.data.federated import Client, ClientId, FederatedData, GroupId, Population
 from e2fl.errors import RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
+from e2fl.metrics.own import spread_of
 from e2fl.participation import burden
 from e2fl.rounds import Round, Traffic, UnseenScores
-from e2fl.runs.group_recovery import found_groups, of_evaluation
 from e2fl.runs.records import Budget, Evaluation, GroupsAre, Json, Measures, View
 
+Groups = Mapping[ClientId, GroupId]
 Tallies = Mapping[ClientId, Mapping[GroupId, Tally]]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a run has added up after a round, besides the state."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # of the last evaluation
+    faults: Mapping[str, int] = field(default_factory=dict)  # since the last line of history
+    grouping: tuple[Json, ...] = ()  # how groups were found in each round since the last line
+    asked: Mapping[ClientId, int] = field(default_factory=dict)  # since the run began
 
 
 def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
@@ -27,61 +41,101 @@ def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
         for name in next(iter(scores.values())).views
     )
     names = list(next(iter(scores.values())).views)[1:]
-    return Measures(own, dict(zip(names, others, strict=True)))
+    return Measures(**vars(own), views=dict(zip(names, others, strict=True)))
 
 
 def measure_validation(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures | None:
     """Return every metric on validation examples; None if there are none."""
-    found = {
-        client: Score(score.validation, score.group) for client, score in scores.items() if score.validation is not None
+    validated = {
+        client: Score(score.validation, score.group)
+        for client, score in scores.items()
+        if score.validation is not None
     }
-    return measure(found, data) if found else None
+    return without_loss(measure(validated, data)) if validated else None
 
 
-def _view(tallies: Tallies, data: FederatedData, found: Mapping[ClientId, GroupId]) -> View:
+def without_loss(measures: Measures) -> Measures:
+    """Return the measures as a line of history has them: losses are in the summary only."""
+    views = {name: replace(view, loss=None) for name, view in measures.views.items()}
+    return replace(measures, loss=None, views=views)
+
+
+def _view(tallies: Tallies, data: FederatedData, found: Groups) -> View:
     # A client without test examples has no accuracy.
-    tallies = {client: parts for client, parts in tallies.items() if sum(tally.n for tally in parts.values())}
+    tallies = {
+        client: parts
+        for client, parts in tallies.items()
+        if sum(tally.n for tally in parts.values())
+    }
     if not tallies:
         raise RunError("no client has a test example")
     groups_are, by_group = _by_group(tallies, data, found)
-    groups = {
-        name: {
-            "clients": len(members),
-            "accuracy": float(np.mean([tally.accuracy for tally in members])),
-            "loss": float(np.mean([tally.mean_loss for tally in members])),
-        }
-        for name, members in by_group.items()
-    }
-    if data.classes == 2:
-        for name, members in by_group.items():
-            counts = total(members)
-            groups[name]["f1"] = metrics.f1(counts.true_positive, counts.false_positive, counts.false_negative)
+    groups = {name: _group(members, data.classes == 2) for name, members in by_group.items()}
     clients = [total(parts.values()) for parts in tallies.values()]
+    diverged = [not all(tally.finite for tally in parts.values()) for parts in tallies.values()]
     return View(
-        user=metrics.spread([tally.accuracy for tally in clients]),
+        clients=metrics.spread([tally.accuracy for tally in clients]),
         group=metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
         groups=groups,
         groups_are=groups_are,
-        diverged=sum(not all(tally.finite for tally in parts.values()) for parts in tallies.values()),
+        diverged=sum(diverged),
         protected=_protected(tallies, data),
         loss={
-            "user": _loss([tally.mean_loss for tally in clients]),
+            "clients": _loss([tally.mean_loss for tally in clients]),
             "group": _loss([group["loss"] for group in groups.values()]) if groups else None,
         },
+        measures=_own_measures(clients, by_group),
     )
 
 
+def _own_measures(
+    clients: Sequence[Tally], by_group: Mapping[str, Sequence[Tally]]
+) -> dict[str, Json]:
+    """Return the user's own measures over clients and over groups, by name."""
+    measured = {}
+    for name in dict.fromkeys(name for tally in clients for name in tally.own):
+        values = {
+            group: [tally.own.get(name, math.nan) for tally in members]
+            for group, members in by_group.items()
+        }
+        means = {group: _finite_mean(members) for group, members in values.items()}
+        measured[name] = {
+            "clients": spread_of([tally.own.get(name, math.nan) for tally in clients]),
+            "group": spread_of(list(means.values())),
+            "groups": means,
+        }
+    return measured
+
+
+def _finite_mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _group(members: Sequence[Tally], two_classes: bool) -> dict[str, float]:
+    measured: dict[str, float] = {
+        "clients": len(members),
+        "accuracy": float(np.mean([tally.accuracy for tally in members])),
+        "loss": float(np.mean([tally.mean_loss for tally in members])),
+    }
+    if two_classes:
+        counts = total(members)
+        measured["f1"] = metrics.f1(
+            counts.true_positive, counts.false_positive, counts.false_negative
+        )
+    return measured
+
+
 def _by_group(
-    tallies: Tallies, data: FederatedData, found: Mapping[ClientId, GroupId]
+    tallies: Tallies, data: FederatedData, found: Groups
 ) -> tuple[GroupsAre | None, dict[str, list[Tally]]]:
-    """Return the tallies of each group: of declared groups or, if the data declares none, of those that were found."""
-    declared: dict[GroupId, list[Tally]] = {}
-    for parts in tallies.values():
-        for group, tally in parts.items():
-            if tally.n:
-                declared.setdefault(group, []).append(tally)
-    named = {data.group_name(group): members for group, members in sorted(declared.items()) if group != NO_GROUP}
-    if named:
+    """Return the tallies of each group: declared or, if the data declares none, found."""
+    declared = _by_declared_group(tallies)
+    if named := {
+        data.group_name(group): members
+        for group, members in sorted(declared.items())
+        if group != NO_GROUP
+    }:
         return "declared", named
     served: dict[GroupId, list[Tally]] = {}
     for client, parts in tallies.items():
@@ -91,13 +145,18 @@ def _by_group(
     return ("found", named) if named else (None, {})
 
 
-def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | None:
-    """Return the differences between two declared groups, if there are two classes."""
+def _by_declared_group(tallies: Tallies) -> dict[GroupId, list[Tally]]:
     by_group: dict[GroupId, list[Tally]] = {}
     for parts in tallies.values():
         for group, tally in parts.items():
             if tally.n:
                 by_group.setdefault(group, []).append(tally)
+    return by_group
+
+
+def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | None:
+    """Return the differences between two declared groups, if there are two classes."""
+    by_group = _by_declared_group(tallies)
     if data.classes != 2 or sorted(by_group) != [0, 1]:
         return None
     unprivileged, privileged = (asdict(total(by_group[group])) for group in (0, 1))
@@ -105,47 +164,104 @@ def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | N
 
 
 def _loss(values: Sequence[float]) -> dict[str, float]:
-    """Return the paper's Definitions 1 and 2: the standard deviation of the objective, over clients or over groups."""
+    """Return the paper's Definitions 1 and 2: the deviation of the objective, and its mean."""
     return {"mean": float(np.mean(values)), "std": float(np.std(values))}
 
 
-def divergence_warnings(measured: Json) -> list[str]:
-    """Return warnings about diverged models in a line of history or a summary."""
-    views = {"": measured, **(measured.get("views") or {})}
-    counts = {name: View({}, None, {}, diverged=part.get("diverged", 0)) for name, part in views.items()}
-    return Measures(counts.pop(""), counts).warnings()
-
-
 def evaluation(
-    round_: Round,
-    data: FederatedData,
-    traffic: Traffic,
-    metadata: Mapping[str, Any],
-    faults: Mapping[str, int],
-    before: Mapping[ClientId, GroupId] | None = None,
-    grouping: Sequence[Json] = (),
+    done: Round, data: FederatedData, totals: Totals, metadata: Mapping[str, Any]
 ) -> Evaluation:
-    """Return the record of an evaluated round.
-
-    faults: how many there were of each kind since the previous evaluation; before: the groups of that evaluation;
-    grouping: how groups were found in each round since then.
-    """
-    assert round_.scores is not None
-    inferred = of_evaluation(round_.scores, data.population, traffic, before or {})
-    if inferred is not None and grouping:
-        inferred["rounds"] = list(grouping)
+    """Return the record of an evaluated round. totals: as of this round, before its evaluation."""
+    assert done.scores is not None
+    traffic = totals.traffic
+    inferred = recovery(done.scores, data.population, traffic, totals.found)
+    if inferred is not None and totals.grouping:
+        inferred["rounds"] = list(totals.grouping)
     return Evaluation(
-        round_.number,
-        measure(round_.scores, data),
-        {"up_total": traffic.up, "down_total": traffic.down, "served_total": traffic.served},
-        len(round_.asked),
-        len(round_.answered),
-        faults,
-        metadata,
-        inferred,
-        measure_validation(round_.scores, data),
-        round_.training_loss,
+        **vars(without_loss(measure(done.scores, data))),
+        round=done.number,
+        bytes={
+            "up_total": traffic.up,
+            "down_total": traffic.down,
+            "served_total": traffic.served,
+        },
+        asked=len(done.asked),
+        answered=len(done.answered),
+        faults=dict(sorted(totals.faults.items())),
+        metadata=metadata,
+        inference=inferred,
+        validation=measure_validation(done.scores, data),
+        training_loss=done.training_loss,
     )
+
+
+# How well groups were recovered, and what it cost. Compared with the groups that clients declare:
+# `matched` and `purity` are percentages, `adjusted_rand` is 1 at best; all three are None where no
+# groups are declared. `changed` is a percentage, None where no client had a group before.
+
+
+def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
+    """Return the group that each client was served as, for clients that were served as one."""
+    return {client: score.group for client, score in scores.items() if score.group is not None}
+
+
+def recovery(
+    scores: Mapping[ClientId, Score], population: Population, traffic: Traffic, before: Groups
+) -> Json | None:
+    """Return the recovery of the groups that clients were served as; None if there are no groups.
+
+    before: the groups of the previous evaluation. `passes_per_client` is of this evaluation;
+    `passes` and `bytes` are of all training so far.
+    """
+    found = found_groups(scores)
+    if not found:
+        return None
+    sizes = Counter(found.values())
+    return {
+        **_against_declared(found, population),
+        "changed": metrics.changed(found, before),
+        "passes_per_client": float(np.mean([scores[client].passes for client in found])),
+        "passes": traffic.grouping_passes,
+        "bytes": traffic.grouping_bytes,
+        "found": {str(group): sizes[group] for group in sorted(sizes)},
+    }
+
+
+def recovery_in_round(
+    done: Round, found: Groups, before: Groups, population: Population, traffic: tuple[Traffic, ...]
+) -> Json:
+    """Return the recovery of the groups that the server knows after a round of training.
+
+    found: the last known group of each client; before: the same before this round; traffic: before
+    and after this round.
+    """
+    heard = {client: found[client] for client in done.answered if client in found}
+    start, end = traffic
+    return {
+        "round": done.number,
+        "clients": len(found),
+        **_against_declared(found, population),
+        "changed": metrics.changed(heard, before),
+        "passes": end.grouping_passes - start.grouping_passes,
+        "bytes": end.grouping_bytes - start.grouping_bytes,
+    }
+
+
+def _against_declared(found: Groups, population: Population) -> dict[str, float | None]:
+    declared = population.declared
+    pairs = [
+        (group, declared[client])
+        for client, group in found.items()
+        if declared.get(client) is not None
+    ]
+    if not pairs:
+        return {"matched": None, "purity": None, "adjusted_rand": None}
+    both = tuple(zip(*pairs, strict=True))
+    return {
+        "matched": metrics.matched(*both),
+        "purity": metrics.purity(*both),
+        "adjusted_rand": metrics.adjusted_rand(*both),
+    }
 
 
 def measure_unseen(
@@ -154,16 +270,20 @@ def measure_unseen(
     trained: Mapping[ClientId, Score],
     data: FederatedData,
 ) -> Json:
-    """Return every metric for clients kept out of training, and the percentage of them that found their group.
+    """Return every metric for clients kept out of training, and how many found their group.
 
-    A found group stands for the declared group of most of its members, among the clients that took part. `faults`, if
-    there are any: how many clients were left out, by kind.
+    `right_group` is a percentage: a found group stands for the declared group of most of its
+    members, among the clients that took part. `faults`: how many clients were left out, by kind.
     """
     scores = tried.scores
-    tested = any(tally.n for score in scores.values() for tally in next(iter(score.views.values())).values())
-    result: Json = (measure(scores, data).to_json() if tested else {}) | {"clients": len(scores)}
+    tested = any(
+        tally.n for score in scores.values() for tally in next(iter(score.views.values())).values()
+    )
+    result: Json = to_json(without_loss(measure(scores, data))) if tested else {}
+    result["count"] = len(scores)
     if tried.faults:
-        result["faults"] = dict(sorted(Counter(fault.split(":", 1)[0] for fault in tried.faults.values()).items()))
+        kinds = Counter(fault.split(":", 1)[0] for fault in tried.faults.values())
+        result["faults"] = dict(sorted(kinds.items()))
     members: dict[GroupId, Counter[GroupId]] = {}
     for client, found in found_groups(trained).items():
         group = data.population.declared.get(client)
@@ -202,7 +322,7 @@ def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[J
 
 
 def byte_summary(traffic: Traffic) -> Json:
-    """Return bytes as encoded; the totals are of training, and models served for use are counted separately."""
+    """Return bytes as encoded; totals are of training, models served for use count separately."""
     exchanges = max(1, traffic.exchanges)
     return {
         "up_per_client_round": traffic.up / exchanges,
@@ -214,9 +334,10 @@ def byte_summary(traffic: Traffic) -> Json:
 
 
 def bit_summary(traffic: Traffic, edges: int) -> Json:
-    """Return bits per edge of the model, headers included: of a reply and of a request, on average over the run.
+    """Return bits per edge of the model, headers included, on average over replies and requests.
 
-    entropy_up_per_edge: the least that the coder of the replies could reach; None if replies are not coded.
+    entropy_up_per_edge: the least that the coder of the replies could reach; None if replies are
+    not coded.
     """
     replies, requests = edges * max(1, traffic.trainings), edges * max(1, traffic.exchanges)
     return {
@@ -229,7 +350,7 @@ def bit_summary(traffic: Traffic, edges: int) -> Json:
 
 
 def participation_summary(
-    asked: Mapping[ClientId, int], data: FederatedData, found: Mapping[ClientId, GroupId]
+    asked: Mapping[ClientId, int], data: FederatedData, found: Groups
 ) -> Json | None:
     """Return how often the clients of each group were asked; None if clients are in no groups.
 

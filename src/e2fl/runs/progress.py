@@ -3,9 +3,11 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from numba.core import event
 from tqdm import tqdm
 
 from e2fl.config.experiment import Experiment
@@ -55,12 +57,17 @@ class Progress(Watcher):
             if measured is not None:
                 self.bar.set_postfix_str(figures(measured))
             return
-        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last:
-            whole = self._left(number) + time.monotonic() - self.started
-            self._say(f"{self.label}: about {duration(whole)} in all, at the pace of the first rounds")
+        whole = self._left(number) + time.monotonic() - self.started
+        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last and whole >= 1:
+            self._say(
+                f"{self.label}: about {duration(whole)} in all, at the pace of the first rounds"
+            )
         if measured is not None:
-            left = f", about {duration(self._left(number))} left" if number < self.last else ""
-            self._say(f"{self.label}: round {number} of {self.last}, {figures(measured)}{left}")
+            left = self._left(number)
+            left_text = f", about {duration(left)} left" if number < self.last and left >= 1 else ""
+            self._say(
+                f"{self.label}: round {number} of {self.last}, {figures(measured)}{left_text}"
+            )
 
     def warn(self, message: str) -> None:
         self.warned += 1
@@ -76,7 +83,8 @@ class Progress(Watcher):
 
     def _left(self, number: int) -> float:
         """Return the seconds that the rounds after this one will take, at the pace so far."""
-        return (time.monotonic() - self.started) / max(1, number - self.first + 1) * (self.last - number)
+        pace = (time.monotonic() - self.started) / max(1, number - self.first + 1)
+        return pace * (self.last - number)
 
     def _draws(self) -> bool:
         return self.stream.isatty()
@@ -99,7 +107,7 @@ class Progress(Watcher):
 
 
 class NotebookProgress(Progress):
-    """The progress display for Python and notebooks: a bar if possible, and warnings through `warnings`."""
+    """The display for Python and notebooks: a bar if possible, and warnings as such."""
 
     def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
         """Choose whether to show progress; by default in notebooks and on terminals."""
@@ -111,7 +119,9 @@ class NotebookProgress(Progress):
             super().advance(number, measured)
 
     def warn(self, message: str) -> None:
-        warnings.warn(f"{self.label}: {message}" if self.label else message, E2flWarning, stacklevel=2)
+        warnings.warn(
+            f"{self.label}: {message}" if self.label else message, E2flWarning, stacklevel=2
+        )
 
     def _draws(self) -> bool:
         return self.shown and _can_draw(self.stream)
@@ -131,10 +141,30 @@ def _can_draw(stream: TextIO) -> bool:
     return stream.isatty() or "ipykernel" in sys.modules
 
 
+class _Listener(event.Listener):
+    def __init__(self, tell: Callable[[str], None]):
+        self.tell = tell
+
+    def on_start(self, event: Any) -> None:
+        self.tell(event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def compiling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Call `tell` with the name of each function that Numba compiles while this context is open."""
+    with event.install_listener("numba:compile", _Listener(tell)):
+        yield
+
+
 def timed_steps() -> Callable[[str], None]:
-    """Return a function that prints the name of a step and the seconds since the start, for work without rounds."""
+    """Return a function that prints a step and the seconds since the start, for other work."""
     start = time.monotonic()
-    return lambda text: print(f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True)
+    return lambda text: print(
+        f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True
+    )
 
 
 def duration(seconds: float) -> str:
@@ -147,7 +177,7 @@ def duration(seconds: float) -> str:
 
 def figures(measured: Json) -> str:
     """Return mean and worst accuracy of a line of history, as text."""
-    text = f"clients {measured['user']['mean']:.1f} %"
+    text = f"clients {measured['clients']['mean']:.1f} %"
     if measured["group"]:
         worst = min(measured["groups"], key=lambda name: measured["groups"][name]["accuracy"])
         text += f", worst group {worst} {measured['groups'][worst]['accuracy']:.1f} %"

@@ -1,42 +1,76 @@
-"""The runner of an experiment: stores results on disk, and resumes a run that was interrupted or needs more rounds."""
+"""The runner of one experiment: rounds, evaluations, checkpoints, and the files of the run."""
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 from torch import nn
 
-from e2fl.algorithms import AnyAlgorithm
+from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.codec import to_json
 from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
-from e2fl.data import FederatedData
+from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
-from e2fl.files import remove
+from e2fl.files import finite, remove
 from e2fl.models import Model
-from e2fl.rounds import Round
+from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint
 from e2fl.runs.checkpoint import Checkpoint
-from e2fl.runs.compiling import compiling
 from e2fl.runs.data_files import write_data
-from e2fl.runs.folder import Folder
-from e2fl.runs.group_recovery import difference, found_groups, of_round
-from e2fl.runs.loop import Loop, Runtime
-from e2fl.runs.measure import client_rows, divergence_warnings, evaluation
-from e2fl.runs.records import Json
-from e2fl.runs.resume import digest_of_history, lineage, memories_of, require_more_rounds, require_same, restore
-from e2fl.runs.run import Run, read_run
-from e2fl.runs.summary import summarise
-from e2fl.runs.totals import Totals
-from e2fl.runs.watcher import Watcher, Watchers
+from e2fl.runs.measure import (
+    Totals,
+    client_rows,
+    evaluation,
+    found_groups,
+    recovery_in_round,
+)
+from e2fl.runs.progress import compiling
+from e2fl.runs.records import Json, divergence_warnings
+from e2fl.runs.resume import (
+    Progress,
+    Schedule,
+    count_lines,
+    memories_of,
+    require_more_rounds,
+    require_same,
+    restore,
+)
+from e2fl.runs.store import ENCODING, Folder, Run, read_run
+from e2fl.runs.summary import held_out, summarise
+from e2fl.runs.watcher import Watcher
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import environment
+from e2fl.wire import Nothing
 
-__all__ = ["Federate", "Run", "Runtime", "Watcher", "Watchers", "read_run", "run_experiment", "simulate"]
+
+class Runtime(Federation, Protocol):
+    """A federation that a run can be stored with and resumed on."""
+
+    traffic: Traffic
+
+    def rewind(self, round_number: int) -> None:
+        """Restore the clients to their state after this round."""
+        ...
+
+    def forget(self, before: int) -> None:
+        """Drop what is only needed to resume from a round before this one."""
+        ...
+
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
+        """Score unseen clients; a fault of one of them is recorded, never raised."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """Return what went wrong outside training since the last call, as "kind: reason"."""
+        ...
+
 
 Federate = Callable[[AnyAlgorithm, Model, Folder | None], Runtime]
 
@@ -51,10 +85,11 @@ def run_experiment(
     watcher: Watcher | None = None,
     federate: Federate | None = None,
 ) -> Run:
-    """Run to the end. With `out`, everything is stored there, and the run can be resumed from there.
+    """Run to the end. With `out`, everything is stored there, and the run can be resumed.
 
-    A finished run is read, or continued if the experiment has more rounds. data, network: made in Python, in place of
-    the configured ones. federate: makes the federation to run on; default: one simulated in this process.
+    A finished run is read, or continued if the experiment has more rounds. data, network: made in
+    Python, in place of the configured ones. federate: makes the federation to run on; default: one
+    simulated in this process.
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
@@ -62,16 +97,19 @@ def run_experiment(
     stored: Experiment | None = None
     if folder is not None and folder.exists():
         folder.require_new(resume)
+        folder.require_no_links()
         stored = folder.read_experiment()
         require_same(folder, stored, experiment)
         if folder.finished():
-            run = read_run(folder.path)
+            finished = read_run(folder.path)
             if experiment.rounds == stored.rounds:
-                return run
-    data = data or experiment.build_data()
+                return finished
+    data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     model = experiment.build_model(data, network)
-    runner = _Runner(experiment, folder, data, model, watcher, federate or simulate(experiment, data, watcher))
-    return runner.run(stored)
+    federate = federate or simulate(experiment, data, watcher)
+    runner = _Runner(experiment, folder, data, model, watcher, federate)
+    with folder.claimed() if folder is not None else nullcontext():
+        return runner.run(stored)
 
 
 def simulate(
@@ -93,13 +131,8 @@ def simulate(
         learner = experiment.build_learner(model)
         with compiling(watcher.prepare):
             learner.engine.warm(lambda part: None)
-        return kind(
-            data,
-            algorithm,
-            learner,
-            threads=experiment.threads,
-            memories=Memories(folder.memories if folder else None),
-        )
+        memories = Memories(folder.memories if folder else None)
+        return kind(data, algorithm, learner, threads=experiment.threads, memories=memories)
 
     return federate
 
@@ -115,44 +148,77 @@ class _Runner:
         federate: Federate,
     ):
         self.experiment, self.folder, self.data, self.watcher = experiment, folder, data, watcher
-        algorithm = experiment.build_algorithm()
-        self.federation = federate(algorithm, model, folder)
+        self.algorithm, self.model = experiment.build_algorithm(), model
+        self.federation = federate(self.algorithm, model, folder)
         # Mistakes in the configuration raise an error here, before anything is written.
-        self.loop = Loop(experiment, algorithm, self.federation, model)
+        self.server = self._server(None)
+        self.fresh = self.server.done  # the state before the first round
+        # Why results on such data need care; empty if nothing is wrong.
+        self.warnings = tuple(self.algorithm.describe(self.fresh.state).warnings)
+        self.trains_alone = types_of(self.algorithm).up is Nothing  # clients send nothing
         self.history: list[Json] = []
         self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
         self.evaluated_at = 0.0  # seconds of the run at the last line of history
         self.totals = Totals()
-        self.unevaluated: Totals | None = None  # the totals as if the last round had not been evaluated
+        self.unevaluated: Totals | None = None  # as if the last round had not been evaluated
         self.environment = environment()  # now: files may change while the run goes on
+
+    def _server(self, resume: Round | None) -> Server:
+        return self.experiment.build_server(
+            self.algorithm, self.model, self.federation.population, resume
+        )
+
+    @property
+    def last(self) -> int:
+        return self.server.last
+
+    @property
+    def schedule(self) -> Schedule:
+        """The first and the last round, also for other settings of `rounds`."""
+        population = self.federation.population
+        return Schedule(
+            self.fresh.number + 1,
+            self.last,
+            lambda asked: self.algorithm.rounds(asked, population),
+            self.experiment.label,
+        )
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
-        with self.folder.claimed() if self.folder is not None else nullcontext():
-            return self._run(stored)
-
-    def _run(self, stored: Experiment | None) -> Run:
         resumed = self._start(stored)
-        if resumed is None:  # a run killed before its next checkpoint is known to repeat the same rounds
-            self._save(self.loop.fresh, self.totals)
-        latest = resumed
-        # The newest round to resume from, with its totals: one value, so that an interruption finds both or neither.
-        # Never the last round: a run stopped before its summary must have a round left to repeat.
+        if resumed is None:  # a run killed before its next checkpoint repeats the same rounds
+            self._save(self.fresh, self.totals)
+        begun = self.fresh if resumed is None else resumed
+        self.watcher.begin(self.experiment, begun.number + 1, self.last)
+        self._warn_at_the_start()
+        latest = self._run_rounds(begun)
+        if latest is begun:
+            raise RunError("there was no round to run")
+        if latest.scores is None:
+            raise RunError(
+                f"no client could be evaluated after round {latest.number}, the last one"
+            )
+        return self._finish(latest)
+
+    def _run_rounds(self, latest: Round) -> Round:
+        """Run the rounds after this one, and return the last."""
+        # The newest round to resume from, with its totals: one value, so that an interruption finds
+        # both or neither. Never the last round: a run stopped before its summary must have a round
+        # left to repeat.
         safe: tuple[Round, Totals] | None = None
         started, saved = time.monotonic() - self.seconds, time.monotonic()
-        last = self.loop.last
-        self.watcher.begin(self.experiment, self.loop.first if resumed is None else resumed.number + 1, last)
-        self._warn_at_the_start()
+        self.server = self._server(latest)
         try:
-            for done in self.loop.rounds(resumed):
+            for done in run(self.server, self.federation):
                 self.seconds = time.monotonic() - started
                 self.totals = self._record(done, latest)
                 latest = done
-                if done.number < last:
-                    safe = done, self.totals  # a round that is interrupted before this is repeated
+                if done.number < self.last:
+                    safe = done, self.totals  # a round interrupted before this is repeated
                 self.watcher.pause(done.number)
-                if done.number < last and time.monotonic() - saved >= self.experiment.checkpoint_seconds:
+                due = time.monotonic() - saved >= self.experiment.checkpoint_seconds
+                if due and done.number < self.last:
                     self._save(done, self.totals)
                     saved = time.monotonic()
         except StorageError:
@@ -163,123 +229,139 @@ class _Runner:
             raise
         finally:
             self.watcher.end()
-        if latest is None or latest is resumed:
-            raise RunError("there was no round to run")
-        if latest.scores is None:
-            raise RunError(f"no client could be evaluated after round {latest.number}, the last one")
-        return self._finish(latest)
+        return latest
 
     def _start(self, stored: Experiment | None) -> Round | None:
+        """Prepare the folder; return the round to resume after, None for the beginning."""
         if self.folder is None:
             return None
         resumed = None
         if stored is not None:
             if self.folder.finished():
-                require_more_rounds(self.folder, self.loop, stored.rounds)
+                require_more_rounds(
+                    self.folder, self.schedule, stored.rounds, self.experiment.rounds
+                )
             resumed = self._restore(stored)
             self.folder.unfinish()
         self.folder.write("config.toml", self.experiment.to_toml())
         self.folder.write_history(self.history)
         self.folder.write_times(self.times)
-        if not (self.folder.path / "data.json").is_file():
-            write_data(self.folder, self.data, self.watcher.warn)
+        write_data(self.folder, self.data, self.watcher.warn)
+        if self.data.encoding is not None:
+            self.folder.write_json(ENCODING, self.data.encoding.to_json())
         return resumed
 
     def _warn_at_the_start(self) -> None:
-        if self.loop.warning:
-            self.watcher.warn(self.loop.warning)
-        if self.loop.trains_alone and self.loop.last != self.experiment.rounds:
+        for warning in self.warnings:
+            self.watcher.warn(warning)
+        if self.trains_alone and self.last != self.experiment.rounds:
             self.watcher.warn(
-                f"each client trains alone and only once, so there are {self.loop.last} rounds, not "
-                f"{self.experiment.rounds}; algorithm.epochs decides how long it trains (summary.json has the budget)"
+                f"each client trains alone and only once, so there are {self.last} rounds, not "
+                f"{self.experiment.rounds}; algorithm.epochs decides how long it trains "
+                "(summary.json has the budget)"
             )
 
-    def _record(self, done: Round, before: Round | None) -> Totals:
-        """Record the results of a round. before: the round before it, if this process knows it."""
-        measured = None
+    def _record(self, done: Round, before: Round) -> Totals:
+        """Record the results of a round, and return the totals after it."""
         totals = self._add_up(done, before)
         warnings = self.federation.warnings()
         for client, fault in done.faults.items():
-            self.watcher.warn(f"round {done.number}: client {self.data.client_name(client)} left out, {fault}")
+            name = self.data.client_name(client)
+            self.watcher.warn(f"round {done.number}: client {name} left out, {fault}")
         for warning in warnings:
             self.watcher.warn(f"round {done.number}: {warning}")
-        faults = totals.faults + Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
-        totals = replace(totals, faults=faults)
+        faults = Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
+        totals = replace(totals, faults=Counter(totals.faults) + faults)
+        measured = None
         if done.scores is not None:
-            metadata = self.loop.metadata(done.state)
-            evaluated = evaluation(done, self.data, totals.traffic, metadata, faults, totals.found, totals.grouping)
-            measured = evaluated.to_json()
+            metadata = finite(self.algorithm.describe(done.state).metadata)
+            measured = to_json(evaluation(done, self.data, totals, metadata))
             # Evaluating adds only the bytes served.
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
             totals = Totals(totals.traffic, found_groups(done.scores), asked=totals.asked)
-            if not any(divergence_warnings(past) for past in self.history):  # warn once
-                for warning in divergence_warnings(measured):
-                    self.watcher.warn(f"round {done.number}: {warning}")
-            self.history.append(measured)
-            self.times[done.number] = round(self.seconds - self.evaluated_at, 3)
-            self.evaluated_at = self.seconds
-            if self.folder is not None:
-                self.folder.append_history(measured)
-                self.folder.append_times(done.number, self.times[done.number])
+            self._record_line(done.number, measured)
         self.watcher.advance(done.number, measured)
         return totals
 
-    def _add_up(self, done: Round, before: Round | None) -> Totals:
+    def _record_line(self, number: int, measured: Json) -> None:
+        if not any(divergence_warnings(past) for past in self.history):  # warn once
+            for warning in divergence_warnings(measured):
+                self.watcher.warn(f"round {number}: {warning}")
+        self.history.append(measured)
+        self.times[number] = round(self.seconds - self.evaluated_at, 3)
+        self.evaluated_at = self.seconds
+        if self.folder is not None:
+            self.folder.append_history(measured)
+            self.folder.append_times(number, self.times[number])
+
+    def _add_up(self, done: Round, before: Round) -> Totals:
         """Return the totals after this round, except its faults."""
         traffic = replace(self.federation.traffic)
-        asked = self.totals.asked + Counter(done.asked)
-        found = self.loop.assignments(done.state)
-        if found is None:
-            return replace(self.totals, traffic=traffic, asked=asked)
-        spent = difference(traffic, self.totals.traffic)
-        known = {} if before is None else self.loop.assignments_before(before.state)
-        grouping = of_round(done, found, known, self.data.population, spent)
-        return replace(self.totals, traffic=traffic, grouping=(*self.totals.grouping, grouping), asked=asked)
+        asked = Counter(self.totals.asked) + Counter(done.asked)
+        totals = replace(self.totals, traffic=traffic, asked=asked)
+        found = self.algorithm.describe(done.state).assignments
+        if found is None:  # groups are declared, or there are none
+            return totals
+        both = (self.totals.traffic, traffic)
+        known = self._assignments_before(before)
+        grouping = recovery_in_round(done, found, known, self.data.population, both)
+        return replace(totals, grouping=(*totals.grouping, grouping))
+
+    def _assignments_before(self, before: Round) -> Mapping[ClientId, GroupId]:
+        """Return the groups that clients are in when the round after this one begins."""
+        if before is self.fresh:
+            return {}
+        described = self.algorithm.describe(before.state)
+        following = described.next_assignments
+        return (described.assignments if following is None else following) or {}
 
     def _save(self, done: Round, totals: Totals, *, final: bool = False) -> None:
         if self.folder is None:
             return
         if not (self.folder.path / "config.toml").is_file():
             raise StorageError(
-                f"cannot write a checkpoint: {self.folder.path} was removed while the run used it; start the run again"
+                f"cannot write a checkpoint: {self.folder.path} was removed while the run used it; "
+                "start the run again"
             )
-        extra = {
-            "experiment": lineage(self.experiment),
-            "ever_answered": done.ever_answered,
-            "seconds": self.seconds,
-            **totals.to_json(),
-            "data": self._data_file,
-            "history": digest_of_history(self.folder, done.number),
-            "memories": memories_of(self.folder, done.number),
-        }
-        if final and self.unevaluated is not None and not self.loop.server.due:
-            extra["unevaluated"] = self.unevaluated.to_json() | {
-                "history": digest_of_history(self.folder, done.number - 1)
-            }
-        checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, extra))
-        # The checkpoint before this one stays usable, and so must the models that clients kept then.
-        self.federation.forget(before=checkpoint.oldest(self.folder.checkpoints))
+        self.folder.flush_history()
+        unevaluated = self.unevaluated if final and not self.server.due else None
+        progress = Progress(
+            self.experiment.identity(),
+            done.ever_answered,
+            self.seconds,
+            totals,
+            count_lines(self.history, done.number, unevaluated),
+            memories_of(self.folder, done.number),
+            self._data_file,
+            unevaluated,
+        )
+        checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, progress))
+        # The checkpoint before this one stays usable, and so must the models that clients kept.
+        self.federation.forget(before=checkpoint.rounds(self.folder.checkpoints)[-1])
 
     @cached_property
-    def _data_file(self) -> object:
-        """The digest of the file that a user's own data is in; None for data that cannot change."""
-        return self.data.about().get("sha256")
+    def _data_file(self) -> str | None:
+        """The digest of the file that a user's own data is in; None for data that stays."""
+        digest = self.data.about().get("sha256")
+        return None if digest is None else str(digest)
 
     def _restore(self, stored: Experiment) -> Round | None:
         """Go back to the last good checkpoint: history and client models are cut to it."""
         assert self.folder is not None
-        found = restore(self.folder, self.loop, stored, self.experiment, self._data_file, self.watcher.warn)
-        if found is None:
-            self.federation.rewind(self.loop.first - 1)
+        state = types_of(self.algorithm).state
+        restored = restore(
+            self.folder, self.schedule, state, stored, self._data_file, self.watcher.warn
+        )
+        if restored is None:
+            self.federation.rewind(self.fresh.number)
             return None
-        self.federation.rewind(found.round.number)
-        self.history, self.times, self.totals, self.seconds = found.history, found.times, found.totals, found.seconds
-        self.evaluated_at = sum(found.times.values())
+        self.federation.rewind(restored.round.number)
+        self.history, self.times = restored.history, restored.times
+        self.totals, self.seconds = restored.totals, restored.seconds
+        self.evaluated_at = sum(restored.times.values())
         self.federation.traffic = replace(self.totals.traffic)
-        if found.ahead:  # before the history is cut
-            self._save(found.round, found.totals)
-        return found.round
+        return restored.round
 
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
@@ -289,7 +371,6 @@ class _Runner:
         drop = models_kept and not self.experiment.keep_client_models
         summary = summarise(
             self.experiment,
-            self.loop,
             self.data,
             done,
             self.totals,
@@ -297,16 +378,20 @@ class _Runner:
             seconds=self.seconds,
             environment=self.environment,
             client_models="dropped" if drop else "kept" if models_kept else "none",
-            warn=self.watcher.warn,
-        ).to_json()
+            finds_groups=self.algorithm.describe(done.state).assignments is not None,
+            edges=None if self.trains_alone else self.model.spec.edges,
+            warnings=self.warnings,
+            unseen=held_out(self.federation, self.data, done, self.watcher.warn),
+        )
         if self.folder is not None:
             self.folder.write_clients(rows)
-            self.folder.write_models(self.loop.models(done.state))
-            self.folder.write_summary(summary)
+            self.folder.write_models(self.algorithm.describe(done.state).models())
+            self.folder.write_json("summary.json", summary)
             self.folder.clean()
             checkpoint.keep_newest(self.folder.checkpoints, 1)
             self.federation.forget(before=done.number)
             if drop:
                 remove(self.folder.memories)
         path = self.folder.path if self.folder else None
-        return Run(self.experiment, summary, self.history, rows, done.state, path, self.times)
+        config = self.experiment.to_dict()
+        return Run(config, summary, self.history, rows, done.state, path, self.times)

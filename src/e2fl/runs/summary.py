@@ -1,33 +1,30 @@
-"""The summary of a finished run."""
+"""The summary of a finished run: summary.json."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
-from e2fl.data import FederatedData
-from e2fl.rounds import Round
-from e2fl.runs.group_recovery import found_groups
-from e2fl.runs.loop import Loop
+from e2fl.data import Client, ClientId, FederatedData
+from e2fl.metrics.own import descriptions
+from e2fl.rounds import Round, UnseenScores
 from e2fl.runs.measure import (
+    Totals,
     bit_summary,
     budget_of,
     byte_summary,
-    divergence_warnings,
+    found_groups,
     measure,
     measure_unseen,
     measure_validation,
     participation_summary,
 )
-from e2fl.runs.records import Json, Summary
-from e2fl.runs.totals import Totals
+from e2fl.runs.records import Json, Summary, divergence_warnings
 from e2fl.version import __version__
-
-Warn = Callable[[str], None]
 
 
 def summarise(
     experiment: Experiment,
-    loop: Loop,
     data: FederatedData,
     done: Round,
     totals: Totals,
@@ -36,43 +33,73 @@ def summarise(
     seconds: float,
     environment: Mapping[str, str],
     client_models: str,
-    warn: Warn,
-) -> Summary:
+    finds_groups: bool,
+    edges: int | None,
+    warnings: Sequence[str],
+    unseen: Json | None,
+) -> Json:
     """Return the summary of a run.
 
-    done: its last round; last_line: the line of history of that round; environment: what it was started with.
+    done: its last round; last_line: the line of history of that round; environment: what it was
+    started with; finds_groups: whether the algorithm assigns clients to groups; edges: of the
+    model, None if clients send nothing; unseen: the results of clients kept out of training.
     """
     assert done.scores is not None
     inference = last_line.get("inference")
     traffic, served = totals.traffic, found_groups(done.scores)
-    return Summary(
+    summary = Summary(
+        **vars(measure(done.scores, data)),
         algorithm=experiment.algorithm["name"],
         label=experiment.label,
         dataset=data.name,
         rounds=done.number,
         seed=experiment.seed,
-        measures=measure(done.scores, data),
         version=__version__,
-        membership=loop.membership(done.state, served),
-        trains_alone=loop.trains_alone,
+        membership="found" if finds_groups else "declared" if served else None,
+        trains_alone=edges is None,
         inference=inference and {key: value for key, value in inference.items() if key != "rounds"},
-        metadata=last_line["notes"],
-        warning=loop.warning,
+        metadata=last_line["metadata"],
+        warnings=warnings,
+        own_measures=descriptions(experiment.build_measures()),
         bytes=byte_summary(traffic),
-        bits=None if loop.trains_alone else bit_summary(traffic, loop.model.spec.edges),
+        bits=None if edges is None else bit_summary(traffic, edges),
         participation=participation_summary(totals.asked, data, served),
         budget=budget_of(traffic) if traffic.trainings else None,
         seconds={"total": seconds, "per_round": seconds / max(1, done.number)},
         data=data.about(),
         inputs=_inputs(data),
         environment=dict(environment),
-        unseen=_unseen(loop, data, done, warn),
+        unseen=unseen,
         validation=measure_validation(done.scores, data),
         client_models=client_models,
     )
+    return to_json(summary)
 
 
-def _inputs(data: FederatedData) -> dict[str, Any]:
+class Evaluator(Protocol):
+    """A federation that can score clients kept out of training."""
+
+    def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores: ...
+
+
+def held_out(
+    federation: Evaluator, data: FederatedData, done: Round, warn: Callable[[str], None]
+) -> Json | None:
+    """Return the results of clients kept out of training; None if there are none."""
+    clients = data.unseen()
+    if not clients:
+        return None
+    assert done.scores is not None
+    tried = federation.evaluate_unseen(done.state, clients)
+    for client, fault in tried.faults.items():
+        warn(f"client {data.client_name(client)}, kept out of training, left out, {fault}")
+    measured = measure_unseen(tried, clients, done.scores, data)
+    for warning in divergence_warnings(measured):
+        warn(f"of clients kept out of training, {warning}")
+    return measured
+
+
+def _inputs(data: FederatedData) -> Json:
     groups = data.population.groups
     return {
         "shape": list(data.shape),
@@ -81,18 +108,3 @@ def _inputs(data: FederatedData) -> dict[str, Any]:
         "group_names": [data.group_name(group) for group in range(groups)],
         "label_names": list(data.label_names),
     }
-
-
-def _unseen(loop: Loop, data: FederatedData, done: Round, warn: Warn) -> Json | None:
-    """Return the results of clients that were kept out of training; None if there are none."""
-    unseen = data.unseen()
-    if not unseen:
-        return None
-    assert done.scores is not None
-    tried = loop.federation.evaluate_unseen(done.state, unseen)
-    for client, fault in tried.faults.items():
-        warn(f"client {data.client_name(client)}, kept out of training, left out, {fault}")
-    measured = measure_unseen(tried, unseen, done.scores, data)
-    for warning in divergence_warnings(measured):
-        warn(f"of clients kept out of training, {warning}")
-    return measured

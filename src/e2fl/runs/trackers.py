@@ -1,7 +1,7 @@
-"""Trackers: write the measures of a run to other tools during training, under the same names as elsewhere.
+"""Trackers: write the measures of a run to other tools during training, under the same names.
 
-A name is the path of a number in a line of history.jsonl, such as user/mean, group/worst10 or groups/G1/accuracy.
-All data stays on this machine, in the folder of the run.
+A name is the path of a number in a line of history.jsonl, such as clients/mean, group/worst10 or
+groups/G1/accuracy. All data stays on this machine, in the folder of the run.
 """
 
 import logging
@@ -16,24 +16,19 @@ from e2fl.config.experiment import Experiment
 from e2fl.config.overrides import flattened
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, ReportError
-from e2fl.runs.records import Json
+from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.watcher import Watcher
 
-LEFT_OUT = ("round", "notes", "faults")
+LEFT_OUT = ("round", "metadata", "faults")
 
 
-def flat(measured: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return all numbers of a line of history by name; characters that a tracker may reject become underscores."""
-    found: dict[str, float] = {}
-    for key, value in measured.items():
-        name = f"{prefix}{re.sub(r'[^A-Za-z0-9_.: -]', '_', str(key))}"
-        if not prefix and key in LEFT_OUT:
-            continue
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{name}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = float(value)
-    return found
+def flat(measured: Mapping[str, Any]) -> dict[str, float]:
+    """Return all numbers of a line of history by path, in characters that a tracker accepts."""
+    kept = {key: value for key, value in measured.items() if key not in LEFT_OUT}
+    return {
+        re.sub(r"[^A-Za-z0-9_.: /-]", "_", path): float(value)
+        for path, value in numbers_of(kept).items()
+    }
 
 
 class TensorBoard(Watcher):
@@ -69,7 +64,7 @@ class MLflow(Watcher):
     """A tracker for `mlflow ui --backend-store-uri sqlite:///DIR/mlflow.db`; it contacts no server."""
 
     def __init__(self, folder: Path):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it is read when mlflow is imported
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
         try:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
@@ -87,15 +82,21 @@ class MLflow(Watcher):
         known = self.client.get_experiment_by_name(experiment.name)
         place = (self.folder / "mlflow_artifacts").as_uri()
         store = (
-            known.experiment_id if known else self.client.create_experiment(experiment.name, artifact_location=place)
+            known.experiment_id
+            if known
+            else self.client.create_experiment(experiment.name, artifact_location=place)
         )
-        fingerprint = experiment.fingerprint()
-        found = self.client.search_runs([store], filter_string=f"tags.`e2fl.fingerprint` = '{fingerprint}'")
+        identity = experiment.identity()
+        found = self.client.search_runs(
+            [store], filter_string=f"tags.`e2fl.identity` = '{identity}'"
+        )
         if found:  # the same run is resumed
             self.run = found[0].info.run_id
             return
-        tags = {"e2fl.fingerprint": fingerprint}
-        self.run = self.client.create_run(store, run_name=_run_name(experiment), tags=tags).info.run_id
+        tags = {"e2fl.identity": identity}
+        self.run = self.client.create_run(
+            store, run_name=_run_name(experiment), tags=tags
+        ).info.run_id
         for key, value in _settings(experiment).items():
             self.client.log_param(self.run, key, value)
 
@@ -134,12 +135,17 @@ class WeightsAndBiases(Watcher):
         self.run = self.wandb.init(
             project=re.sub(r"[^A-Za-z0-9_.-]", "_", experiment.name),
             name=_run_name(experiment),
-            id=experiment.fingerprint()[:32],  # online, a run that is resumed continues the same one
+            id=experiment.identity()[:32],  # online, a resumed run continues the same one
             resume=None if os.environ["WANDB_MODE"] == "offline" else "allow",
             dir=str(self.folder),
             config=_settings(experiment),
             settings=self.wandb.Settings(
-                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+                silent=True,
+                console="off",
+                disable_git=True,
+                save_code=False,
+                x_disable_stats=True,
+                x_disable_meta=True,
             ),
         )
 
@@ -168,7 +174,7 @@ def tracker(name: str, folder: Path) -> Watcher:
 
 
 def _missing(name: str) -> ReportError:
-    return ReportError(f"--track {name} needs {name}; install it with: pip install 'e2fl[{name}]'")
+    return ReportError(f"--track {name} needs {name}; install it with: pip install 'e2fl[track]'")
 
 
 def _run_name(experiment: Experiment) -> str:

@@ -1,5 +1,7 @@
 """Watchers: objects that follow the progress of a run."""
 
+from typing import Any
+
 from e2fl.config.experiment import Experiment
 from e2fl.runs.records import Json
 
@@ -11,7 +13,7 @@ class Watcher:
         """Handle the announcement of run `number` of `total`."""
 
     def prepare(self, what: str) -> None:
-        """Handle the compilation of a part of the program for this machine, which is about to start."""
+        """Handle the compilation of a function for this machine, which is about to start."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """Handle the start of a run, or its resumption, with round `first`."""
@@ -19,11 +21,12 @@ class Watcher:
     def advance(self, number: int, measured: Json | None) -> None:
         """Handle the end of a round; `measured` is its line of history, if it was evaluated.
 
-        An exception here stops the run, and the round is repeated when it is resumed: every watcher sees every round.
+        An exception here stops the run, and the round is repeated when it is resumed: every watcher
+        sees every round.
         """
 
     def pause(self, number: int) -> None:
-        """Handle the time after a round that all watchers have seen: an exception here stops the run and keeps it."""
+        """Handle the time after a round that all watchers have seen: an exception keeps it."""
 
     def warn(self, message: str) -> None:
         """Handle a warning: something is wrong, but the run continues."""
@@ -39,29 +42,26 @@ class Watchers(Watcher):
         self.watchers = watchers
 
     def announce(self, number: int, total: int) -> None:
-        for watcher in self.watchers:
-            watcher.announce(number, total)
+        self._all("announce", number, total)
 
     def prepare(self, what: str) -> None:
-        for watcher in self.watchers:
-            watcher.prepare(what)
+        self._all("prepare", what)
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        for watcher in self.watchers:
-            watcher.begin(experiment, first, last)
+        self._all("begin", experiment, first, last)
 
     def advance(self, number: int, measured: Json | None) -> None:
-        for watcher in self.watchers:
-            watcher.advance(number, measured)
+        self._all("advance", number, measured)
 
     def pause(self, number: int) -> None:
-        for watcher in self.watchers:
-            watcher.pause(number)
+        self._all("pause", number)
 
     def warn(self, message: str) -> None:
-        for watcher in self.watchers:
-            watcher.warn(message)
+        self._all("warn", message)
 
     def end(self) -> None:
+        self._all("end")
+
+    def _all(self, event: str, *arguments: Any) -> None:
         for watcher in self.watchers:
-            watcher.end()
+            getattr(watcher, event)(*arguments)

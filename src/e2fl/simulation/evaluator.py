@@ -1,7 +1,9 @@
-"""Evaluation of many clients without repeating work: each distinct model on each distinct set of examples, once."""
+"""Evaluation of many clients without repeating work: each distinct model on each distinct set of
+examples, once.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,9 +12,10 @@ from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.learning import Learner
 from e2fl.models import Params
-from e2fl.ranking import Mask
+from e2fl.rankings.order import Mask
 
-BLOCK = 2000  # examples scored at a time; fixed, so that sums of losses are the same on every machine
+# Examples scored at a time; fixed, so that sums of losses are the same on every machine.
+BLOCK = 2000
 
 Key = tuple[int, int]  # of a model object and an examples object
 
@@ -33,12 +36,17 @@ class Scoreboard:
     trials: dict[Key, Examples] = field(default_factory=dict)
     parts: dict[int, list[tuple[GroupId | None, Examples]]] = field(default_factory=dict)
     tallies: dict[Key, Tally] = field(default_factory=dict)
-    kept: list[Examples] = field(default_factory=list)  # keeps the objects alive, since their ids are used as keys
+    # Keeps the objects alive, since their ids are used as keys.
+    kept: list[Examples] = field(default_factory=list)
 
     def plan(self, client_model: ClientModel, test: Examples) -> None:
         """Plan to evaluate this model on these examples."""
         for group, examples in self._split(test):
-            model = client_model.model if group is None else client_model.by_group.get(group, client_model.model)
+            model = (
+                client_model.model
+                if group is None
+                else client_model.by_group.get(group, client_model.model)
+            )
             self.models[id(model)] = model
             self.trials[id(model), id(examples)] = examples
 
@@ -66,13 +74,20 @@ class Scoreboard:
         for (key, _, _), tally in zip(job.pieces, found, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
-    def result(self, client_model: ClientModel, test: Examples, group: GroupId | None) -> Mapping[GroupId, Tally]:
+    def result(
+        self, client_model: ClientModel, test: Examples, group: GroupId | None
+    ) -> Mapping[GroupId, Tally]:
         """Return the result of this model on these examples, by group."""
         found: dict[GroupId, Tally] = {}
         for inside, examples in self._split(test):
-            model = client_model.model if inside is None else client_model.by_group.get(inside, client_model.model)
+            model = (
+                client_model.model
+                if inside is None
+                else client_model.by_group.get(inside, client_model.model)
+            )
             place = inside if inside is not None else NO_GROUP if group is None else group
-            found[place] = self.tallies.get((id(model), id(examples)), Tally())  # no examples: all counts are 0
+            # No examples: all counts are 0.
+            found[place] = self.tallies.get((id(model), id(examples)), Tally())
         return found
 
     def _split(self, test: Examples) -> list[tuple[GroupId | None, Examples]]:
@@ -82,14 +97,22 @@ class Scoreboard:
             if test.group is None:
                 self.parts[id(test)] = [(None, test)]
             else:
-                self.parts[id(test)] = [(int(group), test.of_group(int(group))) for group in np.unique(test.group)]
+                self.parts[id(test)] = [
+                    (int(group), test.of_group(int(group))) for group in np.unique(test.group)
+                ]
         return self.parts[id(test)]
 
 
 def run_job(job: Job, learner: Learner) -> list[Tally]:
     """Evaluate one job."""
     params = learner.weights_of(job.model)
-    return [learner.tally(params, examples, rows) for _, examples, rows in job.pieces]
+    tallies = []
+    for _, examples, rows in job.pieces:
+        tally = learner.tally(params, examples, rows)
+        if learner.measures and rows.start == 0:  # of all rows at once: not every measure adds up
+            tally = replace(tally, own=learner.own_measures(params, examples))
+        tallies.append(tally)
+    return tallies
 
 
 def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score:
@@ -99,5 +122,7 @@ def score_alone(models: ClientModels, client: Client, learner: Learner) -> Score
         board.plan(model, client.test)
     for job in board.jobs():
         board.add(job, run_job(job, learner))
-    views = {name: board.result(model, client.test, client.group) for name, model in models.views.items()}
+    views = {
+        name: board.result(model, client.test, client.group) for name, model in models.views.items()
+    }
     return Score(views, models.group, learner.meter.grouping_passes)

@@ -1,8 +1,8 @@
 """SimulatedFederation: a federation in this process, with clients in parallel threads.
 
-Each core runs one client at a time, with torch single-threaded inside. Clients are independent, so results cannot
-depend on the number of threads. Clients that train for less than about two milliseconds run one after the other,
-because the threads would mostly wait for each other.
+Each core runs one client at a time, with torch single-threaded inside. Clients are independent, so
+results cannot depend on the number of threads. Clients that train for less than about two
+milliseconds run one after the other, because the threads would mostly wait for each other.
 """
 
 import math
@@ -20,7 +20,7 @@ from e2fl.algorithms.validate import expect_message, expect_models, expect_same_
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
-from e2fl.learning import Learner
+from e2fl.learning import Learner, one_thread
 from e2fl.learning.learner import Meter
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
@@ -53,12 +53,16 @@ class SimulatedFederation:
         self.threads = threads or os.cpu_count() or 1
         self.memories = memories or Memories()
         self.pool = ThreadPoolExecutor(self.threads, initializer=_single_threaded)
-        self.pace: dict[str, float] = {}  # seconds of computing per item, by kind of work, as last measured
-        self.population: Population = data.population
+        # Seconds of computing per item, by kind of work, as last measured.
+        self.pace: dict[str, float] = {}
+        self.population: Population = data.sized_population()
         self.traffic = Traffic()
 
     def train(self, request: Request) -> Replies:
-        """Let every client in the inbox train; a client that fails is a fault and does not stop the others."""
+        """Let every client in the inbox train.
+
+        A client that fails is a fault and does not stop the others.
+        """
         round_number, inbox, ask = request.round_number, request.inbox, request.ask
         delivered, lengths = self._deliver(inbox)
         self.traffic.down += sum(lengths.values())
@@ -66,14 +70,17 @@ class SimulatedFederation:
         whole = self.learner.model.spec
         spec, prepares = whole.only(ask.layers), ask.kind == "prepare"
         self.traffic.grouping_bytes += sum(
-            lengths[client] if prepares else message.grouping_bytes(whole) for client, message in inbox.items()
+            lengths[client] if prepares else message.grouping_bytes(whole)
+            for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
 
         def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
             try:
                 client = self._client(client_id, round_number)
-                learner = replace(self.learner, round_number=round_number, client_id=client_id, meter=Meter())
+                learner = replace(
+                    self.learner, round_number=round_number, client_id=client_id, meter=Meter()
+                )
                 reply = self.algorithm.train(delivered[client_id], client, learner)
                 answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
                 self.memories.store(client_id, round_number, client.memory)
@@ -100,10 +107,13 @@ class SimulatedFederation:
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         if round_number <= 1 and 1 < len(inbox) == len(errors):
-            raise errors[min(errors)]  # every client failed in the first round: a bug, not a bad client
+            # Every client failed in the first round: a bug, not a bad client.
+            raise errors[min(errors)]
         return Replies(answers, faults, losses)
 
-    def evaluate(self, round_number: int, inbox: Mapping[ClientId, Message]) -> Mapping[ClientId, Score]:
+    def evaluate(
+        self, round_number: int, inbox: Mapping[ClientId, Message]
+    ) -> Mapping[ClientId, Score]:
         """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
@@ -112,7 +122,9 @@ class SimulatedFederation:
 
         def look(client_id: ClientId) -> tuple[ClientModels, float]:
             client = self._client(client_id, round_number + 1)
-            learner = replace(self.learner, round_number=round_number, client_id=client_id, meter=Meter())
+            learner = replace(
+                self.learner, round_number=round_number, client_id=client_id, meter=Meter()
+            )
             tests[client_id] = (client.test, client.group)
             if client.validation is not None:
                 validation[client_id] = (client.validation, client.group)
@@ -124,8 +136,13 @@ class SimulatedFederation:
         expect_same_views({client: models for client, (models, _) in used.items()}, self.algorithm)
         scores = self._score(used, tests)
         if validation:
-            validated = self._score({client: used[client] for client in sorted(validation)}, validation)
-            scores |= {client: replace(scores[client], validation=found.views) for client, found in validated.items()}
+            validated = self._score(
+                {client: used[client] for client in sorted(validation)}, validation
+            )
+            scores |= {
+                client: replace(scores[client], validation=found.views)
+                for client, found in validated.items()
+            }
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -138,7 +155,9 @@ class SimulatedFederation:
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
-                models = expect_models(models, self.learner.model.spec, self.algorithm, "for_unseen")
+                models = expect_models(
+                    models, self.learner.model.spec, self.algorithm, "for_unseen"
+                )
                 return models, learner.meter.grouping_passes
             except Exception as error:  # one client's data must not lose a finished run
                 return error
@@ -193,8 +212,13 @@ class SimulatedFederation:
         """Return no warnings: in one process, nothing can go wrong besides training."""
         return []
 
-    def _deliver(self, inbox: Mapping[ClientId, Message]) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
-        """Return what clients receive, through real bytes; a message for many clients is encoded once."""
+    def _deliver(
+        self, inbox: Mapping[ClientId, Message]
+    ) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
+        """Return what clients receive, through real bytes.
+
+        A message for many clients is encoded once.
+        """
         spec = self.learner.model.spec
         opened: dict[int, tuple[Message, int]] = {}
         for message in inbox.values():
@@ -209,8 +233,12 @@ class SimulatedFederation:
     def _client(self, client: ClientId, before: int) -> Client:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
 
-    def _each(self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Do the work for every item and yield results in order, in parallel unless this kind of work is brief."""
+    def _each(
+        self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[tuple[Item, Result]]:
+        """Do the work for every item and yield results in order, in parallel unless this kind of
+        work is brief.
+        """
         todo = list(items)
         spent: list[float] = []
 
@@ -221,7 +249,9 @@ class SimulatedFederation:
             return result
 
         brief = self.pace.get(kind, math.inf) < BRIEF
-        yield from zip(todo, _in_this_thread(timed, todo) if brief else self.pool.map(timed, todo), strict=True)
+        yield from zip(
+            todo, _in_this_thread(timed, todo) if brief else self.pool.map(timed, todo), strict=True
+        )
         if spent:
             self.pace[kind] = sum(spent) / len(spent)
 
@@ -232,12 +262,8 @@ def _failed(error: Exception) -> str:
 
 def _in_this_thread(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Do the work in this thread, on one core as in the threads of the pool."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return [work(item) for item in items]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _single_threaded() -> None:

@@ -22,7 +22,10 @@ class _Place:
 
 
 class Spool(Mapping[ClientId, Answer], Generic[Answer]):
-    """Decoded replies, in order of arrival; beyond a limit they stay encoded in a temporary file until accessed."""
+    """Decoded replies, in order of arrival.
+
+    Beyond a limit they stay encoded in a temporary file until accessed.
+    """
 
     def __init__(self, kind: type[Answer], spec: ModelSpec, limit: int = IN_MEMORY):
         self.kind, self.spec, self.limit = kind, spec, limit
@@ -47,7 +50,9 @@ class Spool(Mapping[ClientId, Answer], Generic[Answer]):
         found = self.answers[client]
         if not isinstance(found, _Place):
             return found
-        return self.kind.from_bytes(os.pread(self.file.fileno(), found.size, found.start), self.spec)
+        return self.kind.from_bytes(
+            os.pread(self.file.fileno(), found.size, found.start), self.spec
+        )
 
     def __iter__(self) -> Iterator[ClientId]:
         return iter(self.answers)

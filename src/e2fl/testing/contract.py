@@ -8,7 +8,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from e2fl.algorithms import AnyAlgorithm, types_of
 from e2fl.data.federated import FederatedData
 from e2fl.errors import WireError
 from e2fl.learning import Settings, build_learner
-from e2fl.models import Model, mlp
+from e2fl.models import Model
+from e2fl.networks import mlp
 from e2fl.participation import Participation
 from e2fl.rounds import Request, Round, Server, run
 from e2fl.runs import checkpoint
@@ -30,7 +31,10 @@ from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.testing.toy import Toy
 from e2fl.wire import Message
 
-ABSURD = {float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan), int: (2**31 - 1, -(2**31), -1, 0)}
+ABSURD = {
+    float: (1e20, 3.4e38, 1e308, -1e308, 0.0, math.inf, math.nan),
+    int: (2**31 - 1, -(2**31), -1, 0),
+}
 
 
 def _mlp(inputs: tuple[int, ...], classes: int) -> nn.Module:
@@ -43,12 +47,19 @@ class Problem:
 
     algorithm: AnyAlgorithm
     data: FederatedData = field(default_factory=lambda: Toy(clients=8, examples=36, styles=True))
-    settings: Settings = field(default_factory=lambda: Settings(learning_rate=0.1, epochs=2, batch_size=8))
+    settings: Settings = field(
+        default_factory=lambda: Settings(learning_rate=0.1, epochs=2, batch_size=8)
+    )
     rounds: int = 10
     accuracy: float = 70.0  # percent, to be reached in these rounds
     seed: int = 3
     network: Callable[..., nn.Module] = _mlp  # makes the network of (inputs, classes)
     participation: Participation | None = None  # default: the policy that the algorithm names
+
+    @cached_property
+    def moments(self) -> list["Moment"]:
+        """The first two rounds, step by step; they are trained once."""
+        return moments(self)
 
     def model(self) -> Model:
         build = partial(self.network, self.data.shape, self.data.classes)
@@ -58,9 +69,13 @@ class Problem:
 
     def federation(self, threads: int = 2, memories: Path | None = None) -> SimulatedFederation:
         learner = build_learner(self.model(), self.settings, self.seed)
-        return SimulatedFederation(self.data, self.algorithm, learner, threads=threads, memories=Memories(memories))
+        return SimulatedFederation(
+            self.data, self.algorithm, learner, threads=threads, memories=Memories(memories)
+        )
 
-    def server(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Server:
+    def server(
+        self, federation: SimulatedFederation, rounds: int, resume: Round | None = None
+    ) -> Server:
         return Server(
             self.algorithm,
             federation.learner.model,
@@ -72,7 +87,9 @@ class Problem:
             resume=resume,
         )
 
-    def run(self, federation: SimulatedFederation, rounds: int, resume: Round | None = None) -> Iterator[Round]:
+    def run(
+        self, federation: SimulatedFederation, rounds: int, resume: Round | None = None
+    ) -> Iterator[Round]:
         return run(self.server(federation, rounds, resume), federation)
 
 
@@ -82,12 +99,13 @@ class Moment:
 
     state: Any
     request: Request
-    replies: Mapping[int, Message]
+    replies: Mapping[int, Message]  # as they arrived
+    checked: Mapping[int, Message]  # the same, as `check` returned them
     served: Mapping[int, Message]
 
 
 def moments(problem: Problem) -> list[Moment]:
-    """Return the first two rounds, step by step."""
+    """Train the first two rounds, step by step."""
     algorithm, federation = problem.algorithm, problem.federation()
     population = federation.population
     server = problem.server(federation, 2)
@@ -95,8 +113,14 @@ def moments(problem: Problem) -> list[Moment]:
     for _ in range(2):
         state, request = server.state, server.ask()
         replies = federation.train(request)
-        served = server.checked(algorithm.serve(state, population.ids), population.ids, server.types.served, "serve")
-        found.append(Moment(state, request, dict(replies.answers), served))
+        served = server.checked(
+            algorithm.serve(state, population.ids), population.ids, server.types.served, "serve"
+        )
+        answers = dict(replies.answers)
+        checked = {
+            client: algorithm.check(state, client, answer) for client, answer in answers.items()
+        }
+        found.append(Moment(state, request, answers, checked, served))
         server.take(replies)
     return found
 
@@ -104,7 +128,7 @@ def moments(problem: Problem) -> list[Moment]:
 def messages_survive_the_wire(problem: Problem) -> None:
     """Every message survives encoding and decoding."""
     spec = problem.model().spec
-    for moment in moments(problem):
+    for moment in problem.moments:
         for name, messages, model in (
             ("broadcast", moment.request.inbox, spec),
             ("train", moment.replies, spec.only(moment.request.ask.layers)),
@@ -127,10 +151,10 @@ def equal_seeds_give_equal_runs(problem: Problem) -> None:
 
 def the_order_of_replies_does_not_matter(problem: Problem) -> None:
     """Replies in another order give the same state, up to the rounding of sums."""
-    for moment in moments(problem):
-        backwards = dict(sorted(moment.replies.items(), reverse=True))
+    for moment in problem.moments:
+        backwards = dict(sorted(moment.checked.items(), reverse=True))
         assert same(
-            problem.algorithm.aggregate(moment.state, moment.replies),
+            problem.algorithm.aggregate(moment.state, moment.checked),
             problem.algorithm.aggregate(moment.state, backwards),
             tolerance=1e-5,
         ), "aggregate depends on the order of replies"
@@ -138,18 +162,22 @@ def the_order_of_replies_does_not_matter(problem: Problem) -> None:
 
 def aggregate_changes_none_of_its_arguments(problem: Problem) -> None:
     """Aggregation leaves the state and the replies unchanged."""
-    for moment in moments(problem):
-        before = snapshot((moment.state, moment.replies))
-        problem.algorithm.aggregate(moment.state, moment.replies)
-        assert same(before, snapshot((moment.state, moment.replies))), "aggregate changed its arguments"
+    for moment in problem.moments:
+        before = snapshot((moment.state, moment.checked))
+        problem.algorithm.aggregate(moment.state, moment.checked)
+        assert same(before, snapshot((moment.state, moment.checked))), (
+            "aggregate changed its arguments"
+        )
 
 
 def aggregate_accepts_no_replies(problem: Problem) -> None:
     """Without replies, there is still something to send and to serve."""
     algorithm, population = problem.algorithm, problem.data.population
-    for moment in moments(problem):
+    for moment in problem.moments:
         state = algorithm.aggregate(moment.state, {})
-        assert same(algorithm.serve(state, population.ids), moment.served), "without replies, what is served changed"
+        assert same(algorithm.serve(state, population.ids), moment.served), (
+            "without replies, what is served changed"
+        )
         assert set(algorithm.broadcast(state, population.ids)) == set(population.ids), (
             "without replies, nothing is sent"
         )
@@ -158,7 +186,7 @@ def aggregate_accepts_no_replies(problem: Problem) -> None:
 def absurd_numbers_do_no_harm(problem: Problem) -> None:
     """Whatever number one client sends, its reply is rejected, or the messages that follow stay valid."""
     algorithm, population, spec = problem.algorithm, problem.data.population, problem.model().spec
-    for moment in moments(problem):
+    for moment in problem.moments:
         client = min(moment.replies)
         honest: Any = moment.replies[client]
         values = {part.name: getattr(honest, part.name) for part in dataclasses.fields(honest)}
@@ -166,10 +194,10 @@ def absurd_numbers_do_no_harm(problem: Problem) -> None:
             for number in ABSURD.get(type(value), ()):
                 forged = dataclasses.replace(honest, **{name: number})
                 try:
-                    algorithm.check(moment.state, client, forged)
+                    checked = algorithm.check(moment.state, client, forged)
                 except WireError:
                     continue
-                state = algorithm.aggregate(moment.state, {**moment.replies, client: forged})
+                state = algorithm.aggregate(moment.state, {**moment.checked, client: checked})
                 sent = (
                     *algorithm.broadcast(state, population.ids).values(),
                     *algorithm.serve(state, population.ids).values(),
@@ -178,7 +206,9 @@ def absurd_numbers_do_no_harm(problem: Problem) -> None:
                     try:
                         type(message).from_bytes(message.to_bytes(spec), spec)
                     except WireError as error:
-                        raise AssertionError(f"after a reply with {name} = {number}: {error}") from error
+                        raise AssertionError(
+                            f"after a reply with {name} = {number}: {error}"
+                        ) from error
 
 
 def a_toy_task_is_learnt(problem: Problem) -> None:
@@ -190,7 +220,9 @@ def a_toy_task_is_learnt(problem: Problem) -> None:
         tallies = next(iter(score.views.values())).values()
         accuracies.append(100.0 * sum(t.correct for t in tallies) / sum(t.n for t in tallies))
     reached = float(np.mean(accuracies))
-    assert reached >= problem.accuracy, f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
+    assert reached >= problem.accuracy, (
+        f"accuracy is only {reached:.1f} % after {problem.rounds} rounds"
+    )
 
 
 def resumed_equals_uninterrupted(problem: Problem) -> None:
@@ -200,9 +232,13 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
         for stop in {0, len(through) - 2}:
             folder = Path(place) / f"stop-{stop}"
             memories = folder / "clients"
-            for done, _ in zip(problem.run(problem.federation(memories=memories), 4), range(stop + 2), strict=False):
+            for done, _ in zip(
+                problem.run(problem.federation(memories=memories), 4), range(stop + 2), strict=False
+            ):
                 if done.number == through[stop].number:
-                    checkpoint.save(folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered}))
+                    checkpoint.save(
+                        folder, Checkpoint(done.number, done.state, {"ever": done.ever_answered})
+                    )
             # One more round ran than was saved: it must be dropped.
             found = checkpoint.latest(folder, types_of(problem.algorithm).state)
             assert found is not None
@@ -210,13 +246,15 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             federation.memories.rewind(found.round_number)
             resume = Round(found.round_number, found.state, bool(found.extra["ever"]))
             rest = list(problem.run(federation, 4, resume))
-            assert same(through[stop + 1 :], rest), f"resumed after round {found.round_number}, a run ends differently"
+            assert same(through[stop + 1 :], rest), (
+                f"resumed after round {found.round_number}, a run ends differently"
+            )
 
 
 def states_survive_a_checkpoint(problem: Problem) -> None:
     """A state survives being saved and loaded."""
     with tempfile.TemporaryDirectory() as place:
-        for number, moment in enumerate(moments(problem), start=1):
+        for number, moment in enumerate(problem.moments, start=1):
             checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
             found = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert found is not None
@@ -238,10 +276,10 @@ def an_unseen_client_gets_a_model(problem: Problem) -> None:
 CHECKS: dict[str, Callable[[Problem], None]] = {
     check.__name__: check
     for check in (
+        aggregate_changes_none_of_its_arguments,  # first: the others share its rounds
         messages_survive_the_wire,
         equal_seeds_give_equal_runs,
         the_order_of_replies_does_not_matter,
-        aggregate_changes_none_of_its_arguments,
         aggregate_accepts_no_replies,
         absurd_numbers_do_no_harm,
         a_toy_task_is_learnt,
@@ -253,9 +291,13 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
 
 
 def check_algorithm(algorithm: AnyAlgorithm, **problem: Any) -> None:
-    """Check that an algorithm keeps the contract; settings are those of `Problem`, such as rounds or data."""
+    """Check that an algorithm keeps the contract.
+
+    problem: settings of `Problem`, such as rounds or data.
+    """
+    stated = Problem(algorithm, **problem)
     for check in CHECKS.values():
-        check(Problem(algorithm, **problem))
+        check(stated)
 
 
 def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
@@ -269,14 +311,21 @@ def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
         return torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
     if dataclasses.is_dataclass(one):
         return type(one) is type(other) and all(
-            same(getattr(one, part.name), getattr(other, part.name), tolerance) for part in dataclasses.fields(one)
+            same(getattr(one, part.name), getattr(other, part.name), tolerance)
+            for part in dataclasses.fields(one)
         )
     if isinstance(one, Mapping):
         return set(one) == set(other) and all(same(one[key], other[key], tolerance) for key in one)
     if isinstance(one, Sequence) and not isinstance(one, str | bytes):
-        return len(one) == len(other) and all(same(a, b, tolerance) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(
+            same(a, b, tolerance) for a, b in zip(one, other, strict=True)
+        )
     if isinstance(one, float) and isinstance(other, float):
-        return one == other or (one != one and other != other) or abs(one - other) <= tolerance * max(1.0, abs(one))
+        return (
+            one == other
+            or (one != one and other != other)
+            or abs(one - other) <= tolerance * max(1.0, abs(one))
+        )
     return bool(one == other)
 
 
@@ -288,7 +337,10 @@ def snapshot(value: Any) -> Any:
         return value.copy()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.replace(
-            value, **{part.name: snapshot(getattr(value, part.name)) for part in dataclasses.fields(value)}
+            value,
+            **{
+                part.name: snapshot(getattr(value, part.name)) for part in dataclasses.fields(value)
+            },
         )
     if isinstance(value, Mapping):
         return {key: snapshot(part) for key, part in value.items()}

@@ -37,7 +37,9 @@ class Toy(FederatedData):
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # as above
-        return Population({client: self._group(client) for client in range(self.clients)}, self.groups)
+        return Population(
+            {client: self._group(client) for client in range(self.clients)}, self.groups
+        )
 
     def client(self, client_id: ClientId) -> Client:
         if client_id not in self._made:
@@ -45,15 +47,23 @@ class Toy(FederatedData):
             self._made.setdefault(client_id, Client(client_id, train, test, self._group(client_id)))
         return self._made[client_id]
 
+    def train_sizes(self) -> tuple[int, ...]:
+        return (self.examples,) * self.clients
+
     def unseen(self) -> dict[ClientId, Client]:
-        return {client_id: self.client(client_id) for client_id in range(self.clients, self.clients + self.held_out)}
+        return {
+            client_id: self.client(client_id)
+            for client_id in range(self.clients, self.clients + self.held_out)
+        }
 
     def _group(self, client_id: ClientId) -> GroupId | None:
         return None if self.inside else client_id % self.groups
 
     def _examples(self, client_id: ClientId, part: int) -> Examples:
         rng = stream(self.seed, "toy", client_id, part)
-        corners = stream(self.seed, "toy corners").choice([-1.0, 1.0], size=(self.classes, FEATURES))
+        corners = stream(self.seed, "toy corners").choice(
+            [-1.0, 1.0], size=(self.classes, FEATURES)
+        )
         cloud = rng.integers(self.classes, size=self.examples)
         x = corners[cloud] + self.noise * rng.standard_normal((self.examples, FEATURES))
         group = (
@@ -62,7 +72,10 @@ class Toy(FederatedData):
             else np.full(self.examples, client_id % self.groups)
         )
         if self.styles:
-            turns = [stream(self.seed, "toy style", style).permutation(FEATURES) for style in range(self.groups)]
+            turns = [
+                stream(self.seed, "toy style", style).permutation(FEATURES)
+                for style in range(self.groups)
+            ]
             x = x[np.arange(self.examples)[:, None], np.stack(turns)[group]]
         y = cloud if self.styles else (cloud + group) % self.classes
         shaped = x.reshape(self.examples, *self.shape).astype(np.float32)

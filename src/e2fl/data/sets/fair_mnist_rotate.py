@@ -1,21 +1,24 @@
 """FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
 
-The data set of the E2FL paper, as far as the paper describes it: 1000 clients in 10 groups, the same number of
-examples for each client. Each group splits its own rotated copy of the training images among its clients, without
-replacement; every client is tested on all test images, rotated by the angle of its group. Where the paper gives no
-number (angles, most group sizes, examples of a client), the defaults are ours and can be changed.
+The data set of the E2FL paper, as far as the paper describes it: 1000 clients in 10 groups, the
+same number of examples for each client. Each group splits its own rotated copy of the training
+images among its clients, without replacement; every client is tested on all test images, rotated by
+the angle of its group. Where the paper gives no number (angles, most group sizes, examples of a
+client), the defaults are ours and can be changed.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
-from e2fl.data.partitioners import apportion
+from e2fl.data.partition import apportion
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
 from e2fl.errors import ConfigError
 from e2fl.randomness import stream
@@ -28,19 +31,28 @@ SIDE = 28
 class FairMNISTRotate(FederatedData):
     """FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
 
-    `source` is MNIST or the bundled subset, which needs no download. `clients` or `group_sizes` sets the sizes of the
-    groups, `angle_step` or `angles` the rotations, and `samples_per_client` the training images of a client.
+    `source` is MNIST or the bundled subset, which needs no download. `clients` or `group_sizes`
+    sets the sizes of the groups, `angle_step` or `angles` the rotations, `samples_per_client` the
+    training images of a client.
     """
 
     seed: int = 0
-    source: str = "mnist"  # or bundled: 5,000 images, no download needed
-    dir: str | None = None  # where the MNIST files are; default: E2FL_DATA
-    clients: int | None = None  # default: 1000, or 100 if bundled
-    group_sizes: tuple[int, ...] | None = None  # default: as in the paper, scaled to the number of clients
-    angle_step: float = 36.0  # degrees between groups, counter-clockwise; the first is upright
-    angles: tuple[float, ...] | None = None  # one for each group, instead of a step
-    samples_per_client: int | None = None  # default: as many as the largest group allows
-    test_images: int | None = None  # default: all; fewer: the first of MNIST, or evenly spaced if bundled
+    source: Annotated[str, Doc("or bundled: 5,000 images, no download needed")] = "mnist"
+    dir: Annotated[str | None, Doc("where the MNIST files are; default: E2FL_DATA")] = None
+    clients: Annotated[int | None, Doc("default: 1000, or 100 if bundled")] = None
+    group_sizes: Annotated[
+        tuple[int, ...] | None, Doc("default: as in the paper, scaled to the number of clients")
+    ] = None
+    angle_step: Annotated[
+        float, Doc("degrees between groups, counter-clockwise; the first is upright")
+    ] = 36.0
+    angles: Annotated[tuple[float, ...] | None, Doc("one for each group, instead of a step")] = None
+    samples_per_client: Annotated[
+        int | None, Doc("default: as many as the largest group allows")
+    ] = None
+    test_images: Annotated[
+        int | None, Doc("default: all; fewer: the first of MNIST, or evenly spaced if bundled")
+    ] = None
 
     name = "fair_mnist_rotate"
     classes = 10
@@ -52,7 +64,9 @@ class FairMNISTRotate(FederatedData):
         if len(self.sizes) < 1 or min(self.sizes) < 1:
             raise ConfigError(f"data.group_sizes must all be at least 1: {list(self.sizes)}")
         if self.group_sizes is not None and self.clients not in (None, sum(self.group_sizes)):
-            raise ConfigError(f"data.group_sizes add up to {sum(self.group_sizes)} clients, not to {self.clients}")
+            raise ConfigError(
+                f"data.group_sizes add up to {sum(self.group_sizes)} clients, not to {self.clients}"
+            )
         if not all(math.isfinite(angle) for angle in self.turns):
             raise ConfigError(f"data.angles must be degrees, not {list(self.turns)}")
         if self.angles is not None and len(self.angles) != len(self.sizes):
@@ -60,10 +74,12 @@ class FairMNISTRotate(FederatedData):
         if not 1 <= self.samples <= self.largest_share:
             raise ConfigError(
                 f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
-                f"{len(self.digits.train_y)} images are split among a group of {max(self.sizes)} clients"
+                f"{len(self.digits.train_y)} images are split among a group of {max(self.sizes)}"
             )
         if self.test_images is not None and not 1 <= self.test_images <= len(self.digits.test_y):
-            raise ConfigError(f"data.test_images must be 1 to {len(self.digits.test_y)}, not {self.test_images}")
+            raise ConfigError(
+                f"data.test_images must be 1 to {len(self.digits.test_y)}, not {self.test_images}"
+            )
 
     @cached_property
     def digits(self) -> Digits:
@@ -104,6 +120,9 @@ class FairMNISTRotate(FederatedData):
         assert group is not None
         return Client(client_id, self._train(client_id, group), self._test(group), group)
 
+    def train_sizes(self) -> tuple[int, ...]:
+        return (self.samples,) * len(self.population)
+
     def about(self) -> dict[str, object]:
         return {
             "source": self.source,
@@ -115,23 +134,27 @@ class FairMNISTRotate(FederatedData):
 
     def _train(self, client_id: ClientId, group: GroupId) -> Examples:
         if client_id not in self._trains:
-            place = client_id - sum(self.sizes[:group])
-            rows = self._order(group)[place * self.samples : (place + 1) * self.samples]
+            position = client_id - sum(self.sizes[:group])
+            rows = self._order(group)[position * self.samples : (position + 1) * self.samples]
             images = rotated(self.digits.train_x[rows], self.turns[group])
-            self._trains[client_id] = Examples(images, self.digits.train_y[rows], None, SCALE, SHIFT)
+            self._trains[client_id] = Examples(
+                images, self.digits.train_y[rows], None, SCALE, SHIFT
+            )
         return self._trains[client_id]
 
     def _test(self, group: GroupId) -> Examples:
         if group not in self._tests:
             rows = self._tested
             images = rotated(self.digits.test_x[rows], self.turns[group])
-            # If two threads get here at once, the second takes the object of the first, so that it stays shared.
-            self._tests.setdefault(group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT))
+            # If two threads get here at once, both take the object of the first: it is shared.
+            self._tests.setdefault(
+                group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT)
+            )
         return self._tests[group]
 
     @property
     def _tested(self) -> slice | NDArray[np.int64]:
-        """The test images in use: the first of MNIST; of the bundled ones, which are sorted by digit, some of each."""
+        """The test images in use: the first of MNIST; of the bundled ones, some of each digit."""
         whole = len(self.digits.test_y)
         count = self.test_images or whole
         if self.source == "bundled" and count < whole:
@@ -139,9 +162,11 @@ class FairMNISTRotate(FederatedData):
         return slice(count)
 
     def _order(self, group: GroupId) -> NDArray[np.int64]:
-        """Return the order in which the training images are split among the clients of a group."""
+        """Return the order in which the images are split among the clients of a group."""
         if group not in self._orders:
-            self._orders[group] = stream(self.seed, "deal", group).permutation(len(self.digits.train_y))
+            self._orders[group] = stream(self.seed, "deal", group).permutation(
+                len(self.digits.train_y)
+            )
         return self._orders[group]
 
     @cached_property
@@ -158,21 +183,27 @@ class FairMNISTRotate(FederatedData):
 
 
 def group_sizes(clients: int) -> tuple[int, ...]:
-    """Return the paper's group sizes, in the same proportions, for another number of clients; each at least 1."""
+    """Return the paper's group sizes in the same proportions, each at least 1."""
     if clients < len(SIZES):
-        raise ConfigError(f"data.clients must be at least {len(SIZES)}, one for each group, not {clients}")
+        raise ConfigError(
+            f"data.clients must be at least {len(SIZES)}, one for each group, not {clients}"
+        )
     return apportion(SIZES, clients)
 
 
 def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
-    """Return images [n, 28, 28] rotated counter-clockwise, bilinear, black outside, as [n, 1, 28, 28]."""
+    """Return images [n, 28, 28] rotated counter-clockwise, bilinear, as [n, 1, 28, 28]."""
     if degrees % 360 == 0:
         return images[:, None]
     result = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
     matrix = _rotation(degrees)
     for start in range(0, len(images), 4096):
-        block = images[start : start + 4096].reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
-        result[start : start + 4096] = np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
+        block = (
+            images[start : start + 4096].reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
+        )
+        result[start : start + 4096] = (
+            np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
+        )
     return result
 
 
@@ -194,4 +225,6 @@ def _rotation(degrees: float) -> scipy.sparse.csr_array:
         entries.append((weight[inside], np.flatnonzero(inside), (r * SIDE + c)[inside]))
     weights, outputs, inputs = (np.concatenate(part) for part in zip(*entries, strict=True))
     shape = (SIDE * SIDE, SIDE * SIDE)
-    return scipy.sparse.coo_array((weights.astype(np.float32), (outputs, inputs)), shape=shape).tocsr()
+    return scipy.sparse.coo_array(
+        (weights.astype(np.float32), (outputs, inputs)), shape=shape
+    ).tocsr()

@@ -1,20 +1,31 @@
 """MNIST by writer: the digits of MNIST, with their writers as clients.
 
-The writers come from QMNIST's extended labels (Yadav and Bottou, "Cold Case: the Lost MNIST Digits", 2019): 539 people
-wrote the training images, 297 others the test images. So a part of each training writer's images is used for testing,
-and the test writers are unseen clients. Groups are unknown.
+The writers come from QMNIST's extended labels (Yadav and Bottou, "Cold Case: the Lost MNIST
+Digits", 2019): 539 people wrote the training images, 297 others the test images. So a part of each
+training writer's images is used for testing, and the test writers are unseen clients. Groups are
+unknown.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
+from e2fl.data.clients import (
+    TEST,
+    UNDECIDED,
+    Partition,
+    PartitionedData,
+    largest,
+    require_share,
+    rows_by_client,
+    split_clients,
+)
 from e2fl.data.federated import Examples
-from e2fl.data.files.catalogue import QMNIST
-from e2fl.data.files.unpacking import gunzip_bytes, read_idx
-from e2fl.data.partitioned import TEST, UNDECIDED, Partition, PartitionedData, largest, rows_by_client, split_clients
+from e2fl.data.files import SOURCES, read_idx
 from e2fl.data.sets.mnist import SCALE, SHIFT, standard
 from e2fl.errors import ConfigError, DataError
 
@@ -25,15 +36,17 @@ CLASS, WRITER = 0, 2  # columns of the extended labels
 class MNISTWriters(PartitionedData):
     """MNIST by writer: the digits of MNIST, with their writers as clients.
 
-    `writers` keeps only those with most images. `test_share` of each writer's training images are for testing; the
-    writers of the test images are unseen clients.
+    `writers` keeps only those with most images. `test_share` of each writer's training images are
+    for testing; the writers of the test images are unseen clients.
     """
 
-    seed: int = 0  # of each writer's split
-    dir: str | None = None  # where the files are; default: E2FL_DATA, or the user's cache
-    writers: int | None = None  # how many, those with most images; default: all
-    min_samples: int = 2  # images that a client has at least
-    test_share: float = 0.1  # of each writer's images
+    seed: Annotated[int, Doc("of each writer's split")] = 0
+    dir: Annotated[
+        str | None, Doc("where the files are; default: E2FL_DATA, or the user's cache")
+    ] = None
+    writers: Annotated[int | None, Doc("how many, those with most images; default: all")] = None
+    min_samples: Annotated[int, Doc("images that a client has at least")] = 2
+    test_share: Annotated[float, Doc("of each writer's images")] = 0.1
 
     name = "mnist_writers"
     classes = 10
@@ -42,22 +55,26 @@ class MNISTWriters(PartitionedData):
     def __post_init__(self) -> None:
         if self.min_samples < 2 or (self.writers is not None and self.writers < 1):
             raise ConfigError("data.writers must be at least 1, data.min_samples at least 2")
-        if not 0 < self.test_share < 1:
-            raise ConfigError(f"data.test_share must lie between 0 and 1, not {self.test_share}")
+        require_share(self.test_share, "test_share")
 
     @cached_property
-    def partitioned(self) -> Partition:  # type: ignore[override]  # known only once the data has been read
+    def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
         digits = standard(self.dir)
         writer = np.concatenate(
             [_writers("train", digits.train_y, self.dir), _writers("test", digits.test_y, self.dir)]
         )
         split = np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)])
         clients, unseen, _ = split_clients(
-            rows_by_client(writer, split), test_share=self.test_share, seed=self.seed, min_samples=self.min_samples
+            rows_by_client(writer, split),
+            test_share=self.test_share,
+            seed=self.seed,
+            min_samples=self.min_samples,
         )
         x = np.concatenate([digits.train_x, digits.test_x])[:, None]
         y = np.concatenate([digits.train_y, digits.test_y])
-        return Partition(Examples(x, y, None, SCALE, SHIFT), largest(clients, self.writers), tuple(unseen))
+        return Partition(
+            Examples(x, y, None, SCALE, SHIFT), largest(clients, self.writers), tuple(unseen)
+        )
 
     def about(self) -> dict[str, object]:
         clients = self.partitioned.clients
@@ -72,7 +89,7 @@ class MNISTWriters(PartitionedData):
 def _writers(part: str, labels: NDArray[np.int64], directory: str | None) -> NDArray[np.int64]:
     """Return the writer of each image of a part of MNIST."""
     name = f"qmnist-{part}-labels-idx2-int.gz"
-    table = read_idx(gunzip_bytes(QMNIST.read(name, directory), name, 60_000 * 8 * 4 + 12), name)[: len(labels)]
+    table = read_idx(SOURCES["qmnist"].read(name, directory), name)[: len(labels)]
     if not np.array_equal(table[:, CLASS], labels):
         raise DataError(f"{name} does not match MNIST's {part} labels")
     return table[:, WRITER].astype(np.int64)

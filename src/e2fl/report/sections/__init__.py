@@ -1,7 +1,18 @@
 """The sections of the page, in order: one module for each question."""
 
 from e2fl.report.section import Section
-from e2fl.report.sections import bits, clients, curves, data, gains, groups, outcome, protected, recovery, tradeoff
+from e2fl.report.sections import (
+    bits,
+    clients,
+    curves,
+    data,
+    gains,
+    groups,
+    outcome,
+    protected,
+    recovery,
+    tradeoff,
+)
 from e2fl.report.study import Study
 from e2fl.report.theme import Theme
 

@@ -1,22 +1,36 @@
 """Equality: do all clients get about the same accuracy, and which clients get the lowest?"""
 
 import math
+from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
-from e2fl.report.chart import METHOD_TIP, Channels, Plot, Row, bright, data, draw, marks, quantity, tip
-from e2fl.report.intervals import Numbers
-from e2fl.report.section import METHOD, Section
+from e2fl.metrics import COLUMNS, MEASURES
+from e2fl.metrics.arrays import Numbers
+from e2fl.report.chart import (
+    METHOD_TIP,
+    Channels,
+    Plot,
+    Row,
+    bright,
+    data,
+    draw,
+    marks,
+    quantity,
+    tip,
+)
+from e2fl.report.methods import method_table
+from e2fl.report.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import Cell, Column, Table, Value, cell, cells
+from e2fl.report.table import METHOD, Column, Table, column_of
 from e2fl.report.theme import Theme
 from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 BINS = 40
 HILL = 0.72  # of the height of a row; the name is above
-LEVELS = (("user", "loss over clients"), ("group", "loss over groups"))
 LOWEST = 10  # clients in the table of the lowest
 
 
@@ -27,12 +41,13 @@ def section(study: Study, theme: Theme) -> Section | None:
     intro = "Do all clients get about the same accuracy?"
     plots = (_histograms(study, theme, samples),)
     behind = (_quantiles(samples), *loss_table(study))
-    return Section("clients", "Clients", intro, (worst_table(study),), plots, behind)
+    tables = (worst_table(study),)
+    return Section("clients", "Clients", intro, tables, plots, behind, open=True)
 
 
 def pooled(method: Method) -> Numbers:
     """Return the finite accuracies of all clients of all seeds."""
-    known = [outcome.clients.accuracy for outcome in method.outcomes if outcome.clients is not None]
+    known = [clients["accuracy"].to_numpy() for clients in method.clients.values()]
     values = np.concatenate(known) if known else np.empty(0)
     return values[np.isfinite(values)]
 
@@ -41,30 +56,31 @@ def worst_table(study: Study) -> Table:
     """Return a table of the clients with the lowest accuracy, by name."""
     subject = subject_of(study)
     several = len(study.seeds) > 1
-    found = []
-    for outcome in subject.outcomes:
-        known = outcome.clients
-        for place in np.argsort(known.accuracy, kind="stable")[:LOWEST] if known is not None else ():
-            assert known is not None
-            group = "" if known.groups is None else str(known.groups[place])
-            found.append((float(known.accuracy[place]), outcome.seed, str(known.names[place]), group, known.n[place]))
-    known_as = {
-        (method.label, o.seed): dict(zip(o.clients.names.tolist(), o.clients.accuracy.tolist(), strict=True))
-        for method in study.methods
-        for o in method.outcomes
-        if o.clients is not None
-    }
-    rows = []
-    for _, seed, name, group, n in sorted(found)[:LOWEST]:
-        values = [known_as.get((method.label, seed), {}).get(name) for method in study.methods]
-        head: list[Value] = [name, *([seed] if several else []), *([group] if study.group_names else []), int(n)]
-        rows.append(cells([*head, *values]))
+    every = [clients.assign(seed=seed) for seed, clients in subject.clients.items()]
+    lowest = pd.concat(every).sort_values(["accuracy", "seed", "client"], kind="stable")[:LOWEST]
+    rows = [
+        {"client": row["client"], "seed": int(row["seed"]), "group": row["group"]}
+        | {"n": int(row["n"])}
+        | {method.label: _accuracy_of(method, row) for method in study.methods}
+        for _, row in lowest.iterrows()
+    ]
     columns = [Column("client", "client"), *([Column("seed", "seed", 0)] if several else [])]
     columns += [Column("group", "group")] if study.group_names else []
-    columns += [Column("n", "test examples", 0)]
-    columns += [Column(method.label, method.label, 1, "accuracy, %", "accuracy") for method in study.methods]
+    columns += [Column("n", "test rows", 0)]
+    columns += [
+        Column(method.label, method.label, 1, "accuracy, %", "accuracy") for method in study.methods
+    ]
     title = f"The {len(rows)} clients with the lowest accuracy with {subject.label}"
-    return Table("lowest", title, tuple(columns), tuple(rows))
+    return Table.of("lowest", title, columns, rows)
+
+
+def _accuracy_of(method: Method, row: "pd.Series[Any]") -> float | None:
+    """Return the accuracy of the client of this row, with the same seed; None if not known."""
+    clients = method.clients.get(int(row["seed"]))
+    if clients is None:
+        return None
+    values = clients.loc[clients["client"] == row["client"], "accuracy"]
+    return float(values.iloc[0]) if len(values) else None
 
 
 def _histograms(study: Study, theme: Theme, samples: dict[str, Numbers]) -> Plot:
@@ -80,31 +96,59 @@ def _histograms(study: Study, theme: Theme, samples: dict[str, Numbers]) -> Plot
     up: Channels = {"axis": None, "scale": alt.Scale(domain=[0, len(samples)], nice=False)}
     across = quantity(alt.X, "from", "accuracy of a client, %", 10, domain=[low, high], nice=False)
     bars = _bars(samples, bases, np.linspace(low, high, BINS + 1))
-    tips = [METHOD_TIP, tip("from", "from, %", ".1f"), tip("to", "to, %", ".1f"), tip("share", "clients, %", ".1f")]
+    tips = [
+        METHOD_TIP,
+        tip("from", "from, %", ".1f"),
+        tip("to", "to, %", ".1f"),
+        tip("share", "clients, %", ".1f"),
+    ]
     text = alt.Chart(data(heads)).encode(opacity=bright())
     layers = [
         marks(bars, study, theme)
         .mark_rect()
-        .encode(x=across, x2="to:Q", y=alt.Y("base:Q", **up), y2="height:Q", opacity=bright(0.85), tooltip=tips),
-        alt.Chart(data(heads)).mark_rule(color=theme.line).encode(y=alt.Y("base:Q", **up)),
-        text.mark_text(align="left", baseline="middle", dx=2, fontWeight="bold", limit=300, color=theme.ink).encode(
-            x="at:Q", y=alt.Y("name:Q", **up), text="label:N"
+        .encode(
+            x=across,
+            x2="to:Q",
+            y=alt.Y("base:Q", **up),
+            y2="height:Q",
+            opacity=bright(0.85),
+            tooltip=tips,
         ),
+        alt.Chart(data(heads)).mark_rule(color=theme.line).encode(y=alt.Y("base:Q", **up)),
+        text.mark_text(
+            align="left", baseline="middle", dx=2, fontWeight="bold", limit=300, color=theme.ink
+        ).encode(x="at:Q", y=alt.Y("name:Q", **up), text="label:N"),
         text.mark_rule(strokeWidth=2, color=theme.ink).encode(
-            x="mean:Q", y=alt.Y("base:Q", **up), y2="top:Q", tooltip=[METHOD_TIP, tip("mean", "mean, %")]
+            x="mean:Q",
+            y=alt.Y("base:Q", **up),
+            y2="top:Q",
+            tooltip=[METHOD_TIP, tip("mean", "mean, %")],
         ),
     ]
-    told = [f"{label} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}" for label, v in samples.items()]
+    told = [
+        f"{label} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}"
+        for label, v in samples.items()
+    ]
     caption = (
-        "One histogram of all clients per method; the vertical line is the mean. A narrow one far to the right is good "
-        "for all clients; a tail to the left shows clients with a poor model."
+        "One histogram of all clients per method; the vertical line is the mean. A narrow one far "
+        "to the right is good for all clients; a tail to the left shows clients with a poor model."
     )
     words = f"Histograms of the accuracy of clients in percent. {'; '.join(told)}."
-    return draw("distribution", "Accuracy over clients", caption, words, layers, theme, 40 + 78 * len(samples))
+    return draw(
+        "distribution",
+        "Accuracy over clients",
+        caption,
+        words,
+        layers,
+        theme,
+        40 + 78 * len(samples),
+    )
 
 
 def _bars(samples: dict[str, Numbers], bases: dict[str, int], edges: Numbers) -> list[Row]:
-    shares = {label: np.histogram(values, edges)[0] / len(values) for label, values in samples.items()}
+    shares = {
+        label: np.histogram(values, edges)[0] / len(values) for label, values in samples.items()
+    }
     top = max(float(share.max()) for share in shares.values())
     return [
         {"label": label, "from": float(start), "to": float(end), "share": 100 * float(part)}
@@ -116,21 +160,24 @@ def _bars(samples: dict[str, Numbers], bases: dict[str, int], edges: Numbers) ->
 
 
 def _quantiles(samples: dict[str, Numbers]) -> Table:
-    rows = tuple(cells([label, len(v), *map(float, np.percentile(v, QUANTILES))]) for label, v in samples.items())
+    rows = [
+        {"method": label, "clients": len(values)}
+        | {f"percentile_{q}": float(np.percentile(values, q)) for q in QUANTILES}
+        for label, values in samples.items()
+    ]
     titles = {0: "lowest", 50: "median", 100: "highest"}
     columns = [METHOD, Column("clients", "clients", 0)]
     columns += [Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES]
     note = "Under 10 %: a tenth of the clients are at or below this accuracy. All seeds together."
-    return Table("distribution", "Accuracy over clients", tuple(columns), rows, note)
+    return Table.of("distribution", "Accuracy over clients", columns, rows, note)
 
 
 def loss_table(study: Study) -> tuple[Table, ...]:
-    """Return the spread of the objective over clients and over groups: Definitions 1 and 2 of the E2FL paper."""
-    keys = [(f"loss/{level}/{kind}", kind, head) for level, head in LEVELS for kind in ("mean", "std")]
-    known = [method for method in study.methods if any(method.by_seed(key) for key, _, _ in keys)]
-    if not known:
+    """Return the spread of the objective: Definitions 1 and 2 of the E2FL paper."""
+    keys = COLUMNS["losses"]
+    methods = [method for method in study.methods if any(method.by_seed(key) for key in keys)]
+    if not methods:
         return ()
-    titles = {"mean": "mean", "std": "std. dev."}
-    columns = (METHOD, *(Column(key, titles[kind], 3, head, "loss") for key, kind, head in keys))
-    rows = tuple((Cell(m.label), *(cell(m.interval(key)) for key, _, _ in keys)) for m in known)
-    return (Table("losses", "Loss and its spread", columns, rows, "A low spread means that losses are equal."),)
+    columns = [column_of(MEASURES[key]) for key in keys]
+    note = "A low spread means that losses are equal."
+    return (method_table("losses", "Loss and its spread", methods, columns, note),)

@@ -4,12 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import altair as alt
+import numpy as np
+import pandas as pd
 
-from e2fl.report.chart import METHOD_TIP, Plot, Row, bright, draw, lines, marks, quantity, tip, whole_numbers
-from e2fl.report.intervals import Interval, over_seeds
-from e2fl.report.section import METHOD, Section
-from e2fl.report.study import Json, Method, Study, measured
-from e2fl.report.table import Column, Table, cell, cells, unit
+from e2fl.metrics import Interval
+from e2fl.metrics.intervals import over_seeds
+from e2fl.report.chart import (
+    METHOD_TIP,
+    Plot,
+    Row,
+    bright,
+    draw,
+    lines,
+    marks,
+    quantity,
+    tip,
+    whole_numbers,
+)
+from e2fl.report.section import Section
+from e2fl.report.study import Method, Study
+from e2fl.report.table import METHOD, Column, Table, byte_unit, interval_cells
 from e2fl.report.theme import Theme
 
 
@@ -24,7 +38,11 @@ class Moment:
 
 def section(study: Study, theme: Theme) -> Section | None:
     worst = f"{study.worst_label}, %"
-    keys = {"user/mean": "mean of clients, %", study.worst: worst, "user/std": "standard deviation of clients"}
+    keys = {
+        "clients/mean": "mean of clients, %",
+        study.worst: worst,
+        "clients/std": "standard deviation of clients",
+    }
     found = {m.label: moments for m in study.methods if (moments := curve(m, list(keys)))}
     if not any(len(moments) > 1 for moments in found.values()):
         return None
@@ -38,35 +56,39 @@ def section(study: Study, theme: Theme) -> Section | None:
         intro += " Shaded: 95 % interval over seeds, cut at the frame."
     if any(len(moments) == 1 for moments in found.values()):
         intro += " A dotted line is a method that was evaluated once, at its end."
-    return Section("curves", "Learning curves", intro, (), tuple(plots), (_table(study, found, list(keys)),))
+    return Section(
+        "curves", "Learning curves", intro, (), tuple(plots), (_table(study, found, list(keys)),)
+    )
 
 
 def curve(method: Method, keys: Sequence[str]) -> list[Moment]:
     """Return the rounds that all seeds have."""
-    by_round: dict[int, list[Json]] = {}
-    for outcome in method.outcomes:
-        for line in outcome.history:
-            by_round.setdefault(int(line["round"]), []).append(line)
-    found = []
-    for number, entries in sorted(by_round.items()):
-        if len(entries) == len(method.outcomes):
-            ways = [_averaged(entries, f"bytes/{way}_total") for way in ("up", "down")]
-            sent = None if ways[0] is None or ways[1] is None else ways[0].mean + ways[1].mean
-            found.append(Moment(number, sent, {key: _averaged(entries, key) for key in keys}))
-    return found
+    moments = []
+    for number in sorted(set(method.rows["round"])):
+        rows = method.rows[method.rows["round"] == number]
+        if len(rows) == len(method.seeds):
+            sent = _averaged(rows, "bytes/total")
+            values = {key: _averaged(rows, key) for key in keys}
+            moments.append(Moment(int(number), None if sent is None else sent.value, values))
+    return moments
 
 
-def _averaged(lines: Sequence[Json], key: str) -> Interval | None:
-    known = [value for line in lines if (value := measured(line, key)) is not None]
+def _averaged(rows: pd.DataFrame, key: str) -> Interval | None:
+    values = rows[key].astype(float) if key in rows else pd.Series(dtype=float)
+    known = values[np.isfinite(values)].to_list()
     return over_seeds(known) if known else None
 
 
-def _plot(study: Study, theme: Theme, found: dict[str, list[Moment]], key: str, title: str, along: str) -> Plot | None:
-    name, size, _ = unit([moment.sent for moments in found.values() for moment in moments])
+def _plot(
+    study: Study, theme: Theme, found: dict[str, list[Moment]], key: str, title: str, along: str
+) -> Plot | None:
+    name, size, _ = byte_unit([moment.sent for moments in found.values() for moment in moments])
     values: list[Row] = []
     levels: list[Row] = []  # of methods that were evaluated once: they have no curve
     for label, moments in found.items():
-        rows = [row for moment in moments if (row := _row(label, moment, key, along, size)) is not None]
+        rows = [
+            row for moment in moments if (row := _row(label, moment, key, along, size)) is not None
+        ]
         (values if len(moments) > 1 else levels).extend(rows)
     if not values:
         return None
@@ -78,7 +100,9 @@ def _plot(study: Study, theme: Theme, found: dict[str, list[Moment]], key: str, 
     if along == "round":
         x = whole_numbers(alt.X, "at", "round", [row["at"] for row in values])
     else:
-        x = quantity(alt.X, "at", f"{name} sent so far, all clients, up and down", 6, nice=False, zero=True)
+        x = quantity(
+            alt.X, "at", f"{name} sent so far, all clients, up and down", 6, nice=False, zero=True
+        )
     tips = [METHOD_TIP, tip("round", "round", "d"), tip("value", title)]
     layers: list[alt.Chart] = []
     if len(study.seeds) > 1:
@@ -95,7 +119,7 @@ def _plot(study: Study, theme: Theme, found: dict[str, list[Moment]], key: str, 
     heading = f"{title.removesuffix(', %').capitalize()}, {way}"
     caption = "Lower is more equal." if key.endswith("/std") else "Higher is better."
     words = f"Lines: {title} {way}. At the end: {told}."
-    keyword = {"user/mean": "mean", "user/std": "std"}.get(key, "worst")
+    keyword = {"clients/mean": "mean", "clients/std": "std"}.get(key, "worst")
     return draw(f"curve-{keyword}-{along}", heading, caption, words, layers, theme, 220)
 
 
@@ -104,20 +128,29 @@ def _row(label: str, moment: Moment, key: str, along: str, size: float) -> Row |
     at = moment.number if along == "round" else None if moment.sent is None else moment.sent / size
     if at is None or value is None:
         return None
-    ends = {"low": value.low if value.low is not None else value.mean}
-    ends["high"] = value.high if value.high is not None else value.mean
-    return {"label": label, "at": at, "round": moment.number, "value": value.mean} | ends
+    ends = {"low": value.low if value.low is not None else value.value}
+    ends["high"] = value.high if value.high is not None else value.value
+    return {"label": label, "at": at, "round": moment.number, "value": value.value} | ends
 
 
 def _table(study: Study, found: dict[str, list[Moment]], keys: Sequence[str]) -> Table:
-    name, size, digits = unit([moment.sent for moments in found.values() for moment in moments])
-    titles = dict(zip(keys, ("mean of clients", study.worst_label, "std. dev. of clients"), strict=True))
+    name, size, digits = byte_unit(
+        [moment.sent for moments in found.values() for moment in moments]
+    )
+    titles = dict(
+        zip(keys, ("mean of clients", study.worst_label, "std. dev. of clients"), strict=True)
+    )
     columns = [METHOD, Column("round", "round", 0)]
     columns += [Column("bytes_sent", f"{name} sent", digits, definition="bytes", scale=1 / size)]
     columns += [Column(key, titles[key], definition=key.partition("/")[2]) for key in keys]
-    rows = tuple(
-        (*cells([label, m.number, m.sent]), *(cell(m.values[key]) for key in keys))
+    rows = [
+        {"method": label, "round": moment.number, "bytes_sent": moment.sent}
+        | {
+            name: value
+            for key in keys
+            for name, value in interval_cells(key, moment.values[key]).items()
+        }
         for label, moments in found.items()
-        for m in moments
-    )
-    return Table("curves", "Evaluated rounds, averaged over seeds", tuple(columns), rows)
+        for moment in moments
+    ]
+    return Table.of("curves", "Evaluated rounds, averaged over seeds", columns, rows)

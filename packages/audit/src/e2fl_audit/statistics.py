@@ -1,0 +1,188 @@
+"""Intervals and tests: Wilson, Newcombe, Katz, Student, Holm, and permutations.
+
+Where rows belong to clients they are not independent. Clients are resampled to find how much wider
+the interval must be (the design effect); Wilson's interval is then computed with the effective
+number of rows. Unlike percentiles of the bootstrap it keeps its meaning for rates near 0 and 1.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import erfc, stdtr, stdtrit
+
+from e2fl_audit.files import Codes, Flags, Numbers
+
+Z95 = 1.959963984540054
+PERMUTED_CELLS = 20_000_000  # bounds the time of permutations
+PERMUTATIONS = 9_990
+MOST_PERMUTED = 2_000  # clients
+
+Bounds = tuple[Numbers, Numbers]
+
+
+def wilson(hits: Numbers, count: Numbers, z: Numbers | float = Z95) -> Bounds:
+    """Return Wilson's score interval of hits / count; NaN where the count is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = hits / count
+        square = np.square(z) / count
+        centre = (share + square / 2) / (1 + square)
+        half = z / (1 + square) * np.sqrt(share * (1 - share) / count + square / (4 * count))
+        low, high = np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+    # Exactly 0 and 1 at the ends, where rounding would leave 1e-17.
+    low, high = np.where(hits == 0, 0.0, low), np.where(hits == count, 1.0, high)
+    return np.where(count > 0, low, np.nan), np.where(count > 0, high, np.nan)
+
+
+def newcombe(value: Numbers, bounds: Bounds, base: float, base_bounds: Sequence[float]) -> Bounds:
+    """Return Newcombe's interval of the difference of rates from a base rate."""
+    low, high = bounds
+    difference = value - base
+    left = difference - np.hypot(value - low, base_bounds[1] - base)
+    right = difference + np.hypot(high - value, base - base_bounds[0])
+    return np.maximum(left, -1.0), np.minimum(right, 1.0)
+
+
+def ratio_bounds(value: Numbers, count: Numbers, base: float, base_count: float) -> Bounds:
+    """Return Katz's log interval of the ratio of rates to a base rate, from effective counts."""
+    hits, base_hits = value * count, np.float64(base * base_count)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        half = np.where(hits == 0, 0.5, 0.0)  # the ratio is 0; half a hit bounds it from above
+        ratio = ((hits + half) / (count + half)) / (base_hits / base_count)
+        spread = 1 / (hits + half) - 1 / (count + half) + 1 / base_hits - 1 / base_count
+        reach = np.exp(Z95 * np.sqrt(np.maximum(spread, 0.0)))
+        known = (count > 0) & (base_count > 0) & (base_hits > 0)
+        low, high = np.where(hits == 0, 0.0, ratio / reach), ratio * reach
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+def holm(p: Sequence[float] | Numbers) -> Numbers:
+    """Return Holm's adjusted p-values: 5 % is then the chance of one false finding among them."""
+    values = np.asarray(p, np.float64)
+    order = np.argsort(values, kind="stable")
+    adjusted = np.empty(len(values))
+    steps = values[order] * np.arange(len(values), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted
+
+
+def pooled_error(hits: float, count: float, other_hits: float, other_count: float) -> float:
+    """Return the standard error of a difference of rates if both groups had the same rate."""
+    share = (hits + other_hits) / (count + other_count)
+    return math.sqrt(share * (1 - share) * (1 / count + 1 / other_count))
+
+
+def design_effect(samples: Numbers, share: Numbers, count: Numbers) -> Numbers:
+    """Return how many times the variance over resamples exceeds that of independent rows, or 1.
+
+    samples: [resamples, groups], the rates in the resamples. NaN where it cannot be estimated.
+    """
+    variance = np.square(deviation(samples))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        effect = variance / (share * (1 - share) / count)
+        return np.where(np.isfinite(effect), np.maximum(effect, 1.0), np.nan)
+
+
+def deviation(samples: Numbers) -> Numbers:
+    """Return the standard deviation over resamples of each group; NaN where it is not known."""
+    known = np.ma.masked_invalid(samples)
+    return np.asarray(np.ma.filled(known.std(axis=0, ddof=1), np.nan))
+
+
+def t_quantile(freedom: Numbers | float) -> Numbers:
+    """Return the two-sided 95 % quantile of Student's t; NaN without a degree of freedom."""
+    known = np.asarray(freedom, np.float64)
+    return np.where(known >= 1, stdtrit(np.maximum(known, 1.0), 0.975), np.nan)
+
+
+def two_sided(statistic: float, freedom: float | None = None) -> float:
+    """Return the two-sided p-value of a normal statistic, or of Student's t."""
+    if freedom is None:
+        return float(erfc(abs(statistic) / math.sqrt(2)))
+    return 2 * float(stdtr(freedom, -abs(statistic)))
+
+
+def mean_interval(values: Numbers) -> tuple[float, float]:
+    """Return the 95 % interval of a mean; NaN for fewer than two values, or for equal ones."""
+    if len(values) < 2 or np.ptp(values) <= 1e-15 * np.abs(values).max():
+        return math.nan, math.nan
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(t_quantile(len(values) - 1)) * error
+    average = float(np.mean(values))
+    return average - half, average + half
+
+
+def welch_half(one: Numbers, other: Numbers) -> float:
+    """Return half the width of Welch's 95 % interval; NaN where values are too few or equal."""
+    if len(one) < 2 or len(other) < 2:
+        return math.nan
+    first, second = (float(np.var(values, ddof=1)) / len(values) for values in (one, other))
+    largest = max(float(np.abs(one).max()), float(np.abs(other).max()))
+    if math.sqrt(first + second) <= 1e-15 * largest:
+        return math.nan  # rounding
+    parts = first**2 / (len(one) - 1) + second**2 / (len(other) - 1)
+    freedom = (first + second) ** 2 / parts
+    return float(t_quantile(max(1.0, freedom))) * math.sqrt(first + second)
+
+
+def permutation_test(
+    values: Numbers, group: Codes, permutations: int = 1999, seed: int = 0
+) -> float:
+    """Return the p-value of "all groups have one mean": how often shuffled groups differ as much."""
+    sizes = np.bincount(group).astype(np.float64)
+    centred = values - values.mean()
+
+    def between(order: Numbers) -> float:
+        sums = np.bincount(group, weights=order, minlength=len(sizes))
+        return float((np.square(sums) / np.maximum(sizes, 1)).sum())
+
+    observed = between(centred) * (1 - 1e-12)
+    rng = np.random.default_rng(seed)
+    number = max(199, min(permutations, PERMUTED_CELLS // max(1, len(values))))
+    exceeded = sum(between(rng.permutation(centred)) >= observed for _ in range(number))
+    return (1 + exceeded) / (1 + number)
+
+
+def clients_test(hits: Numbers, base: Numbers, inside: Flags, seed: int = 0) -> float:
+    """Return the p-value of "clients inside a group have the same rate as all other clients".
+
+    hits, base: [clients]; a mean over clients has base 1. Clients are shuffled, so that the test is
+    exact for any distribution over clients, and the difference is divided by its standard error, so
+    that it also holds if the spread inside and outside differs.
+    """
+    columns = np.stack([hits, base, hits**2, hits * base, base**2], axis=1)
+    inside = inside if inside.sum() * 2 <= len(inside) else ~inside
+    size, total = int(inside.sum()), columns.sum(axis=0)
+    counts = size, len(hits) - size
+    observed = _standardised(columns[inside].sum(axis=0)[None], total, counts)[0]
+    rng = np.random.default_rng(seed)
+    for number in (PERMUTATIONS // 10, PERMUTATIONS):
+        if len(hits) <= MOST_PERMUTED:
+            order = np.broadcast_to(np.arange(len(hits)), (number, len(hits)))
+            picked = rng.permuted(order, axis=1)[:, :size]
+        else:  # a client is hardly ever picked twice
+            picked = rng.integers(0, len(hits), (number, size))
+        drawn = _standardised(columns[picked].sum(axis=1), total, counts)
+        exceeded = int((drawn >= observed * (1 - 1e-9)).sum())
+        if exceeded > 20:
+            break
+    return (1 + exceeded) / (1 + number)
+
+
+def _standardised(sums: Numbers, total: Numbers, counts: tuple[int, int]) -> Numbers:
+    """Return the absolute difference of the rates of two sides over its standard error.
+
+    sums: [draws, 5], of hits, base and their products on one side; total: [5], of both sides.
+    """
+    rates, variance = [], 0.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for part, count in zip((sums, total - sums), counts, strict=True):
+            hits, base, hits2, both, base2 = part.T
+            rate = hits / base
+            spread = np.maximum(hits2 - 2 * rate * both + rate**2 * base2, 0.0) / base**2
+            variance = variance + spread * (count / (count - 1) if count > 1 else 0.0)
+            rates.append(rate)
+        difference = np.abs(rates[0] - rates[1])
+        rounding = 1e-12 * np.abs(rates[0])
+        scaled = np.where(variance > rounding**2, difference / np.sqrt(variance), np.inf)
+    return np.where(difference > rounding, scaled, 0.0)

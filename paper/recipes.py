@@ -1,0 +1,168 @@
+"""Runs as variants of shipped experiments: experiments from overrides, and overrides from both.
+
+Needs torch, unlike the pages: the overrides of a run are found when it is planned or collected.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from e2fl.config.completion import completed, trimmed
+from e2fl.config.experiment import (
+    COMMON,
+    UNSAVED,
+    Experiment,
+    base_of,
+    with_seed,
+    with_whole_numbers,
+)
+from e2fl.config.files import shipped
+from e2fl.config.overrides import Change, flattened, typed
+from e2fl.construct import did_you_mean, fields_of, fit, look_up
+from e2fl.data import DATASETS
+from e2fl.errors import ConfigError
+from e2fl.networks import MODELS
+from e2fl.participation import PARTICIPATION
+from e2fl.runs.compare import changed_where_defined, general_and_particular
+from paper.ledger import Json, canonical
+from paper.studies import Planned, needed
+
+UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ between runs of one method
+
+
+def planned_runs(
+    study: str,
+    changes: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+) -> list[tuple[Planned, Experiment]]:
+    """Return the runs of a study with changes such as "rounds=20", and their experiments.
+
+    A setting of an algorithm is changed in the methods that have it; it is an error if none has it.
+    """
+    asked = typed(changes)
+    if any(change.section == "seed" for change in asked):
+        raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
+    general, particular = general_and_particular(asked)
+    planned = needed(study, seeds, methods)
+    made = {_key(item): experiment_of(item, general) for item in planned}
+    checked = changed_where_defined(particular, made)
+    for experiment in checked.values():
+        experiment.build_participation()
+        _require_known(experiment)
+    overrides = {
+        _key(item): overrides_of(checked[_key(item)], item.experiment, item.method)
+        for item in planned
+    }
+    found = []
+    for item in planned:
+        experiment = with_seed(checked[_key(item)], item.seed)
+        run = replace(
+            item,
+            overrides=overrides[_key(item)],
+            rounds=experiment.rounds,
+            evaluate_every=experiment.evaluate_every,
+            changed={change.name: change.value for change in asked},
+        )
+        found.append((run, experiment))
+    return list({run.identity: (run, experiment) for run, experiment in found}.values())
+
+
+def _key(item: Planned) -> str:
+    return f"{item.method} {canonical(item.overrides)}"
+
+
+def experiment_of(item: Planned, changes: Sequence[Change] = ()) -> Experiment:
+    """Return the experiment of a planned run, with further changes."""
+    own = item.overrides | {"rounds": item.rounds, "evaluate_every": item.evaluate_every}
+    wanted = [*changes_of(own), *changes]
+    return base_of(item.experiment, wanted).variant(item.method, wanted)
+
+
+def changes_of(overrides: Mapping[str, Any]) -> list[Change]:
+    """Return overrides as changes to a configuration."""
+    return [Change(tuple(key.split(".")), value) for key, value in overrides.items()]
+
+
+def overrides_of(
+    experiment: Experiment, name: str, method: str, free: Iterable[str] = FREE
+) -> Json:
+    """Return the settings in which an experiment differs from a shipped one's variant."""
+    before = _flat(completed(base_of(name, ()).variant(method)))
+    after, told = _flat(completed(experiment)), _flat(trimmed(experiment))
+    # A section of another name, or a new one, starts empty: what is not its default is set again.
+    renamed = tuple(
+        key.removesuffix("name")
+        for key in after
+        if key.endswith(".name") and after[key] != before.get(key)
+    )
+    return {
+        key: value
+        for key, value in sorted(after.items())
+        if key not in (*UNSAID, *free)
+        and ((key in told) if key.startswith(renamed) else before.get(key) != value)
+    }
+
+
+def settings_of(experiment: Experiment) -> Json:
+    """Return all settings that decide a result, by their full names."""
+    values = _flat(completed(experiment))
+    policy = type(experiment.build_participation())
+    values["participation.name"] = next(
+        name for name, kind in PARTICIPATION.items() if kind is policy
+    )
+    if values.get("algorithm.vote.name") == "borda":  # the rule of the paper goes without saying
+        del values["algorithm.vote.name"]
+    left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
+    return {key: value for key, value in sorted(values.items()) if key not in left_out}
+
+
+def method_of(experiment: Experiment) -> str | None:
+    """Return the variant of the shipped experiment that a run was made from; None if of none.
+
+    Code that a file names is not imported to read the file.
+    """
+    if experiment.name not in shipped() or experiment.imports():
+        return None
+    method = experiment.label
+    try:
+        changes = changes_of(overrides_of(experiment, experiment.name, method, ()))
+        again = base_of(experiment.name, changes).variant(method, changes)
+        again.build_algorithm()  # rejects settings that this version does not have
+    except ConfigError:
+        return None
+    same = _flat(completed(again)) | dict.fromkeys(UNSAID) == (
+        _flat(completed(experiment)) | dict.fromkeys(UNSAID)
+    )
+    return method if same else None
+
+
+def command_of(experiment: Experiment, method: str) -> str:
+    """Return the command that repeats a run, even if another command started it."""
+    words = ["e2fl", "run", experiment.name, "--algorithm", method]
+    for key, value in overrides_of(experiment, experiment.name, method, ()).items():
+        text = json.dumps(value) if isinstance(value, bool | list) else str(value)
+        words += ["--set", f"{key}={text}"]
+    return shlex.join(words)
+
+
+def _flat(experiment: Experiment) -> Json:
+    values = flattened(replace(experiment, variants={}).to_dict())
+    return {key: with_whole_numbers(value) for key, value in values.items() if value != {}}
+
+
+def _require_known(experiment: Experiment) -> None:
+    """Raise an error for a setting that the data set or the model does not have."""
+    sections = (
+        ("data", experiment.data, DATASETS, {"validation_share": float}),
+        ("model", experiment.model, MODELS, dict.fromkeys(COMMON, float)),
+    )
+    for section, values, registry, common in sections:
+        known = {**fields_of(look_up(values["name"], registry, section)), **common}
+        for name in values.keys() - {"name"}:
+            if name not in known:
+                raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")
+            fit(values[name], known[name], f"{section}.{name}")

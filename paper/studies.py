@@ -1,0 +1,138 @@
+"""What each table and figure needs, from `studies.toml`, and what of it is missing."""
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+from e2fl.construct import did_you_mean
+from e2fl.errors import ConfigError
+from paper.ledger import HERE, Identity, Json, Run, canonical
+
+DECLARED: Json = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
+LISTS = DECLARED.pop("lists")
+OUR_OWN = "Our own"  # how the title of a study starts that is not in the paper
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run that a study needs."""
+
+    experiment: str
+    method: str
+    seed: int
+    overrides: Json
+    rounds: int
+    evaluate_every: int
+    changed: Json = field(default_factory=dict, compare=False)  # by the user, so not in the label
+
+    @property
+    def identity(self) -> Identity:
+        return self.experiment, self.method, canonical(self.overrides), self.seed
+
+    @property
+    def label(self) -> str:
+        own = {key: value for key, value in self.overrides.items() if key not in self.changed}
+        changes = ", ".join(f"{key}={value}" for key, value in own.items())
+        return f"{self.method} ({changes})" if changes else self.method
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A run that has not reached its rounds."""
+
+    planned: Planned
+    reached: int  # the last evaluated round, or that of the checkpoint to resume from
+    prepared: bool = False  # there is a checkpoint after the preparation, if there is one
+
+
+def study(name: str) -> Json:
+    """Return the declaration of a study."""
+    if name not in DECLARED:
+        raise ConfigError(f"there is no table or figure '{name}'{did_you_mean(name, DECLARED)}")
+    found: Json = DECLARED[name]
+    return found
+
+
+def needed(
+    name: str, seeds: Sequence[int] | None = None, methods: Sequence[str] | None = None
+) -> list[Planned]:
+    """Return the runs of a study, the first seed of every method before the second of any."""
+    spec = study(name)
+    known = {method for part in spec["parts"] for method in part["methods"]}
+    for method in methods or ():
+        if method not in known:
+            raise ConfigError(f"{name} has no method '{method}'{did_you_mean(method, known)}")
+    runs = []
+    for part in spec["parts"]:
+        for overrides in _combinations(spec, part):
+            for method in part["methods"]:
+                for position, seed in enumerate(range(part["seeds"]) if seeds is None else seeds):
+                    if methods is None or method in methods:
+                        run = Planned(
+                            spec["experiment"], method, seed, overrides, *_rounds(spec, method)
+                        )
+                        runs.append((position, run))
+    ordered = [run for _, run in sorted(runs, key=lambda pair: pair[0])]
+    return list({run.identity: run for run in ordered}.values())
+
+
+def _combinations(spec: Json, part: Json) -> Iterator[Json]:
+    base = spec.get("overrides", {}) | part.get("overrides", {})
+    for choice in itertools.product(*(LISTS[name] for name in part.get("vary", ()))):
+        varied = {key: value for values in choice for key, value in values.items()}
+        if varied not in part.get("except", ()):
+            yield base | varied
+
+
+def _rounds(spec: Json, method: str) -> tuple[int, int]:
+    """Return the rounds of a method, and how many lie between two evaluations."""
+    own = shipped(spec["experiment"])
+    values = own | own.get("variants", {}).get(method, {}) | spec
+    return values["rounds"], values["evaluate_every"]
+
+
+@cache
+def shipped(experiment: str) -> Json:
+    """Return a shipped experiment as its file has it; imports no code that it names."""
+    return tomllib.loads((files("e2fl.experiments") / f"{experiment}.toml").read_text("utf-8"))
+
+
+def missing(planned: Sequence[Planned], runs: Sequence[Run]) -> list[Missing]:
+    """Return the runs whose last round the ledger has not evaluated."""
+    known = {run.identity: run for run in runs}
+    found = []
+    for item in planned:
+        run = known.get(item.identity)
+        if run is None:
+            found.append(Missing(item, 0))
+        elif not complete(run, item.rounds):
+            found.append(Missing(item, run.reached if run.reached <= item.rounds else 0))
+    return found
+
+
+def complete(run: Run, rounds: int) -> bool:
+    """Return whether a run has what was asked for; Local ends by itself, whatever is asked for."""
+    if run.finished and (run.planned == rounds or run.reached < run.planned):
+        return True
+    if run.finished and run.reached > run.planned:
+        return False  # rounds were added to those asked for: its last one is that of no other run
+    return run.at(rounds) is not None
+
+
+def state(runs: Sequence[Run]) -> list[tuple[str, int, int, list[str]]]:
+    """Return for each study its title, how many runs it takes and has, and the ones begun."""
+    rows = []
+    for name, spec in DECLARED.items():
+        planned = needed(name)
+        lacking = missing(planned, runs)
+        begun = [
+            f"{item.planned.method} seed {item.planned.seed}: "
+            f"round {item.reached} of {item.planned.rounds}"
+            for item in lacking
+            if item.reached
+        ]
+        rows.append((spec["title"], len(planned), len(planned) - len(lacking), begun))
+    return rows

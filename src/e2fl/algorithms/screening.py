@@ -1,0 +1,101 @@
+"""Screening of replies: no client outweighs all others by the size of its update or its claim.
+
+The update of a client is its reply minus the weights it was sent. An update whose norm is far above
+the median of the round is scaled down to that median, and the history says so; `update_limit` of an
+experiment says how far. With fewer than three updates the norm of the weights that were sent takes
+the place of the median.
+
+The median of a round may be small for a good reason: most clients have learnt all they can, and a
+client of a minority has not. So a typical update counts as at least a share of the weights that
+were sent, large enough that by default no update below twice the norm of the model is clipped.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from e2fl.data.federated import ClientId
+from e2fl.models import Params
+from e2fl.wire import Message
+
+FEW = 3  # updates; a median of fewer says little
+SMALLEST = 0.3  # the least typical update, as a share of the norm of the weights sent
+
+
+def capped(reply: Message, most: int) -> tuple[Message, str]:
+    """Return the reply with its field `examples` at most `most`, and what was changed; 0: no limit
+    is known.
+    """
+    claimed: Any = getattr(reply, "examples", None)
+    if not most or not isinstance(claimed, int) or claimed <= most:
+        return reply, ""
+    lowered: Any = replace(reply, examples=most)  # type: ignore[type-var]  # messages are dataclasses
+    return lowered, f"claims {claimed} examples, counted as {most}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The norms of an update and of the weights that were sent."""
+
+    update: float
+    sent: float
+
+
+def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None:
+    """Return the size of the update in a reply.
+
+    None if the algorithm does not say what it is measured from.
+    """
+    field = reply.weights_field()
+    if origin is None or field is None:
+        return None
+    whole = origin or getattr(sent, sent.weights_field() or "", {})
+    return Size(_norm(getattr(reply, field), origin), _norm(whole, {}))
+
+
+def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, float]:
+    """Return the clients with an update above `limit` times the typical one.
+
+    The value is the factor that brings the update down to the median of the round.
+    """
+    sent = max((size.sent for size in sizes.values()), default=0.0)
+    median = (
+        statistics.median(size.update for size in sizes.values()) if len(sizes) >= FEW else sent
+    )
+    typical = max(median, SMALLEST * sent)
+    if not limit or not typical:
+        return {}
+    return {
+        client: size.update / (median or typical)
+        for client, size in sizes.items()
+        if size.update > limit * typical
+    }
+
+
+def scaled_down(reply: Message, origin: Params, factor: float) -> Message:
+    """Return the reply with its update divided by `factor`."""
+    field = reply.weights_field()
+    assert field is not None
+    weights: Params = {}
+    for name, value in getattr(reply, field).items():
+        start = origin[name].double() if origin else 0.0
+        weights[name] = (start + (value.double() - start) / factor).float()
+    scaled: Any = replace(reply, **{field: weights})  # type: ignore[type-var]
+    return scaled  # type: ignore[no-any-return]
+
+
+def _norm(params: Params, origin: Params) -> float:
+    """Return the Euclidean norm of the difference, summed in a fixed order for any number of
+    threads.
+    """
+    total = 0.0
+    for name, value in params.items():
+        flat = value.detach().cpu().numpy().ravel().astype(np.float64)
+        if origin:
+            flat -= origin[name].detach().cpu().numpy().ravel()
+        total += float(np.square(flat).sum())
+    return math.sqrt(total)

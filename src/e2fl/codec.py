@@ -1,0 +1,158 @@
+"""Dataclasses, containers and arrays as JSON and safetensors: records, states, what clients keep.
+
+Keys in JSON are the names of fields. A field with its default is left out. Arrays stand apart, by
+path. The type of every part comes from the annotation of its field, never from the file.
+"""
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from safetensors.torch import load as read_safetensors
+from safetensors.torch import save as safetensors
+from safetensors.torch import save_file
+
+from e2fl.files import parse, read_bytes, replacing, sha256
+
+Arrays = dict[str, torch.Tensor]
+
+ARRAY = "$array"  # the key of a reference to an array
+METADATA = "e2fl"  # the entry in the metadata of a file
+LARGEST = 64 * 2**30  # bytes of a file with arrays
+
+
+def encode(value: Any, arrays: Arrays, path: str = "state") -> Any:
+    """Return a value as JSON; its arrays are added to `arrays`, named by their path."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        arrays[path] = torch.as_tensor(value).detach().cpu().contiguous().clone()
+        return {ARRAY: path}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        defaults = _defaults(type(value))
+        return {
+            name: encode(part, arrays, f"{path}.{name}")
+            for name, part in parts.items()
+            if not (name in defaults and _equal(part, defaults[name]))
+        }
+    if isinstance(value, Mapping):
+        items = [(key, encode(part, arrays, f"{path}.{key}")) for key, part in value.items()]
+        named = all(isinstance(key, str) and key != ARRAY for key, _ in items)
+        return dict(items) if named else [list(item) for item in items]
+    if isinstance(value, tuple | list):
+        return [encode(part, arrays, f"{path}.{place}") for place, part in enumerate(value)]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{path} is {type(value).__name__}, which cannot be stored")
+
+
+def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = None) -> Any:
+    """Return what `encode` was given. kind: its class or annotation; `Any` for plain values."""
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    whole, inner = get_origin(kind) or kind, get_args(kind)
+    if isinstance(stored, dict):
+        if ARRAY in stored:
+            tensor = (arrays or {})[stored[ARRAY]]
+            return tensor if kind in (torch.Tensor, Any) else tensor.numpy()
+        if dataclasses.is_dataclass(whole) and isinstance(whole, type):
+            return whole(**_decoded_fields(stored, whole, arrays))
+        value_kind = inner[1] if len(inner) == 2 else Any
+        return {key: decode(part, value_kind, arrays) for key, part in stored.items()}
+    if not isinstance(stored, list):
+        return stored
+    if kind is Any:
+        return [decode(part, Any, arrays) for part in stored]
+    if isinstance(whole, type) and issubclass(whole, Mapping):
+        return {key: decode(part, inner[1], arrays) for key, part in stored}
+    fixed = whole is tuple and Ellipsis not in inner and len(inner) == len(stored)
+    kinds = inner if fixed else (inner or (Any,))[:1] * len(stored)
+    return tuple(decode(part, kinds[place], arrays) for place, part in enumerate(stored))
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """Return a dataclass without arrays as JSON."""
+    encoded: dict[str, Any] = encode(record, {})
+    return encoded
+
+
+def save(path: Path, value: Any) -> None:
+    """Write a value with arrays to one safetensors file, with its digest."""
+    arrays: Arrays = {}
+    save_tensors(path, arrays, json.dumps(encode(value, arrays)))
+
+
+def load(path: Path, kind: Any) -> Any:
+    """Return the value in a file; `OSError` or `ValueError` if it is damaged or of another kind."""
+    arrays, stored = load_json(path)
+    try:
+        return decode(stored, kind, arrays)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"it is of another kind: {error}") from error
+
+
+def load_json(path: Path) -> tuple[Arrays, Any]:
+    """Return the arrays in a file, and the JSON that refers to them."""
+    arrays, text = load_tensors(path)
+    return arrays, parse(json.loads, text)
+
+
+def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
+    """Write named tensors and a text to a safetensors file, with the digest of both."""
+    # One entry: safetensors writes several in any order, and equal runs have equal files.
+    metadata = {METADATA: json.dumps({"sha256": _digest(tensors, text), "text": text})}
+    with replacing(path) as partial:
+        save_file(tensors, partial, metadata=metadata)
+
+
+def load_tensors(path: Path) -> tuple[Arrays, str]:
+    """Return what `save_tensors` wrote; `OSError` or `ValueError` if the file is damaged."""
+    raw = read_bytes(path, LARGEST)
+    try:
+        tensors = read_safetensors(raw)
+        header = parse(json.loads, raw[8 : 8 + int.from_bytes(raw[:8], "little")].decode())
+        metadata = parse(json.loads, header["__metadata__"][METADATA])
+        text, recorded = metadata["text"], metadata["sha256"]
+    except Exception as error:  # safetensors raises what its parts raise
+        raise ValueError(f"it is not a file of arrays ({error})") from error
+    if recorded != _digest(tensors, text):
+        raise ValueError("it does not match its checksum")
+    return tensors, text
+
+
+def _digest(tensors: Arrays, text: str) -> str:
+    return sha256(safetensors(tensors) + text.encode())
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    found = {}
+    for field in dataclasses.fields(kind):
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return found
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Return whether a value is the default of its field, which is plain or empty."""
+    if isinstance(default, None | bool | int | float | str):
+        return type(value) is type(default) and bool(value == default)
+    return isinstance(default, Mapping | tuple | list) and not default and not len(value or ())
+
+
+def _decoded_fields(
+    stored: Mapping[str, Any], kind: type[Any], arrays: Mapping[str, torch.Tensor] | None
+) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    known = {field.name for field in dataclasses.fields(kind)}
+    if not stored.keys() <= known:
+        unknown = ", ".join(sorted(stored.keys() - known))
+        raise ValueError(f"{kind.__name__} has no field {unknown}")
+    return {name: decode(part, hints[name], arrays) for name, part in stored.items()}

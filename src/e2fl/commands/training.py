@@ -1,0 +1,114 @@
+"""The commands that train one experiment or several: run, compare and resume."""
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from e2fl.commands.options import (
+    changes_of,
+    exit_code,
+    folder_for,
+    methods_of,
+    seeds_of,
+    tell_imports,
+)
+from e2fl.errors import RunError
+
+CODE = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # such as mine:MyAlgorithm
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one experiment."""
+    from e2fl.commands.watching import watching
+    from e2fl.config.experiment import load
+    from e2fl.report.finish import finish
+    from e2fl.runs.runner import run_experiment
+
+    experiment = load(options.config, changes_of(options), algorithm=options.algorithm)
+    tell_imports([experiment], [*options.changes, str(options.algorithm)], options.config)
+    with (
+        folder_for(options, f"{experiment.name}-{experiment.label}") as out,
+        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+    ):
+        result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
+    finish([result], out)
+    return exit_code([result.summary])
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Run several algorithms on the same experiment."""
+    from e2fl.commands.watching import watching
+    from e2fl.report.finish import finish_comparison
+    from e2fl.report.from_runs import labels_of
+    from e2fl.report.methods import require_columns, require_order
+    from e2fl.runs.compare import compare as run_all
+
+    _, methods = methods_of(options, changes_of(options))
+    first = next(iter(methods.values()))
+    require_columns(options.columns)  # a mistake is found before hours of training
+    require_order(options.order, labels_of(list(methods.values())))
+    seeds = seeds_of(options.seeds, first.seed)
+    with (
+        folder_for(options, f"{first.name}-compare") as out,
+        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+    ):
+        runs = run_all(methods, seeds, out=out, resume=options.resume, watcher=watcher)
+    finish_comparison(
+        runs, out, options.columns, options.order, options.plus_minus, views=options.views
+    )
+    return exit_code([run.summary for run in runs])
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Continue a run by its config.toml, or anything else by the command that started it."""
+    from e2fl.commands.parser import build_parser
+
+    words = _words(options.folder)
+    changes = [word for change in options.changes for word in ("--set", change)]
+    again = build_parser().parse_args(
+        [*words[1:], *changes, "--out", str(options.folder), "--resume"]
+    )
+    if not options.trust:
+        _require_known(options.folder, words, again.config, options.changes)
+    again.command, again.watch, again.track = options.command, options.watch, options.track
+    again.keep_client_models = options.keep_client_models or getattr(
+        again, "keep_client_models", False
+    )
+    act: Callable[[argparse.Namespace], int] = again.act
+    return act(again)
+
+
+def _words(folder: Path) -> list[str]:
+    """Return the command that continues what is in this folder."""
+    from e2fl.files import read_text
+    from e2fl.runs.store import COMMAND
+
+    if (folder / "config.toml").is_file():
+        return ["e2fl", "run", str(folder / "config.toml")]
+    try:
+        words = shlex.split(read_text(folder / COMMAND))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{folder} holds no run and no comparison: {COMMAND} cannot be read ({error})"
+        ) from error
+    if words[:1] != ["e2fl"] or words[1:2] not in (["compare"], ["sweep"], ["tune"]):
+        raise RunError(f"{folder} was not made by e2fl run, compare, sweep or tune")
+    return words
+
+
+def _require_known(folder: Path, words: list[str], config: str, typed: list[str]) -> None:
+    """Raise `RunError` if files of the folder name code that is not named on the command line."""
+    from e2fl.config.experiment import load
+
+    texts = [*words, json.dumps(load(config).to_dict())]
+    names = dict.fromkeys(name for text in texts for name in CODE.findall(text))
+    foreign = [name for name in names if not name.startswith("e2fl.")]
+    unknown = [name for name in foreign if not any(name in text for text in typed)]
+    if unknown:
+        raise RunError(
+            f"{folder} names code that would be imported and run: {', '.join(unknown)}; if you "
+            "trust it, pass --trust"
+        )

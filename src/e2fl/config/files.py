@@ -1,0 +1,71 @@
+"""Experiments as files: TOML files, and those that come with the package. Imports no torch."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from e2fl.construct import did_you_mean
+from e2fl.errors import ConfigError
+
+PATHS = ("path", "dir")  # settings of data sets that name files
+
+
+@cache
+def shipped() -> Mapping[str, str]:
+    """Return the experiments that come with the package: name and first comment line."""
+    texts = {
+        entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        for entry in files("e2fl.experiments").iterdir()
+        if entry.name.endswith(".toml")
+    }
+    return {name: texts[name].splitlines()[0].lstrip("# ") for name in sorted(texts)}
+
+
+@cache
+def shipped_text(name: str) -> str:
+    """Return a shipped experiment as TOML."""
+    if name not in shipped():
+        raise ConfigError(f"there is no shipped experiment '{name}'{did_you_mean(name, shipped())}")
+    return (files("e2fl.experiments") / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read(config: str | Path) -> dict[str, Any]:
+    """Return the settings in a TOML file, or of the shipped experiment of that name."""
+    path = Path(config)
+    try:
+        if path.suffix == ".toml" or path.is_file():
+            return _located(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+        if str(config) in shipped():
+            return tomllib.loads(shipped_text(str(config)))
+    except OSError as error:
+        raise ConfigError(
+            f"the configuration {path} cannot be read: {error.strerror or error}"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
+    raise ConfigError(
+        f"there is no file and no shipped experiment '{config}'"
+        f"{did_you_mean(str(config), shipped())}"
+    )
+
+
+def _located(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return settings in which a file that lies beside the TOML is found from this folder.
+
+    A path that does not exist there stays as it is: the config.toml of a run names files as they
+    are seen from the folder in which the run was started.
+    """
+    variants = settings.get("variants", {})
+    sections = [settings, *(variants.values() if isinstance(variants, dict) else ())]
+    for section in sections:
+        data = section.get("data") if isinstance(section, dict) else None
+        if not isinstance(data, dict):
+            continue
+        for name in PATHS:
+            path = folder / Path(str(data.get(name, ""))).expanduser()
+            if isinstance(data.get(name), str) and path.exists():
+                data[name] = str(path)
+    return settings

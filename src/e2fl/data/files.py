@@ -1,0 +1,213 @@
+"""Files of the data sets: where they are, their checksums and mirrors, downloads, and readers.
+
+Files are the user's own and are read by libraries that execute nothing; a damaged one raises a
+`DataError`.
+"""
+
+import gzip
+import hashlib
+import logging
+import os
+import sys
+import tarfile
+import tomllib
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pooch
+from numpy.typing import NDArray
+
+from e2fl.errors import DataError
+from e2fl.files import sha256_of
+
+IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
+
+
+def data_directory(directory: str | None = None) -> Path:
+    """Return the folder that the configuration or E2FL_DATA names; default: the user's cache."""
+    named = directory or os.environ.get("E2FL_DATA")
+    return Path(named).expanduser() if named else cache_directory()
+
+
+def cache_directory() -> Path:
+    """Return this user's folder for downloads."""
+    return Path(pooch.os_cache("e2fl"))
+
+
+def existing(path: str) -> Path:
+    """Return a path given by the user, or raise an error if it does not exist."""
+    named = Path(path).expanduser()
+    if not named.exists():
+        looked = "" if named.is_absolute() else f" in {Path.cwd()}"
+        raise DataError(f"there is no file or folder {named}{looked}")
+    return named
+
+
+@dataclass(frozen=True)
+class File:
+    """One file as published."""
+
+    name: str
+    size: int  # bytes
+    mirrors: tuple[str, ...]  # URLs of folders that hold it
+    sha256: str | None = None  # if one is published
+    members: tuple[str, ...] = ()  # the files to extract, if it is an archive
+
+    def download(self, folder: Path) -> Path:
+        """Download from the first mirror that delivers the published file, and return its path."""
+        pooch.get_logger().setLevel(logging.WARNING)
+        reasons = []
+        for mirror in self.mirrors:
+            try:
+                shown = sys.stderr.isatty()
+                url = mirror + self.name
+                return Path(pooch.retrieve(url, self.sha256, self.name, folder, progressbar=shown))
+            except Exception as error:  # of the network, the server, the disk, or the checksum
+                reasons.append(f"{mirror}: {' '.join(str(error).split())[:200]}")
+        raise DataError(
+            f"{self.name} could not be fetched; put it at {folder / self.name} yourself. "
+            f"Tried: {'; '.join(reasons) or 'no mirror'}"
+        )
+
+    def contents(self, path: Path) -> bytes:
+        """Return the contents of a file, or raise an error unless it is the published one."""
+        raw = path.read_bytes() if path.name == self.name else gunzip(path.read_bytes(), path.name)
+        if hashlib.sha256(raw).hexdigest() != self.sha256:
+            raise DataError(f"{path} is damaged or not the published file: its SHA-256 differs")
+        return raw
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one data set, all in one folder."""
+
+    name: str  # also the name of the folder
+    about: str
+    licence: str
+    files: tuple[File, ...]
+    advice: str = ""
+
+    def file(self, name: str) -> File:
+        """Return the file of this name."""
+        return next(file for file in self.files if file.name == name)
+
+    def locate(self, name: str, directory: str | None = None) -> Path | None:
+        """Return the path of a file, plain or gzipped, in or below the data directory."""
+        home = data_directory(directory)
+        paths = [
+            folder / end for folder in (home / self.name, home) for end in (name, f"{name}.gz")
+        ]
+        return next((path for path in paths if path.is_file()), None)
+
+    def read(self, name: str, directory: str | None = None) -> bytes:
+        """Return the contents of a file, after checking its checksum."""
+        path = self.locate(name, directory)
+        if path is None:
+            raise DataError(self.where_to_put(name, directory))
+        return self.file(name).contents(path)
+
+    def where_to_put(self, name: str, directory: str | None = None) -> str:
+        """Return what to do about a missing file."""
+        file = self.file(name)
+        return (
+            f"{data_directory(directory) / self.name / name} is missing; run "
+            f"`e2fl data get {self.name}`, or put it there yourself (from {file.mirrors[0]}{name}"
+            f"{', SHA-256 ' + file.sha256 if file.sha256 else ''}), or set E2FL_DATA or data.dir "
+            "to the folder that has it"
+        )
+
+
+def _sources() -> dict[str, Source]:
+    """Return the known data sets, from sources.toml."""
+    text = (files("e2fl.data") / "sources.toml").read_text(encoding="utf-8")
+    sources = {}
+    for name, known in tomllib.loads(text).items():
+        mirrors = tuple(known.pop("mirrors"))
+        published = tuple(
+            File(**file | {"mirrors": mirrors, "members": tuple(file.get("members", ()))})
+            for file in known.pop("files")
+        )
+        sources[name] = Source(name, files=published, **known)
+    return sources
+
+
+SOURCES: dict[str, Source] = _sources()
+
+
+def gunzip(raw: bytes, name: str) -> bytes:
+    """Return the decompressed contents of a .gz file."""
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is not a complete .gz file: {error}") from error
+
+
+def read_idx(raw: bytes, name: str) -> NDArray[Any]:
+    """Return the array in a gzipped idx file, of bytes or integers."""
+    plain = gunzip(raw, name)
+    try:
+        kind, sides = IDX_TYPES[plain[2]], plain[3]
+        shape = np.frombuffer(plain, ">u4", sides, offset=4)
+        return np.frombuffer(plain, kind, offset=4 + 4 * sides).reshape(shape)
+    except (KeyError, IndexError, ValueError) as error:
+        raise DataError(f"{name} is not an idx file of bytes or integers: {error}") from error
+
+
+def load_arrays(
+    path: Path, names: Iterable[str], *, optional: Iterable[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Return arrays of an .npz, or of a folder of .npy files, which stay on disk."""
+    needed = list(names)
+    try:
+        if path.is_dir():
+            known = {file.stem: file for file in path.glob("*.npy")}
+            arrays = {
+                name: np.load(known[name], mmap_mode="r", allow_pickle=False)
+                for name in (*needed, *optional)
+                if name in known
+            }
+        else:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
+    except Exception as error:  # whatever numpy does with a damaged file
+        raise DataError(f"{path} cannot be read: {error}") from error
+    for name in needed:
+        if name not in arrays:
+            raise DataError(f"{path} has no array '{name}'")
+    return arrays
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file, or of the .npy files of a folder."""
+    if path.is_file():
+        return sha256_of(path)
+    digests = [f"{file.name} {sha256_of(file)}" for file in sorted(path.glob("*.npy"))]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def extract(archive: Path, members: Iterable[str]) -> None:
+    """Extract files, in any folder of a .tar archive, beside it; then remove the archive.
+
+    A damaged archive is removed too, so that it can be fetched again.
+    """
+    try:
+        with tarfile.open(archive) as tar, TemporaryDirectory(dir=archive.parent) as folder:
+            inside = {Path(member.name).name: member for member in tar.getmembers()}
+            for name in members:
+                tar.extract(inside[name].replace(name=name, deep=False), folder, filter="data")
+            for name in members:  # complete files only
+                (Path(folder) / name).replace(archive.parent / name)
+    except (tarfile.TarError, EOFError, zlib.error, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
+            raise DataError(f"{archive} cannot be unpacked: {error}") from error
+        archive.unlink()
+        raise DataError(
+            f"{archive} is damaged ({error}). It has been removed; fetch it again"
+        ) from error
+    archive.unlink()

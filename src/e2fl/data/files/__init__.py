@@ -1,1 +1,0 @@
-"""Files of the data sets: where they are, downloads, archives."""

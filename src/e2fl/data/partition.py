@@ -1,0 +1,295 @@
+"""Partitioners: rules that assign rows to clients, with the argument names of Flower Datasets.
+
+A partitioner is given a `dataset` and then returns each of its partitions. Any object with this
+interface works. Flower's partitioners need a `Dataset` of the Hugging Face package `datasets`,
+and get one.
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.errors import ConfigError, DataError
+from e2fl.randomness import stream
+
+Rows = NDArray[np.int64]
+
+ATTEMPTS = 100  # draws of a Dirichlet partition
+LARGEST_ALPHA = 1e9  # all clients are alike long before; sums of far larger numbers overflow
+ROW = " row"  # start of the name of the column that numbers the rows; messages do not mention it
+
+
+class Columns:
+    """Named columns of equal length, with what partitioners use of a Hugging Face `Dataset`."""
+
+    def __init__(self, columns: Mapping[str, Any]):
+        self.columns = {name: np.asarray(values) for name, values in columns.items()}
+        if len({len(values) for values in self.columns.values()}) > 1:
+            raise DataError("all columns must have the same length")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return len(self)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.columns)
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, int):
+            return {name: values[key] for name, values in self.columns.items()}
+        if key not in self.columns:
+            known = ", ".join(name for name in self.columns if not name.startswith(ROW))
+            raise ConfigError(f"there is no column '{key}' to partition by; known: {known}")
+        return self.columns[key]
+
+    def unique(self, column: str) -> list[Any]:
+        """Return the distinct values of a column, in order of appearance."""
+        return list(dict.fromkeys(self[column].tolist()))
+
+    def shard(self, num_shards: int, index: int, contiguous: bool = True) -> "Columns":
+        """Return one of `num_shards` even parts."""
+        rows = np.arange(len(self))
+        parts = np.array_split(rows, num_shards)
+        return self.select(parts[index] if contiguous else rows[index::num_shards])
+
+    def shuffle(self, seed: int | None = None) -> "Columns":
+        """Return the rows in random order."""
+        return self.select(np.random.default_rng(seed).permutation(len(self)))
+
+    def sort(self, column: str, reverse: bool = False) -> "Columns":
+        """Return the rows sorted by one column."""
+        order = np.argsort(self[column], kind="stable")
+        return self.select(order[::-1] if reverse else order)
+
+    def select(self, indices: Sequence[int] | Rows) -> "Columns":
+        """Return only these rows."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return Columns({name: values[rows] for name, values in self.columns.items()})
+
+
+class Partitioner(Protocol):
+    """The interface of Flower's partitioners; `dataset` is assigned once, before anything else."""
+
+    dataset: Any
+
+    @property
+    def num_partitions(self) -> int: ...
+
+    def load_partition(self, partition_id: int, /) -> Any: ...
+
+
+def partition_rows(
+    partitioner: "Partitioner | BasePartitioner", columns: Mapping[str, Any]
+) -> list[Rows]:
+    """Return the rows of each partition. columns: what to partition by, such as the label."""
+    table, kind = Columns(columns), type(partitioner).__name__
+    if isinstance(partitioner, BasePartitioner):
+        parts = partitioner.divide(table)
+    elif callable(getattr(partitioner, "load_partition", None)):
+        parts = _load(partitioner, table)
+    else:
+        raise ConfigError(f"a {kind} is not a partitioner: it has no load_partition")
+    if not parts or not all(map(len, parts)):
+        raise DataError(f"{kind} left a partition empty; ask for fewer partitions")
+    chosen = np.concatenate(parts)
+    if len(np.unique(chosen)) != len(chosen):
+        raise DataError(f"{kind} gave some rows to more than one client")
+    return parts
+
+
+def _load(partitioner: Partitioner, table: Columns) -> list[Rows]:
+    """Return the rows of each partition of another library's partitioner."""
+    row = ROW
+    while row in table.columns:
+        row += "_"
+    _assign(partitioner, Columns({**table.columns, row: np.arange(len(table))}))
+    return [
+        np.asarray(partitioner.load_partition(position)[row], dtype=np.int64)
+        for position in range(partitioner.num_partitions)
+    ]
+
+
+def _assign(partitioner: Partitioner, table: Columns) -> None:
+    """Assign the dataset: `Columns`, or a Hugging Face `Dataset` if nothing else is accepted."""
+    kind = type(partitioner).__name__
+    try:
+        try:
+            partitioner.dataset = table
+        except TypeError:
+            datasets = importlib.import_module("datasets")
+            lists = {name: values.tolist() for name, values in table.columns.items()}
+            partitioner.dataset = datasets.Dataset.from_dict(lists)
+    except ImportError as error:
+        raise ConfigError(f"a {kind} needs a Hugging Face Dataset: pip install datasets") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the {kind} rejected the rows; if it was used before, create a new one: {error}"
+        ) from error
+
+
+def client_names(parts: Sequence[Rows]) -> list[str]:
+    """Return the names of clients that a partitioner made: numbers of equal width."""
+    width = len(str(len(parts) - 1))
+    return [f"{position:0{width}}" for position in range(len(parts))]
+
+
+class BasePartitioner(ABC):
+    """Base of this package's partitioners; its settings are the fields of a dataclass."""
+
+    @abstractmethod
+    def divide(self, columns: Columns) -> list[Rows]:
+        """Return the rows of each partition."""
+
+
+@dataclass
+class Iid(BasePartitioner):
+    """A partitioner that shuffles the rows and splits them evenly."""
+
+    num_partitions: int
+    seed: int = 0
+
+    def divide(self, columns: Columns) -> list[Rows]:
+        _enough(self.num_partitions, len(columns))
+        order = stream(self.seed, "partition").permutation(len(columns))
+        return [np.sort(rows) for rows in np.array_split(order, self.num_partitions)]
+
+
+@dataclass
+class Dirichlet(BasePartitioner):
+    """A partitioner that splits the rows of each value of a column in Dirichlet proportions.
+
+    With a large `alpha` all clients have the same mix; with a small one a few clients have nearly
+    all rows of a value. The draw is repeated while a client has fewer than `min_partition_size`
+    rows.
+    """
+
+    num_partitions: int
+    partition_by: str
+    alpha: float
+    min_partition_size: int = 10
+    seed: int = 0
+
+    def divide(self, columns: Columns) -> list[Rows]:
+        if not 0 < self.alpha <= LARGEST_ALPHA:
+            raise ConfigError(
+                f"alpha must be above 0 and at most {LARGEST_ALPHA:g}, not {self.alpha}"
+            )
+        values = np.asarray(columns[self.partition_by])
+        _enough(self.num_partitions, len(values), self.min_partition_size)
+        for attempt in range(ATTEMPTS):
+            parts = self._draw(values, stream(self.seed, "partition", attempt))
+            if min(len(rows) for rows in parts) >= self.min_partition_size:
+                return parts
+        raise ConfigError(
+            f"all {ATTEMPTS} draws with alpha = {self.alpha} left a client with fewer than "
+            f"min_partition_size = {self.min_partition_size} of {len(values)} rows; choose a "
+            "larger alpha, fewer clients, or a smaller size"
+        )
+
+    def _draw(self, values: NDArray[Any], rng: np.random.Generator) -> list[Rows]:
+        parts: list[list[Rows]] = [[] for _ in range(self.num_partitions)]
+        for value in np.unique(values):
+            rows = rng.permutation(np.flatnonzero(values == value))
+            shares = rng.dirichlet(np.full(self.num_partitions, self.alpha))
+            cuts = (np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+            for part, chosen in zip(parts, np.split(rows, cuts), strict=True):
+                part.append(chosen)
+        return [np.sort(np.concatenate(part)) for part in parts]
+
+
+@dataclass
+class NaturalId(BasePartitioner):
+    """One partition for each value of a column, such as a writer or a hospital."""
+
+    partition_by: str
+    min_partition_size: int = 1  # values with fewer rows are left out
+
+    def divide(self, columns: Columns) -> list[Rows]:
+        values = np.asarray(columns[self.partition_by])
+        order = np.argsort(values, kind="stable")
+        _, starts = np.unique(values[order], return_index=True)
+        parts = [
+            rows for rows in np.split(order, starts[1:]) if len(rows) >= self.min_partition_size
+        ]
+        if not parts:
+            raise ConfigError(
+                f"no value of '{self.partition_by}' has {self.min_partition_size} rows"
+            )
+        return parts
+
+
+@dataclass
+class ByGroup(BasePartitioner):
+    """Clients of a single group: each value of a column gets clients in proportion to its rows."""
+
+    num_partitions: int
+    partition_by: str
+    seed: int = 0
+
+    def divide(self, columns: Columns) -> list[Rows]:
+        group = np.asarray(columns[self.partition_by])
+        _enough(self.num_partitions, len(group))
+        values, counts = np.unique(group, return_counts=True)
+        if self.num_partitions < len(values):
+            raise ConfigError(
+                f"{len(values)} groups need at least as many clients, not {self.num_partitions}"
+            )
+        clients = apportion(tuple(counts.tolist()), self.num_partitions)
+        parts: list[Rows] = []
+        for position, (value, count) in enumerate(zip(values, clients, strict=True)):
+            rows = np.flatnonzero(group == value)
+            order = stream(self.seed, "partition", position).permutation(rows)
+            parts += [np.sort(chosen) for chosen in np.array_split(order, count)]
+        return parts
+
+
+PARTITIONERS: dict[str, type[BasePartitioner]] = {
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "natural_id": NaturalId,
+    "by_group": ByGroup,
+}
+
+
+def apportion(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
+    """Return integers in proportion to `sizes` (largest remainder), each at least 1."""
+    quotas = [total * size / sum(sizes) for size in sizes]
+    seats = [max(1, int(quota)) for quota in quotas]
+    while sum(seats) != total:
+        step = 1 if sum(seats) < total else -1
+        able = [index for index in range(len(sizes)) if step > 0 or seats[index] > 1]
+        seats[max(able, key=lambda index: step * (quotas[index] - seats[index]))] += step
+    return tuple(seats)
+
+
+def held_out(rows: int, share: float) -> int:
+    """Return how many of two or more rows make up a share; at least one on each side."""
+    return min(max(1, round(rows * share)), rows - 1)
+
+
+def split_rows(rows: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Split two or more rows at random into the rest and a share, such as test rows."""
+    count = held_out(len(rows), share)
+    order = rng.permutation(rows)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _enough(num_partitions: int, rows: int, least: int = 1) -> None:
+    if num_partitions < 1:
+        raise ConfigError(f"num_partitions must be at least 1, not {num_partitions}")
+    if num_partitions * least > rows:
+        raise ConfigError(
+            f"{rows} rows are too few for {num_partitions} partitions of at least {least}; "
+            "ask for fewer or smaller ones"
+        )

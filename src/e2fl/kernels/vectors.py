@@ -1,0 +1,249 @@
+# mypy: disallow-untyped-calls=False
+"""Vectors of sixteen float32: explicit vector code for the training loops that the compiler does
+not vectorise well.
+
+`vector_code` turns a function that emits LLVM instructions into one that compiled code can call.
+LLVM maps vectors of sixteen lanes to the registers of the machine, so the code runs on every
+processor.  A Python loop below is unrolled code; `with emit.loop(...)` is a loop at run time.
+
+Indices are not checked: the caller must keep them inside the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any  # Numba and llvmlite have hardly any type annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+from e2fl.kernels.machine_code import Float32
+
+LANES = 16
+# Whether the registers hold 32 vectors of sixteen lanes (AVX-512), not 8 (AVX2, NEON).  Tiles are
+# sized by it; that changes how often a value is loaded, never the order of additions, so results do
+# not depend on it.
+WIDE: bool = "+avx512f" in cpu_target.target_context.codegen()._tm_features
+
+_FLOAT = ir.FloatType()
+_INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INTEGERS = ir.VectorType(_INT32, LANES)
+_BITS = ir.VectorType(ir.IntType(1), LANES)
+_POINTER = ir.PointerType()
+
+
+def padded(size: int) -> int:
+    """Return the next multiple of a vector's length."""
+    return -(-size // LANES) * LANES
+
+
+def row_length(size: int) -> int:
+    """Return the padded length of a row: whole vectors, not a large power of two, whose rows would
+    share cache sets.
+    """
+    return padded(size) if padded(size) % 256 else padded(size) + LANES
+
+
+def aligned(size: int, fill: float = 0.0) -> Float32:
+    """Return an array aligned to a cache line, with room for one vector after its end."""
+    raw = np.empty(4 * (size + LANES) + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    array = raw[start : start + 4 * (size + LANES)].view(np.float32)
+    array.fill(fill)
+    return array[:size]
+
+
+class Emit:
+    """An emitter of instructions into the function being compiled."""
+
+    zero = ir.Constant(_VECTOR, [ir.Constant(_FLOAT, 0.0)] * LANES)
+    lanes = ir.Constant(_INTEGERS, list(range(LANES)))
+
+    def __init__(self, context: Any, builder: Any):
+        self.context, self.builder = context, builder
+
+    def index(self, *terms: Any) -> Any:
+        """Return the sum of the terms; a tuple is a product."""
+        total = None
+        for term in terms:
+            if isinstance(term, tuple):
+                value = self.builder.mul(_integer(term[0]), _integer(term[1]))
+            else:
+                value = _integer(term)
+            total = value if total is None else self.builder.add(total, value)
+        return total
+
+    @contextmanager
+    def loop(self, start: Any, stop: Any, step: int = 1) -> Iterator[Any]:
+        """Repeat what is emitted inside, for each integer of `range(start, stop, step)`."""
+        with cgutils.for_range_slice(self.builder, _integer(start), stop, _integer(step)) as (i, _):
+            yield i
+
+    def variable(self, value: Any) -> Any:
+        """Return a variable that keeps its value across iterations: a register, once optimised."""
+        place = cgutils.alloca_once(self.builder, value.type)
+        self.builder.store(value, place)
+        return place
+
+    def get(self, place: Any) -> Any:
+        return self.builder.load(place)
+
+    def set(self, place: Any, value: Any) -> None:
+        self.builder.store(value, place)
+
+    def scalar(self, array: Any, at: Any) -> Any:
+        """Return one element."""
+        return self.builder.load(self.builder.gep(array, [at]))
+
+    def load(self, array: Any, at: Any, kind: Any = _VECTOR) -> Any:
+        """Return sixteen elements, on any boundary."""
+        place = self.builder.bitcast(self.builder.gep(array, [at]), kind.as_pointer())
+        value = self.builder.load(place)
+        value.align = 4
+        return value
+
+    def load_integers(self, array: Any, at: Any) -> Any:
+        return self.load(array, at, _INTEGERS)
+
+    def store(self, value: Any, array: Any, at: Any) -> None:
+        place = self.builder.bitcast(self.builder.gep(array, [at]), value.type.as_pointer())
+        self.builder.store(value, place).align = 4
+
+    def load_bits(self, array: Any, at: Any) -> Any:
+        """Return sixteen truth values from one uint16."""
+        return self.builder.bitcast(self.scalar(array, at), _BITS)
+
+    def store_bits(self, bits: Any, array: Any, at: Any) -> None:
+        self.builder.store(self.word(bits), self.builder.gep(array, [at]))
+
+    def word(self, bits: Any) -> Any:
+        """Return sixteen truth values as one uint16."""
+        return self.builder.bitcast(bits, _INT16)
+
+    def count(self, bits: Any) -> Any:
+        """Return the number of true lanes."""
+        return self.builder.zext(self._call("llvm.ctpop.i16", _INT16, [self.word(bits)]), _INT64)
+
+    def spread(self, x: Any) -> Any:
+        """Return a vector with the same number in every lane."""
+        kind = _VECTOR if x.type == _FLOAT else _INTEGERS
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(nothing, x, ir.Constant(_INT32, 0))
+        return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * LANES))
+
+    def integers(self, value: int) -> Any:
+        """Return a vector with the same int32 in every lane."""
+        return ir.Constant(_INTEGERS, [value] * LANES)
+
+    def narrow(self, index: Any) -> Any:
+        """Return an index as int32."""
+        return self.builder.trunc(index, _INT32)
+
+    def wide(self, x: Any) -> Any:
+        """Return an int32 as index."""
+        return self.builder.sext(x, _INT64)
+
+    def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """Return a * b + c, rounded once."""
+        return self._call("llvm.fma.v16f32", _VECTOR, [a, b, c])
+
+    def total(self, vector: Any) -> Any:
+        """Return the sum of the lanes."""
+        return self._call(
+            "llvm.vector.reduce.fadd.v16f32",
+            _FLOAT,
+            [ir.Constant(_FLOAT, -0.0), vector],
+            fastmath=("reassoc",),
+        )
+
+    def compress(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
+        """Store the lanes whose bit is true contiguously.
+
+        The rest of the sixteen elements is undefined.
+        """
+        name = "v16f32" if vector.type == _VECTOR else "v16i32"
+        rest = ir.Constant(vector.type, ir.Undefined)
+        self.store(
+            self._call(
+                f"llvm.experimental.vector.compress.{name}", vector.type, [vector, bits, rest]
+            ),
+            array,
+            at,
+        )
+
+    def store_first(self, vector: Any, count: Any, array: Any, at: Any) -> None:
+        """Store only the first `count` lanes."""
+        bits = self.builder.icmp_signed("<", self.lanes, self.spread(self.narrow(count)))
+        place = self.builder.bitcast(self.builder.gep(array, [at]), _POINTER)
+        name = "v16f32" if vector.type == _VECTOR else "v16i32"
+        boundary = ir.Constant(_INT32, 4)
+        self._call(f"llvm.masked.store.{name}.p0", ir.VoidType(), [vector, place, boundary, bits])
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """Return sixteen vectors whose lanes are the columns of sixteen others."""
+        half = LANES // 2
+        low = [lane for i in range(half) for lane in (i, LANES + i)]
+        high = [lane for i in range(half, LANES) for lane in (i, LANES + i)]
+        # Interleaving both halves of the rows moves one bit of the row number into the lane number.
+        for _ in range(4):
+            pairs = [(rows[i], rows[half + i]) for i in range(half)]
+            rows = [
+                self.builder.shuffle_vector(a, b, ir.Constant(_INTEGERS, order))
+                for a, b in pairs
+                for order in (low, high)
+            ]
+        return rows
+
+    @contextmanager
+    def unlikely(self, condition: Any) -> Iterator[None]:
+        """Run what is emitted inside only if the condition holds, which is rare."""
+        with cgutils.if_unlikely(self.builder, condition):
+            yield
+
+    def _call(
+        self, name: str, result: Any, arguments: list[Any], fastmath: tuple[str, ...] = ()
+    ) -> Any:
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments, fastmath=fastmath)
+
+
+def _integer(x: Any) -> Any:
+    return ir.Constant(_INT64, x) if isinstance(x, int) else x
+
+
+Code = Callable[..., Any]
+
+
+def vector_code(write: Code) -> Any:
+    """Turn a function that emits instructions into one that compiled code can call.
+
+    write: takes an Emit, pointers to arrays, integers and floats; returns a pair of integers, or
+    None for zeros. The result takes the same values as tuples: `f((arrays, ...), (integers, ...),
+    (floats, ...))`.
+    """
+
+    @intrinsic
+    def function(_: Any, arrays: Any, integers: Any, floats: Any) -> Any:
+        pair = types.UniTuple(types.int64, 2)
+
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kinds, values = signature.args, arguments
+            pointers = [
+                context.make_array(kind)(context, builder, builder.extract_value(values[0], i)).data
+                for i, kind in enumerate(kinds[0].types)
+            ]
+            numbers = [builder.extract_value(values[1], i) for i in range(len(kinds[1].types))]
+            reals = [builder.extract_value(values[2], i) for i in range(len(kinds[2].types))]
+            result = write(Emit(context, builder), pointers, numbers, reals)
+            return context.make_tuple(builder, pair, result or (_integer(0), _integer(0)))
+
+        return pair(arrays, integers, floats), code
+
+    return function

@@ -1,1 +1,0 @@
-"""Local training with compiled loops instead of autograd."""

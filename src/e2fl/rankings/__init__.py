@@ -1,0 +1,1 @@
+"""Rankings of edges: order and mask, votes, ballots and their coder, messages."""

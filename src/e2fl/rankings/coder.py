@@ -1,0 +1,329 @@
+"""The interface of ballots, and their coder: rounded places or moves, entropy-coded given the
+reference ranking.
+
+The edges of a layer are taken in the order of the reference ranking. The symbol of an edge is the
+number of buckets, or steps, that it moved. Inside a bucket, edges are in the order of the reference
+ranking, so that a decoded ballot is a full permutation.
+
+Two things tell the coder how likely a move is. The first is the cell of the edge's place in the
+reference ranking: an edge near the border of its bucket crosses it easily. The second, in large
+layers, is how much the two units at the ends of the edge learned: where an input was zero in all
+examples of a client, or a unit never fired, edges hardly move. The level of a unit is the bit
+length of the number of its edges that moved. The levels are sent first, and the sum of the levels
+at both ends of an edge decides its kind.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from e2fl import kernels
+from e2fl.errors import WireError
+from e2fl.kernels import Int32, Int64, UInt8
+from e2fl.rankings.order import Ranking, Ranks
+
+CELLS = 64  # of a layer
+SMALLEST_CELL = 1024  # edges; in smaller cells a table costs more bits than it saves
+SMALLEST_CELL_OF_KINDS = 1 << 13  # edges, where each cell has a table for every kind
+LEVELS = 32  # of a unit: bit lengths of counts
+KINDS = 5  # of edges between units that moved; one more for all others
+LARGE = 1 << 16  # edges; in smaller layers the levels of units cost more bits than they save
+_LENGTH = 4  # bytes of the length of the first part
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What server and client both know before a ballot is sent."""
+
+    ranking: Ranking  # such as the one that was broadcast
+    # Inputs per unit, by layer; layers left out do not use it.
+    fan_in: Mapping[str, int] = field(default_factory=dict)
+    keep: float = 0.5  # the fraction of edges a mask keeps
+    # The server's ranking, of which `ranking` is a rounded copy; None: the same.
+    base: Ranking | None = None
+
+    def only(self, layers: Iterable[str]) -> "Reference":
+        """Return the reference of these layers."""
+        ranking = {layer: self.ranking[layer] for layer in layers}
+        base = None if self.base is None else {layer: self.base[layer] for layer in ranking}
+        return replace(self, ranking=ranking, base=base)
+
+
+class Ballot(ABC):
+    """A format for sending a ranking. Subclasses are frozen dataclasses whose fields are settings."""
+
+    @abstractmethod
+    def encode(self, ranking: Ranking, reference: Reference) -> bytes:
+        """Return the ranking as bytes. It must have the layers of the reference."""
+
+    @abstractmethod
+    def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
+        """Return the full ranking that these bytes encode.
+
+        Raises `WireError` unless they are exactly what `encode` writes for some ranking.
+        """
+
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        """Return the ranking after encoding and decoding."""
+        return self.decode(self.encode(ranking, reference), reference)
+
+    @abstractmethod
+    def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
+        """Return the bits an ideal coder with the same statistical model would need."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one layer is coded; determined by the settings and the reference alone."""
+
+    layer: str
+    reference: Ranks
+    borders: Int64  # where each bucket begins and where the last one ends; edges elsewhere keep their place
+    fan_in: int  # 0: levels of units are not used
+    most_cells: int
+
+    @property
+    def low(self) -> int:
+        return int(self.borders[0])
+
+    @property
+    def buckets(self) -> int:
+        return self.borders.size - 1
+
+    @property
+    def alphabet(self) -> int:
+        """The number of symbols."""
+        return self.buckets
+
+    @property
+    def size(self) -> int:
+        """The number of edges that are coded."""
+        return int(self.borders[-1]) - self.low
+
+    @property
+    def cells(self) -> int:
+        return max(
+            1,
+            min(
+                self.most_cells,
+                self.size // (SMALLEST_CELL_OF_KINDS if self.fan_in else SMALLEST_CELL),
+            ),
+        )
+
+    @property
+    def units(self) -> Int64:
+        """The number of units that edges come from and lead to.
+
+        Empty where their levels are not used.
+        """
+        return np.array(
+            [self.fan_in, self.reference.size // self.fan_in] if self.fan_in else [], np.int64
+        )
+
+    @cached_property
+    def bucket_of(self) -> UInt8:
+        """The bucket of each place that is coded."""
+        return np.repeat(np.arange(self.buckets, dtype=np.uint8), np.diff(self.borders))
+
+    def symbols(self, rank: Ranks) -> UInt8:
+        """Return the moves of a ranking, in the order of the reference."""
+        return kernels.bucket_symbols(rank, self.reference, self.low, self.bucket_of, self.buckets)
+
+    def rank(self, symbols: UInt8) -> Ranks:
+        """Return the ranking with these moves, or raise `WireError` if no ranking has them."""
+        try:
+            return kernels.rank_of_symbols(symbols, self.reference, self.bucket_of, self.borders)
+        except ValueError as error:
+            raise WireError(f"the ballot of layer '{self.layer}' is invalid: {error}") from None
+
+    def levels(self, symbols: UInt8) -> UInt8:
+        """Return the level of every unit that edges come from, then of every unit they lead to."""
+        if not self.fan_in:
+            return np.empty(0, np.uint8)
+        moved = kernels.moved_edges(symbols, self.reference, self.low, self.fan_in)
+        return np.frexp(np.concatenate(moved).astype(np.float64))[1].astype(np.uint8)
+
+    def segments(self, levels: UInt8) -> tuple[Int32 | None, Int64]:
+        """Return the position of each symbol among the segments (None: its own), and the lengths of
+        the segments.
+        """
+        if not self.fan_in:
+            return None, np.diff(np.arange(self.cells + 1) * self.size // self.cells)
+        inputs, outputs = levels[: self.fan_in], levels[self.fan_in :]
+        kinds = _kinds(
+            np.bincount(inputs, minlength=LEVELS), np.bincount(outputs, minlength=LEVELS)
+        )
+        at = kernels.kinds_at(inputs, outputs, kinds, self.reference, self.low, self.size)
+        return kernels.positions_by_kind(at, KINDS + 1, self.cells)
+
+
+def _kinds(inputs: Int64, outputs: Int64) -> UInt8:
+    """Divide edges into kinds of about equal size by the sum of their units' levels: [level of
+    output, of input].
+
+    inputs, outputs: how many units have each level.  Kind 0 is for edges of a unit without any edge
+    that moved.
+    """
+    sums = np.add.outer(np.arange(LEVELS), np.arange(LEVELS))
+    sums[0, :] = sums[:, 0] = 0
+    sizes = np.bincount(sums.ravel(), weights=np.outer(outputs, inputs).ravel()).astype(np.int64)
+    sizes[0] = 0
+    middles = 2 * np.cumsum(sizes) - sizes
+    kinds = (1 + np.minimum(middles * KINDS // max(1, 2 * int(sizes.sum())), KINDS - 1)).astype(
+        np.uint8
+    )
+    kinds[0] = 0
+    return np.asarray(kinds[sums], np.uint8)
+
+
+class Coarse(Ballot):
+    """A ballot with one symbol for each edge; in this base class, its bucket."""
+
+    @abstractmethod
+    def borders(self, edges: int, reference: Reference) -> Int64:
+        """Return the places at which the buckets of a layer begin, and the one at which the last
+        bucket ends.
+        """
+
+    @property
+    def most_cells(self) -> int:
+        """The largest number of cells of a layer: more of them predict better, and their tables
+        cost more bits.
+        """
+        return CELLS
+
+    def encode(self, ranking: Ranking, reference: Reference) -> bytes:
+        plans = list(self._plans(reference))
+        return _encode(plans, [plan.symbols(ranking[plan.layer]) for plan in plans])
+
+    def decode(self, raw: bytes | memoryview, reference: Reference) -> Ranking:
+        plans = list(self._plans(reference))
+        symbols = _decode(plans, memoryview(raw))
+        ranking = {plan.layer: plan.rank(part) for plan, part in zip(plans, symbols, strict=True)}
+        if _encode(plans, symbols) != raw:
+            raise WireError(
+                "the ballot is not in canonical form: encoding it again gives other bytes"
+            )
+        return ranking
+
+    def rounded(self, ranking: Ranking, reference: Reference) -> Ranking:
+        return {
+            plan.layer: plan.rank(plan.symbols(ranking[plan.layer]))
+            for plan in self._plans(reference)
+        }
+
+    def entropy_bits(self, ranking: Ranking, reference: Reference) -> float:
+        """Return the empirical entropy of the moves given cell and kind, and of the levels of
+        units.
+        """
+        plans = list(self._plans(reference))
+        symbols = [plan.symbols(ranking[plan.layer]) for plan in plans]
+        levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
+        units = symbol_entropy(np.concatenate(levels), _units(plans), LEVELS)
+        return units + symbol_entropy(*_grouped(plans, symbols, levels), _alphabet(plans))
+
+    def plan(self, layer: str, reference: Reference) -> Plan:
+        """Return how a layer is coded."""
+        rank = reference.ranking[layer]
+        borders = self.borders(rank.size, reference)
+        fan_in = reference.fan_in.get(layer, 0)
+        large = (
+            borders[-1] - borders[0] >= LARGE and 1 < fan_in < rank.size and rank.size % fan_in == 0
+        )
+        return Plan(layer, rank, borders, fan_in if large else 0, self.most_cells)
+
+    def _plans(self, reference: Reference) -> Iterator[Plan]:
+        return (self.plan(layer, reference) for layer in reference.ranking)
+
+
+def _encode(plans: list[Plan], symbols: list[UInt8]) -> bytes:
+    levels = [plan.levels(part) for plan, part in zip(plans, symbols, strict=True)]
+    units = _units(plans)
+    first = encode_symbols(np.concatenate(levels), units, LEVELS) if units.size else b""
+    second = encode_symbols(*_grouped(plans, symbols, levels), _alphabet(plans))
+    return b"".join((len(first).to_bytes(_LENGTH, "little"), first, second))
+
+
+def _decode(plans: list[Plan], raw: memoryview) -> list[UInt8]:
+    size = int.from_bytes(raw[:_LENGTH], "little")
+    if len(raw) < _LENGTH + size:
+        raise WireError(
+            f"the ballot has {len(raw)} bytes; its first part alone takes {_LENGTH + size}"
+        )
+    first, second = raw[_LENGTH : _LENGTH + size], raw[_LENGTH + size :]
+    units = _units(plans)
+    levels = decode_symbols(first, units, LEVELS) if units.size else np.empty(0, np.uint8)
+    ends = np.cumsum([plan.units.sum() for plan in plans], dtype=np.int64)
+    parts = np.split(levels, ends[:-1])
+    segments = [plan.segments(part) for plan, part in zip(plans, parts, strict=True)]
+    flat = decode_symbols(
+        second, np.concatenate([lengths for _, lengths in segments]), _alphabet(plans)
+    )
+    symbols = []
+    for plan, (positions, _) in zip(plans, segments, strict=True):
+        part, flat = flat[: plan.size], flat[plan.size :]
+        if part.max(initial=0) >= plan.alphabet:
+            raise WireError(
+                f"the ballot of layer '{plan.layer}' has a symbol that this layer does not have"
+            )
+        symbols.append(part if positions is None else kernels.gather(part, positions))
+    return symbols
+
+
+def _alphabet(plans: list[Plan]) -> int:
+    """Return the number of symbols in the tables.
+
+    Where buckets are finer near the cut, layers may differ by a few.
+    """
+    return max(plan.alphabet for plan in plans)
+
+
+def _units(plans: list[Plan]) -> Int64:
+    return np.concatenate([plan.units for plan in plans])
+
+
+def _grouped(plans: list[Plan], symbols: list[UInt8], levels: list[UInt8]) -> tuple[UInt8, Int64]:
+    """Return the symbols of all layers by segment, and the lengths of the segments."""
+    parts, lengths = [], []
+    for plan, part, known in zip(plans, symbols, levels, strict=True):
+        positions, length = plan.segments(known)
+        parts.append(part if positions is None else kernels.scatter(part, positions))
+        lengths.append(length)
+    return np.concatenate(parts), np.concatenate(lengths)
+
+
+def encode_symbols(symbols: UInt8, lengths: Int64, alphabet: int) -> bytes:
+    """Encode symbols below `alphabet`. lengths: of the segments; each has its own statistics."""
+    ends, counts = _counted(symbols, lengths, alphabet)
+    tables = kernels.frequencies(kernels.rounded_counts(counts))
+    return kernels.write_tables(counts).tobytes() + kernels.rans_encode(symbols, ends, tables)
+
+
+def decode_symbols(raw: memoryview, lengths: Int64, alphabet: int) -> UInt8:
+    """Decode as many symbols as the segments have, or raise `WireError`.
+
+    Whether the bytes are what `encode_symbols` writes is left to the caller, who can encode the
+    symbols again.
+    """
+    ends = np.cumsum(lengths[lengths > 0])
+    try:
+        counts, size = kernels.read_tables(np.frombuffer(raw, np.uint8), ends, alphabet)
+        return kernels.rans_decode(raw[size:], ends, kernels.frequencies(counts))
+    except ValueError as error:
+        raise WireError(f"the ballot is malformed: {error}") from None
+
+
+def symbol_entropy(symbols: UInt8, lengths: Int64, alphabet: int) -> float:
+    """Return the empirical entropy in bits: each symbol costs -log2 of its share of its segment."""
+    _, counts = _counted(symbols, lengths, alphabet)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return float(-(counts * np.log2(np.where(counts > 0, shares, 1.0))).sum())
+
+
+def _counted(symbols: UInt8, lengths: Int64, alphabet: int) -> tuple[Int64, Int64]:
+    """Return the ends of the non-empty segments, and how often each symbol occurs in them."""
+    ends = np.cumsum(lengths[lengths > 0])
+    return ends, kernels.count_symbols(symbols, ends, alphabet)

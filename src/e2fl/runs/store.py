@@ -1,0 +1,364 @@
+"""The files of a run: config.toml, history.jsonl, times.jsonl, clients.csv, summary.json and more.
+
+history.jsonl has a line for each evaluated round, times.jsonl its seconds, clients.csv every client
+at the last evaluation, model.safetensors the models, encoding.json how the columns of a table
+became inputs; data.json and data.svg describe the data. Reading a run imports nothing that its
+files name, and follows no links.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from e2fl.csv_text import neutral, plain
+from e2fl.errors import ConfigError, RunError, StorageError
+from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
+from e2fl.runs.records import Evaluation, Json, Summary
+
+if TYPE_CHECKING:
+    from e2fl.config.experiment import Experiment
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+COLUMNS = ("client", "group", "n", "accuracy", "loss")
+COMMAND = "command.txt"  # the command that made a run or a comparison, in its folder
+PAGE = "report.html"
+ENCODING = "encoding.json"  # how the columns of a table became inputs
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as recorded: plain JSON values, as in its files."""
+
+    config: Json  # with every default
+    summary: Json
+    history: list[Json]
+    clients: list[Json]
+    state: Any = field(repr=False, default=None)  # of a run that was made in this process
+    folder: Path | None = None
+    times: Mapping[int, float] = field(default_factory=dict)  # seconds since the evaluation before
+
+    @cached_property
+    def experiment(self) -> "Experiment":
+        """The whole configuration; nothing that it names is imported."""
+        from e2fl.config.experiment import from_dict
+
+        return from_dict(self.config)
+
+    @property
+    def label(self) -> str:
+        """The display name of the method."""
+        algorithm = self.config["algorithm"]
+        return str(algorithm.get("label", algorithm["name"]))
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def result(self) -> Summary:
+        """The summary, typed."""
+        typed: Summary = self._typed(self.summary, Summary)
+        return typed
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """The history, typed."""
+        return [self._typed(line, Evaluation) for line in self.history]
+
+    def _typed(self, record: Json, kind: Any) -> Any:
+        from e2fl.codec import decode
+
+        return decode(record, kind)
+
+
+def read_run(path: str | Path) -> Run:
+    """Return a finished run from its folder; damaged files are rejected."""
+    folder = Folder(Path(path))
+    summary, history = folder.read_summary(), folder.read_history()
+    if not history or history[-1].get("clients") != summary.get("clients"):
+        raise RunError(f"{folder.path}: history.jsonl does not end as summary.json does")
+    return Run(
+        folder.read_config(),
+        summary,
+        history,
+        folder.read_clients(),
+        folder=folder.path,
+        times=folder.read_times(),
+    )
+
+
+class Folder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def memories(self) -> Path:
+        return self.path / "checkpoint" / "clients"
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keep other processes out of this folder; raise `RunError` if one is using it."""
+        if fcntl is None:
+            yield  # no file locks on this system
+            return
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            folder = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    f"another process is using {self.path}; wait for it to end, or stop it"
+                ) from error
+            yield
+        finally:
+            os.close(folder)
+
+    def exists(self) -> bool:
+        if not self.path.is_dir():
+            return self.path.exists()
+        return any(not entry.name.endswith(PARTIAL) for entry in self.path.iterdir())
+
+    def require_new(self, resume: bool) -> None:
+        """Raise `RunError` if the folder is not empty and `resume` is False."""
+        if self.exists() and not resume:
+            raise RunError(
+                f"{self.path} already exists; pass --resume to continue it, or choose another "
+                "folder with --out"
+            )
+
+    def require_no_links(self) -> None:
+        """Raise `RunError` for a symbolic link: writing would change files elsewhere."""
+        for folder in (self.path, self.checkpoints, self.memories):
+            for entry in folder.iterdir() if folder.is_dir() else ():
+                if entry.is_symlink():
+                    raise RunError(
+                        f"{entry} is a symbolic link; a run is not continued through links: "
+                        "replace it by what it names"
+                    )
+
+    def finished(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a file atomically."""
+        write_text(self.path / name, text)
+
+    def write_json(self, name: str, value: Json) -> None:
+        self.write(name, json_text(value))
+
+    def write_history(self, lines: Iterable[Json]) -> None:
+        self.write("history.jsonl", "".join(_line(line) for line in lines))
+
+    def write_times(self, times: Mapping[int, float]) -> None:
+        lines = [{"round": number, "seconds": seconds} for number, seconds in times.items()]
+        self.write("times.jsonl", "".join(_line(line) for line in lines))
+
+    def append_history(self, line: Json) -> None:
+        self._append("history.jsonl", line)
+
+    def append_times(self, number: int, seconds: float) -> None:
+        """Record the seconds up to this round; the history must be equal in every repetition."""
+        self._append("times.jsonl", {"round": number, "seconds": seconds})
+
+    def _append(self, name: str, line: Json) -> None:
+        path = self.path / name
+        if not path.is_file():
+            raise StorageError(
+                f"cannot write {path}: the file was removed while the run used it; "
+                "start the run again"
+            )
+        with writing(path), path.open("a", encoding="utf-8") as file:
+            file.write(_line(line))
+
+    def flush_history(self) -> None:
+        """Make sure that the history is on disk: a checkpoint must not be ahead of it."""
+        path = self.path / "history.jsonl"
+        with writing(path), path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    def write_clients(self, rows: list[Json]) -> None:
+        columns = list(dict.fromkeys((*COLUMNS, *(name for row in rows for name in row))))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: neutral(value) for name, value in row.items()} for row in rows)
+        self.write("clients.csv", text.getvalue())
+
+    def write_models(self, models: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write all models of a run, named MODEL/LAYER: weights as float32, masks as booleans."""
+        if not models:
+            return
+        import torch
+
+        from e2fl.codec import save_tensors
+        from e2fl.models import storable
+
+        tensors = {
+            f"{name}/{layer}": storable(torch.as_tensor(value))
+            for name, model in models.items()
+            for layer, value in model.items()
+        }
+        save_tensors(self.path / "model.safetensors", tensors)
+
+    def unfinish(self) -> None:
+        """Remove the summary of a finished run, so that it can continue."""
+        with writing(self.path / "summary.json"):
+            (self.path / "summary.json").unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """Remove partial files of an interrupted process."""
+        for folder in (self.path, self.checkpoints, self.memories):
+            for entry in folder.iterdir() if folder.is_dir() else ():
+                if entry.name.endswith(PARTIAL):
+                    remove(entry)
+
+    def read_config(self) -> Json:
+        """Return the settings in config.toml, with the sections that every run has."""
+        try:
+            config: Json = self._parsed("config.toml", tomllib.loads)
+            for section in ("data", "algorithm", "model"):
+                if not isinstance(config[section]["name"], str):
+                    raise ValueError(f"section '{section}' has no name")
+            for name, kind in (("name", str), ("seed", int), ("rounds", int)):
+                if not isinstance(config[name], kind):
+                    raise ValueError(f"{name} is {config[name]!r}")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._not_a_run(error) from error
+        return config
+
+    def read_experiment(self) -> "Experiment":
+        """Return the configuration; nothing that it names is imported."""
+        from e2fl.config.experiment import from_dict
+
+        try:
+            return from_dict(self.read_config())
+        except ConfigError as error:
+            raise self._not_a_run(error) from error
+
+    def read_summary(self) -> Json:
+        try:
+            summary = self._parsed("summary.json", json.loads)
+            if not isinstance(summary, dict):
+                raise ValueError("it is not an object")
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{self.path} holds no finished run: summary.json cannot be read ({error})"
+            ) from error
+        return summary
+
+    def read_json(self, name: str) -> Json | None:
+        """Return the object in a file that a run may lack; None if it is missing."""
+        if not os.path.lexists(self.path / name):
+            return None
+        try:
+            value = self._parsed(name, json.loads)
+            if not isinstance(value, dict):
+                raise ValueError("it is not an object")
+        except (OSError, ValueError) as error:
+            raise self._damaged(name, error) from error
+        return value
+
+    def read_history(self) -> list[Json]:
+        """Return the evaluated rounds."""
+        try:
+            return self._lines("history.jsonl")
+        except (OSError, ValueError) as error:
+            raise self._damaged("history.jsonl", error) from error
+
+    def read_times(self) -> dict[int, float]:
+        """Return the seconds that each evaluated round and those before it took.
+
+        They are only seconds: a file that cannot be read does not make a run unreadable.
+        """
+        try:
+            lines = self._lines("times.jsonl")
+        except (OSError, ValueError):
+            return {}
+        return {
+            line["round"]: line["seconds"]
+            for line in lines
+            if isinstance(line.get("seconds"), int | float)
+        }
+
+    def read_clients(self) -> list[Json]:
+        try:
+            text = read_text(self.path / "clients.csv")
+            reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            rows = list(reader)
+            if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
+                raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
+            return [{name: _cell(name, cell) for name, cell in row.items()} for row in rows]
+        except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
+            raise self._damaged("clients.csv", error) from error
+
+    def _parsed(self, name: str, read: Callable[[str], Any]) -> Any:
+        return parse(read, read_text(self.path / name))
+
+    def _lines(self, name: str) -> list[Json]:
+        if not os.path.lexists(self.path / name):
+            return []
+        text = read_text(self.path / name).splitlines(keepends=True)
+        # A process killed while it wrote leaves half a line; that round is repeated.
+        lines = [parse(json.loads, line) for line in text if line.endswith("\n")]
+        if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in lines):
+            raise ValueError("a line is not an evaluated round")
+        return lines
+
+    def _not_a_run(self, error: Exception) -> RunError:
+        return RunError(
+            f"{self.path} is not the folder of a run: config.toml cannot be read ({error})"
+        )
+
+    def _damaged(self, name: str, error: Exception) -> RunError:
+        return RunError(
+            f"{self.path / name} is damaged: it cannot be read ({error}); restore it from a copy, "
+            "or repeat the run in another folder"
+        )
+
+
+def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:
+    """Yield this folder if it is of a run, or those below it that are, down to this many levels."""
+    if (path / "config.toml").is_file():
+        yield path
+    elif depth and path.is_dir():
+        for inner in sorted(path.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from run_folders(inner, depth - 1)
+
+
+def json_text(value: Json) -> str:
+    return json.dumps(finite(value), indent=1) + "\n"
+
+
+def _line(value: Json) -> str:
+    return json.dumps(finite(value)) + "\n"
+
+
+def _cell(column: str, text: str) -> Any:
+    """Return the value that was written to a column of clients.csv."""
+    if column in ("n", "served_as"):
+        return int(text) if text else None
+    if column == "loss" or column.startswith("accuracy"):
+        return float(text) if text else math.nan
+    return plain(text)

@@ -1,1 +1,0 @@
-"""The reader of users' tables, for training and for audits."""

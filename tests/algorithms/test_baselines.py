@@ -1,0 +1,339 @@
+"""The baselines' server halves, by worked examples, and the laws that tie them to plain averaging."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from e2fl.algorithms.afl import AFL, Mixture, Slope, project
+from e2fl.algorithms.ditto import Ditto
+from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
+from e2fl.algorithms.qffl import QFFL, Step, Stepped
+from e2fl.algorithms.term import TERM, Graded
+from e2fl.config.experiment import from_dict
+from e2fl.data.federated import Population
+from e2fl.errors import ConfigError, WireError
+from e2fl.models import Model
+from e2fl.runs.runner import run_experiment
+from e2fl.testing.toy import Toy
+from e2fl.wire import Weights
+
+
+def params(*values):
+    return {"layer": torch.tensor(values, dtype=torch.float32)}
+
+
+def values(model):
+    return pytest.approx(model["layer"].tolist(), abs=1e-6)
+
+
+def two_weights():
+    return Model(nn.Sequential(nn.Linear(2, 1, bias=False)))
+
+
+# q-FFL
+
+
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [
+        (0, [0.95, 1.65]),
+        (0.1, [0.958199, 1.676314]),
+        (1, [0.990909, 1.8]),
+        (5, [0.999987, 1.931063]),
+    ],
+)
+def test_qffl_steps_by_loss_to_the_power_of_q(q, expected):
+    replies = {0: Step(params(0.9, 1.8), 0.5, 0.1), 1: Step(params(1.0, 1.5), 2.0, 0.1)}
+    after = QFFL(q=q).aggregate(Stepped(params(1.0, 2.0)), replies)
+    assert values(after.params) == expected
+
+
+def test_qffl_with_q_0_is_the_plain_mean():
+    rng = np.random.default_rng(0)
+    models = [params(*rng.standard_normal(5)) for _ in range(4)]
+    qffl = QFFL(q=0).aggregate(Stepped(params(*rng.standard_normal(5))), {
+        client: Step(model, rng.random(), 0.05) for client, model in enumerate(models)
+    })  # fmt: skip
+    mean = FedAvg(weighted=False).aggregate(
+        Shared(models[0]), {c: Update(m, c + 1) for c, m in enumerate(models)}
+    )
+    torch.testing.assert_close(qffl.params["layer"], mean.params["layer"])
+
+
+def test_fedavg_weighs_models_by_examples():
+    replies = {0: Update(params(1.0, 2.0), 1), 1: Update(params(3.0, 4.0), 3)}
+    before = Shared(params(0.0, 0.0))
+    assert values(FedAvg().aggregate(before, replies).params) == [2.5, 3.5]
+    assert values(FedAvg(weighted=False).aggregate(before, replies).params) == [2.0, 3.0]
+
+
+def test_afl_projects_whatever_the_size():
+    assert project(np.array([1e17, 0.5])).tolist() == [1, 0]
+    assert project(np.array([1e308, 1e308])).tolist() == [0.5, 0.5]
+    assert project(np.array([0.5, 0.7])) == pytest.approx([0.4, 0.6])
+
+
+def test_qffl_leaves_out_a_loss_that_is_no_number_and_bears_a_loss_of_0():
+    before = Stepped(params(1.0, 2.0))
+    good, bad = Step(params(0.9, 1.8), 0.0, 0.1), Step(params(5.0, 5.0), math.nan, 0.1)
+    assert QFFL(q=0.1).aggregate(before, {1: bad}).params is before.params
+    after = QFFL(q=0.1).aggregate(before, {0: good, 1: bad})
+    assert after.params["layer"].isfinite().all()
+    assert values(after.params) == values(QFFL(q=0.1).aggregate(before, {0: good}).params).expected
+
+
+def test_qffl_does_not_take_a_step_that_overflows_but_counts_it():
+    before = Stepped(params(1.0, 2.0))
+    huge = {0: Step(params(3e38, -3e38), 1e300, 1e-300)}
+    once = QFFL(q=4).aggregate(before, huge)
+    assert once.params is before.params
+    assert QFFL(q=4).describe(QFFL(q=4).aggregate(once, huge)).metadata == {"steps_not_taken": 2}
+    assert QFFL(q=4).aggregate(once, {}) == once  # no client answered: there is no step to take
+
+
+@pytest.mark.parametrize("loss", [0.1, 10.0])  # to the power of 1000: 0, and too large to tell
+def test_qffl_that_never_steps_says_so(loss):
+    state = Stepped(params(1.0, 2.0))
+    for _ in range(3):
+        state = QFFL(q=1000).aggregate(state, {0: Step(params(0.9, 1.8), loss, 0.1)})
+    assert values(state.params) == [1.0, 2.0]
+    assert QFFL(q=1000).describe(state).metadata["steps_not_taken"] == 3
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize(
+    ("algorithm", "reply"),
+    [
+        (QFFL(), lambda loss: Step(params(1.0), loss, 0.1)),
+        (TERM(), lambda loss: Graded(params(1.0), loss)),
+        (AFL(), lambda loss: Slope(params(1.0), loss, 1)),
+        (IFCA(), lambda loss: Chosen(params(1.0), 0, 1, loss, 0.1)),
+    ],
+)
+def test_a_reply_whose_loss_is_no_loss_is_refused(algorithm, reply, loss):
+    with pytest.raises(WireError, match="claims a loss"):
+        algorithm.check(None, 0, reply(loss))
+
+
+# IFCA
+
+
+def ifca_state(*models):
+    count = len(models)
+    return Groups(Trial(models, math.inf), (), None, 0, (0,) * count, (0,) * count)
+
+
+def test_ifca_averages_models_within_each_group():
+    replies = {
+        0: Chosen(params(1, 2), 0, 1, 0.5, 0.1),
+        1: Chosen(params(3, 2), 0, 3, 0.5, 0.1),
+        2: Chosen(params(5, 5), 1, 2, 0.5, 0.1),
+    }
+    state = ifca_state(params(0, 0), params(1, 1))
+    after = IFCA().aggregate(state, replies)
+    assert values(after.current.models[0]) == [2, 2]
+    assert values(after.current.models[1]) == [5, 5]
+    assert (after.chosen, after.ever) == ((2, 1), (2, 1))
+    assert values(IFCA(weighted=True).aggregate(state, replies).current.models[0]) == [2.5, 2]
+
+
+def test_ifca_averages_gradients_over_everybody_who_took_part():
+    replies = {
+        0: Chosen(params(-1, -2), 0, 1, 0.5, 0.5),
+        1: Chosen(params(-3, -2), 0, 1, 0.5, 0.5),
+        2: Chosen(params(-4, -4), 1, 1, 0.5, 0.5),
+    }
+    after = IFCA(averaging="gradient").aggregate(ifca_state(params(0, 0), params(1, 1)), replies)
+    assert values(after.current.models[0]) == [2 / 3, 2 / 3]
+    assert values(after.current.models[1]) == [5 / 3, 5 / 3]
+
+
+def test_ifca_leaves_a_group_that_nobody_chose_as_it_is():
+    algorithm = IFCA(groups=3)
+    state = ifca_state(params(1, 1), params(2, 2), params(3, 3))
+    after = algorithm.aggregate(state, {4: Chosen(params(9, 9), 1, 1, 0.5, 0.1)})
+    assert after.current.models[0] is state.current.models[0]
+    assert after.current.models[2] is state.current.models[2]
+    assert algorithm.describe(after).metadata["groups_nobody_chose"] == 2
+
+
+def test_ifca_starts_its_groups_from_different_weights():
+    state = IFCA(groups=3, restarts=2).start(two_weights(), Population(dict.fromkeys(range(6))), 0)
+    starts = [
+        model["0.weight"] for trial in (state.current, *state.waiting) for model in trial.models
+    ]
+    assert len(starts) == 6
+    assert len({tuple(start.view(-1).tolist()) for start in starts}) == 6
+
+
+def test_ifca_goes_on_with_the_start_that_had_the_lowest_loss():
+    algorithm = IFCA(groups=1, restarts=3, trial_rounds=2)
+    state = algorithm.start(two_weights(), Population({0: None}), 0)
+    assert algorithm.rounds(10, Population({0: None})) == 14
+    for loss, value in [
+        (0.9, 1),
+        (0.5, 2),
+        (0.8, 3),
+        (0.2, 4),
+        (0.1, 5),
+        (0.7, 6),
+    ]:  # judged: 0.5, 0.2, 0.7
+        reply = Chosen({"0.weight": torch.full((1, 2), float(value))}, 0, 1, loss, 0.1)
+        state = algorithm.aggregate(state, {0: reply})
+    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
+        assert message[0].models[0]["0.weight"].tolist() == [[4, 4]]
+    assert algorithm.describe(state).models()["group0"]["0.weight"].tolist() == [[4, 4]]
+    state = algorithm.aggregate(state, {0: reply})  # trials are over: nothing is swapped any more
+    for message in (algorithm.serve(state, [0]), algorithm.broadcast(state, [0])):
+        assert message[0].models[0]["0.weight"].tolist() == [[6, 6]]
+
+
+def test_ifca_shows_the_start_that_was_tried_and_trains_the_next():
+    algorithm = IFCA(groups=2, restarts=2, trial_rounds=1)
+    state = algorithm.start(two_weights(), Population(dict.fromkeys(range(3))), 0)
+    (following,) = state.waiting
+    tried = Chosen({"0.weight": torch.full((1, 2), 7.0)}, 1, 1, 0.5, 0.1)
+    state = algorithm.aggregate(state, {2: tried})
+    assert algorithm.serve(state, [0])[0].models[1]["0.weight"].tolist() == [[7, 7]]
+    assert algorithm.describe(state).metadata["chosen"] == [0, 1]
+    assert algorithm.describe(state).assignments == {2: 1}
+    assert algorithm.broadcast(state, [0])[0].models == following.models
+
+
+def test_ifca_with_oracle_groups_trains_the_group_a_client_declares():
+    result = run_experiment(toy("ifca", oracle_groups=True, rounds=4))
+    found = result.summary["inference"]
+    assert (found["matched"], found["passes_per_client"], found["passes"], found["bytes"]) == (
+        100.0,
+        0.0,
+        0.0,
+        0,
+    )
+    one = run_experiment(toy("fedavg", rounds=4)).summary["bytes"]["down_per_client_round"]
+    assert result.summary["bytes"]["down_per_client_round"] == pytest.approx(
+        one, abs=64
+    )  # one model, not one a group
+
+
+def test_with_oracle_groups_nobody_trains_the_model_of_another_group():
+    algorithm = IFCA(oracle_groups=True)
+    state = algorithm.start(two_weights(), Population({0: 0, 1: 1}, 2), 0)
+    assert [message.groups for message in algorithm.broadcast(state, [0, 1]).values()] == [
+        (0,),
+        (1,),
+    ]
+    with pytest.raises(WireError, match="its client is in group 1"):
+        algorithm.check(state, 1, Chosen(params(1, 1), 0, 1, 0.5, 0.1))
+
+
+def test_ifca_needs_to_know_how_many_groups_there_are():
+    with pytest.raises(ConfigError, match=r"algorithm\.groups"):
+        IFCA().start(two_weights(), Population({0: None}), 0)
+    with pytest.raises(ConfigError, match="only 1 clients"):
+        IFCA(groups=2).start(two_weights(), Population({0: None}), 0)
+
+
+# Ditto, TERM, AFL
+
+
+def test_ditto_without_a_proximal_term_keeps_a_model_that_never_saw_the_others():
+    alone = memory_of(toy("ditto", proximal=0.0))
+    pulled = memory_of(toy("ditto", proximal=50.0, learner={"learning_rate": 0.01}))
+    assert distance(*alone) > 5 * distance(*pulled)
+
+
+def memory_of(experiment):
+    data, algorithm = experiment.build_data(), experiment.build_algorithm()
+    learner = experiment.build_learner(experiment.build_model(data))
+    client = data.client(0)
+    for _ in range(3):
+        algorithm.train(Weights(learner.initial), client, learner)
+    return client.memory["own"], learner.initial
+
+
+def distance(one, other):
+    return sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5
+
+
+def test_ditto_evaluates_a_client_it_never_met_with_the_shared_model():
+    client = Toy().client(0)
+    assert Ditto().model_for(Weights(params(1.0)), client, None).views["own"].model == params(1.0)
+
+
+def test_term_weighs_by_the_exponential_of_the_loss():
+    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 2.0)}
+    before = Shared(params(9.0))
+    assert values(TERM(tilt=1).aggregate(before, replies).params) == [math.e / (1 + math.e)]
+    assert values(TERM(tilt=0).aggregate(before, replies).params) == [0.5]
+    assert values(TERM(tilt=-1).aggregate(before, replies).params) == [1 / (1 + math.e)]
+
+
+def test_term_does_not_overflow():
+    replies = {0: Graded(params(0.0), 1.0), 1: Graded(params(1.0), 5000.0)}
+    assert values(TERM(tilt=10).aggregate(Shared(params(9.0)), replies).params) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("point", "nearest"),
+    [
+        ([0.2, 0.8], [0.2, 0.8]),  # there already
+        ([0.7, 0.9], [0.4, 0.6]),  # 0.3 too much each
+        ([2.0, 0.5, -1.0], [1.0, 0.0, 0.0]),  # the corner
+        ([0.5, 0.5, 0.3], [0.4, 0.4, 0.2]),  # 0.1 too much each
+    ],
+)
+def test_projection_onto_shares(point, nearest):
+    assert project(np.array(point)).tolist() == pytest.approx(nearest)
+
+
+def test_afl_steps_by_the_mixture_and_lets_the_worst_count_more():
+    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    replies = {0: Slope(params(2.0), 1.0, 10), 1: Slope(params(-4.0), 3.0, 5)}
+    once = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(state, replies)
+    assert values(once.params) == [1.0 - 0.1 * (0.5 * 2 - 0.5 * 4)]  # 1.1
+    assert once.shares == pytest.approx((0.4, 0.6))  # 0.5 + 0.1 and 0.5 + 0.3, less 0.2 each
+    twice = AFL(learning_rate=0.1, mixture_rate=0.1).aggregate(once, replies)
+    assert values(twice.params) == [1.1 - 0.1 * (0.4 * 2 - 0.6 * 4)]  # 1.26
+    assert values(twice.mean) == [(1.1 + 1.26) / 2]
+
+
+def test_afl_does_not_take_a_step_that_overflows_but_counts_it():
+    state = Mixture(params(1.0), params(1.0), 0, {0: 0, 1: 1}, (0.5, 0.5))
+    steep = {0: Slope(params(3e38), 1.0, 10), 1: Slope(params(3e38), 3.0, 10)}
+    after = AFL(learning_rate=1e7).aggregate(state, steep)
+    assert after == replace(state, skipped=1)
+    assert AFL().describe(after).metadata["steps_not_taken"] == 1
+
+
+def test_afl_over_groups_pools_the_examples_of_a_group():
+    state = Mixture(params(0.0), params(0.0), 0, {0: 0, 1: 0, 2: 1}, (0.5, 0.5))
+    replies = {
+        0: Slope(params(1.0), 1.0, 1),
+        1: Slope(params(5.0), 5.0, 3),
+        2: Slope(params(0.0), 4.0, 9),
+    }
+    after = AFL(learning_rate=1.0, mixture_rate=0.1, over="groups").aggregate(state, replies)
+    assert values(after.params) == [-0.5 * (1 + 3 * 5) / 4]
+    assert after.shares == pytest.approx((0.5, 0.5))  # both groups lost 4
+
+
+def test_afl_over_groups_needs_declared_groups():
+    with pytest.raises(ConfigError, match="declare a group"):
+        AFL(over="groups").start(two_weights(), Population({0: None}), 0)
+
+
+def toy(name, *, rounds=2, data=None, learner=None, **settings):
+    return from_dict(
+        {
+            "rounds": rounds,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 4, "examples": 24} | (data or {}),
+            "model": {"name": "mlp", "hidden": [8]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8} | (learner or {}),
+            "algorithm": {"name": name, "clients_per_round": 4} | settings,
+        }
+    )

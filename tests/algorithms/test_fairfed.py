@@ -1,0 +1,196 @@
+"""FairFed by worked examples, and what it makes of data that it is not defined for."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from e2fl.algorithms.fairfed import (
+    Counted,
+    FairFed,
+    Weighted,
+    distances_to_all,
+    gap_of,
+    gap_of_all,
+    parts_of_gap,
+    reweighed,
+    row_groups,
+)
+from e2fl.config.experiment import from_dict
+from e2fl.data.federated import Client, Examples
+from e2fl.errors import WireError
+from e2fl.metrics import protected
+from e2fl.report.from_runs import study_of
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.watcher import Watcher
+from e2fl.wire import Weights
+
+
+def params(value):
+    return {"layer": torch.tensor([value])}
+
+
+def values(model):
+    return pytest.approx(model["layer"].tolist(), abs=1e-6)
+
+
+THREE = {  # examples, right, then of class 1 and found: unprivileged, privileged
+    0: Counted(params(1.0), 100, 85, 10, 4, 20, 14),
+    1: Counted(params(2.0), 60, 48, 5, 4, 15, 9),
+    2: Counted(params(4.0), 40, 34, 0, 0, 10, 7),
+}
+
+
+def test_fairfed_measures_each_client_against_all():
+    counted = list(THREE.values())
+    assert parts_of_gap(counted) == pytest.approx([-0.044444, 0.066667, -0.155556], abs=1e-6)
+    assert gap_of_all(counted) == pytest.approx(-0.133333, abs=1e-6)
+    assert [gap_of(reply) for reply in counted] == [pytest.approx(-0.3), pytest.approx(0.2), None]
+    assert distances_to_all(counted) == pytest.approx([0.166667, 0.333333, 0.015], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("beta", "raw", "used"),
+    [
+        (0, [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
+        (0.5, [0.5025, 0.219167, 0.278333], [0.5025, 0.219167, 0.278333]),
+        (1, [0.505, 0.138333, 0.356667], [0.505, 0.138333, 0.356667]),
+        (5, [0.525, -0.508333, 0.983333], [0.348066, 0, 0.651934]),
+    ],
+)
+def test_fairfed_moves_weights_and_clips_them_only_for_the_mean(beta, raw, used):
+    after = FairFed(beta=beta).aggregate(Weighted(params(0.0), {}, None), THREE)
+    assert list(after.weights.values()) == pytest.approx(raw, abs=1e-6)
+    assert values(after.params) == [used[0] * 1 + used[1] * 2 + used[2] * 4]
+
+
+def test_fairfed_keeps_raw_weights_from_round_to_round():
+    once = FairFed(beta=5).aggregate(Weighted(params(0.0), {}, None), THREE)
+    twice = FairFed(beta=5).aggregate(once, THREE)
+    steps = [5 * (d - 0.171667) for d in (0.166667, 0.333333, 0.015)]
+    assert list(twice.weights.values()) == pytest.approx(
+        [w - s for w, s in zip(once.weights.values(), steps, strict=True)], abs=1e-5
+    )
+
+
+def test_fairfed_with_all_weights_clipped_goes_by_examples():
+    state = Weighted(params(0.0), {0: -1.0, 1: -1.0, 2: -1.0}, None)
+    after = FairFed(beta=0).aggregate(state, THREE)
+    assert values(after.params) == [0.5 * 1 + 0.3 * 2 + 0.2 * 4]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sum_of_what_clients_add_is_the_gap_of_the_pooled_examples(seed):
+    rng = np.random.default_rng(seed)
+    counted = []
+    pooled = [
+        {"n": 0, "true_positive": 0, "false_positive": 0, "false_negative": 0} for _ in range(2)
+    ]
+    for _ in range(int(rng.integers(1, 7))):
+        positive = rng.integers(0, 30, size=2) + (
+            1 if not counted else 0
+        )  # some clients lack a group
+        found = [int(rng.integers(0, p + 1)) for p in positive]
+        n = int(positive.sum() + rng.integers(0, 50))
+        counted.append(
+            Counted(params(0.0), n, 0, int(positive[0]), found[0], int(positive[1]), found[1])
+        )
+        for group in (0, 1):
+            pooled[group]["true_positive"] += found[group]
+            pooled[group]["false_negative"] += int(positive[group]) - found[group]
+    counted = [reply for reply in counted if reply.examples]
+    assert gap_of_all(counted) == pytest.approx(protected(*pooled)["eod"], abs=1e-12)
+
+
+def test_fairfed_judges_by_accuracy_where_nobody_has_favourable_examples_of_a_group():
+    counted = [Counted(params(0.0), 10, 5, 0, 0, 3, 1), Counted(params(0.0), 10, 9, 0, 0, 2, 2)]
+    assert gap_of_all(counted) is None
+    assert distances_to_all(counted) == pytest.approx([0.2, 0.2])
+
+
+def test_fairfed_refuses_counts_that_cannot_be():
+    for counts in (
+        (10, 11, 1, 0, 1, 0),
+        (10, 5, 1, 2, 1, 0),
+        (10, 5, 6, 0, 5, 0),
+        (10, 5, -1, -1, 1, 0),
+    ):
+        with pytest.raises(WireError, match="more examples than it claims"):
+            FairFed().check(None, 0, Counted(params(0.0), *counts))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"classes": 2, "groups": 3}, "two groups: of 3 groups only the first two are compared$"),
+        ({"classes": 5, "groups": 2}, "of 5 classes only class 1 counts as favourable$"),
+        (
+            {"classes": 5, "groups": 1},
+            "favourable, and without groups clients are judged by accuracy alone$",
+        ),
+    ],
+)
+def test_fairfed_warns_of_data_it_is_not_defined_for(data, reason):
+    heard = []
+
+    class Listening(Watcher):
+        def warn(self, message):
+            heard.append(message)
+
+    run = run_experiment(toy(**data), watcher=Listening())
+    (warning,) = run.summary["warnings"]
+    assert re.search(reason, warning)
+    assert heard == [warning]
+    assert f"FairFed: {warning}." in study_of([run]).warnings
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_fairfed_has_nothing_to_say_of_two_classes_and_two_groups(inside):
+    assert "warnings" not in run_experiment(toy(classes=2, groups=2, inside=inside)).summary
+
+
+def test_reweighing_makes_group_and_outcome_independent():
+    group = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    y = np.array([1, 0, 0, 1, 1, 1, 1, 0])
+    weight = reweighed(Examples(np.zeros((8, 1), np.float32), y), group)
+    assert weight[0] == pytest.approx((3 / 8) * (5 / 8) / (1 / 8))  # class 1 is rare in group 0
+    for g in (0, 1):
+        share = weight[(group == g) & (y == 1)].sum() / weight[group == g].sum()
+        assert share == pytest.approx(5 / 8)  # in every group as in all
+
+
+def test_rows_take_the_group_of_their_client_where_they_have_none():
+    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int64)
+    assert row_groups(Client(0, Examples(x, y), Examples(x, y), 1)).tolist() == [1, 1]
+    assert row_groups(Client(0, Examples(x, y), Examples(x, y), None)).tolist() == [-1, -1]
+    assert row_groups(Client(0, Examples(x, y, np.array([1, 0])), Examples(x, y))).tolist() == [
+        1,
+        0,
+    ]
+
+
+def test_fairfed_counts_what_its_clients_hold():
+    experiment = toy(inside=True, classes=2, groups=2)
+    data, algorithm = experiment.build_data(), experiment.build_algorithm()
+    model = experiment.build_model(data)
+    learner = experiment.build_learner(model)
+    client = data.client(0)
+    reply = algorithm.train(Weights(learner.initial), client, learner)
+    whole = learner.tally(learner.initial, client.train)
+    assert (reply.examples, reply.correct) == (whole.n, whole.correct)
+    assert reply.positive_0 == int(((client.train.group == 0) & (client.train.y == 1)).sum())
+    assert reply.found_0 + reply.found_1 == whole.true_positive
+    assert reply.positive_0 + reply.positive_1 == whole.positives
+
+
+def toy(**data):
+    return from_dict(
+        {
+            "rounds": 2,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 4, "examples": 24} | data,
+            "model": {"name": "mlp", "hidden": [8]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8},
+            "algorithm": {"name": "fairfed", "clients_per_round": 4},
+        }
+    )

@@ -1,0 +1,164 @@
+"""One client must not spoil a dense method: updates and claims that are far too large are reduced, and named."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.algorithms.screening import Size, outliers
+from e2fl.rounds import Replies, Server, run
+from e2fl.runs.runner import run_experiment
+from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.testing.contract import Problem
+
+ATTACKER = 1
+SETTINGS = {"ifca": {"groups": 2}, "afl": {"learning_rate": 1.0}}
+ROUNDS = {"afl": 25}
+DENSE = ("fedavg", "qffl", "ditto", "fairfed", "term", "afl", "ifca")
+
+
+def attacked(name, forge):
+    """The algorithm with one client whose reply is forged."""
+    kind = ALGORITHMS[name]
+
+    def train(self, message, client, learner):
+        reply = kind.train(self, message, client, learner)
+        return forge(message, reply) if client.id == ATTACKER else reply
+
+    hostile = dataclass(frozen=True)(type("Hostile", (kind,), {"train": train}))
+    return hostile(clients_per_round=8, **SETTINGS.get(name, {}))
+
+
+def scaled_update(factor):
+    def forge(message, reply):
+        field = reply.weights_field()
+        trained = getattr(reply, field)
+        if field == "gradient":
+            return replace(reply, gradient={n: value * factor for n, value in trained.items()})
+        start = message.models[reply.group] if hasattr(message, "models") else message.params
+        moved = {n: start[n] + factor * (value - start[n]) for n, value in trained.items()}
+        return replace(reply, params=moved)
+
+    return forge
+
+
+def accuracy(name, algorithm, update_limit=7.0, faults=None):
+    problem = Problem(algorithm, rounds=ROUNDS.get(name, 8))
+    federation = problem.federation()
+    server = Server(
+        algorithm,
+        federation.learner.model,
+        federation.population,
+        rounds=problem.rounds,
+        seed=problem.seed,
+        evaluate_every=100,
+        update_limit=update_limit,
+    )
+    for done in run(server, federation):
+        if faults is not None:
+            faults.append(dict(done.faults))
+    tallies = [
+        tally
+        for client, score in done.scores.items()
+        if client != ATTACKER
+        for tally in next(iter(score.views.values())).values()
+    ]
+    return 100 * sum(t.correct for t in tallies) / sum(t.n for t in tallies)
+
+
+@pytest.mark.parametrize("factor", [900.0, -30.0])
+@pytest.mark.parametrize("name", DENSE)
+def test_one_client_with_a_huge_update_does_not_stop_the_others_from_learning(name, factor):
+    clean = accuracy(name, attacked(name, lambda _, reply: reply))
+    faults = []
+    protected = accuracy(name, attacked(name, scaled_update(factor)), faults=faults)
+    assert protected > clean - 15
+    named = [found[ATTACKER] for found in faults if ATTACKER in found]
+    assert named
+    assert all(reason.startswith("clipped: its update is") for reason in named)
+    assert set().union(*faults) == {ATTACKER}
+
+
+def test_without_a_limit_one_client_spoils_the_model():
+    clean = accuracy("fedavg", attacked("fedavg", lambda _, reply: reply))
+    spoiled = accuracy("fedavg", attacked("fedavg", scaled_update(-30.0)), update_limit=0.0)
+    assert spoiled < clean - 20
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ditto", "fairfed", "afl"])
+def test_a_claim_of_a_billion_examples_is_capped_at_the_largest_client(name):
+    def forge(message, reply):
+        return replace(scaled_update(-1.0)(message, reply), examples=10**9)
+
+    faults = []
+    clean = accuracy(name, attacked(name, lambda _, reply: reply))
+    assert accuracy(name, attacked(name, forge), faults=faults) > clean - 25
+    assert "claims 1000000000 examples, counted as 36" in faults[0][ATTACKER]
+
+
+def test_honest_replies_keep_their_bits():
+    states = []
+    for limit in (0.0, 7.0):
+        problem = Problem(FedAvg(clients_per_round=8))
+        federation = problem.federation()
+        server = problem.server(federation, 2)
+        server.update_limit = limit
+        *_, last = run(server, federation)
+        assert not last.faults
+        states.append(last.state.params)
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name])
+
+
+def test_a_client_of_a_minority_is_not_clipped_because_the_others_have_converged(toy):
+    """Groups with contradicting labels: the one client of the other group still has all to learn."""
+    algorithm = {"name": "fedavg", "clients_per_round": 4}
+    record = run_experiment(replace(toy, seed=1, rounds=8, algorithm=algorithm))
+    assert toy.update_limit > 0
+    assert not any(line["faults"] for line in record.history)
+
+
+def test_a_single_reply_is_compared_with_the_weights_it_started_from(toy):
+    data = toy.build_data()
+    model = toy.build_model(data)
+    server = Server(
+        FedAvg(clients_per_round=1),
+        model,
+        data.population,
+        rounds=1,
+        seed=0,
+        evaluate_every=1,
+        update_limit=7.0,
+    )
+    (client,) = server.ask().ask.clients
+    large = {name: torch.full_like(value, 1e20) for name, value in server.state.params.items()}
+    accepted, faults = server.accept(Replies({client: Update(large, 5)}))
+    assert faults[client].startswith("clipped")
+    assert max(float(value.abs().max()) for value in accepted[client].params.values()) < 10
+
+
+@pytest.mark.parametrize(
+    ("updates", "factors"),
+    [
+        ([4.0, 5.0, 7.0, 60.0], {3: 10.0}),  # the median is 6
+        ([4.0, 5.0, 7.0, 41.0], {}),
+        ([1.0, 1.0, 1.0, 20.0], {}),  # less than twice the weights that were sent
+        ([1.0, 1.0, 1.0, 22.0], {3: 22.0}),
+        ([0.0, 0.0, 0.0, 30.0], {3: 10.0}),
+        ([60.0], {}),  # alone, compared with the weights that were sent
+        ([80.0], {0: 8.0}),
+        ([], {}),
+    ],
+)
+def test_updates_are_compared_with_the_median_and_with_the_weights_that_were_sent(updates, factors):
+    sizes = {client: Size(update, 10.0) for client, update in enumerate(updates)}
+    assert outliers(sizes, 7.0) == pytest.approx(factors)
+    assert outliers(sizes, 0.0) == {}
+
+
+def test_the_largest_client_is_known_to_the_simulator(toy):
+    data = toy.build_data()
+    federation = SimulatedFederation(data, FedAvg(), toy.build_learner(toy.build_model(data)))
+    assert federation.population.most_examples == len(data.client(0).train)

@@ -1,0 +1,240 @@
+"""What an audit writes: a safe page, whole without scripts, JSON, CSV; never over an input."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import e2fl
+from e2fl.cli import main
+from e2fl_audit import AuditError, audit, output
+from e2fl_audit.command import main as own_main
+from e2fl_audit.names import safe
+from e2fl_audit.plots import dot_plot
+from tests.audit.tables import people
+
+EVIL = [
+    "<script>document.title='owned'</script>",
+    '"><img src=x onerror="document.title=\'owned\'">',
+    "</script><script>alert(1)</script>",
+    "{{ 7 * 7 }}{% include 'x' %}",
+    "a/b\\c\u202ed",
+    "=HYPERLINK(1)",
+    "@SUM(A1)",
+    "x" * 300,
+]
+
+
+def evil_table():
+    rows = [(f"{EVIL[n % 8]}{n}", EVIL[n % 8], n % 2, n % 3 == 0) for n in range(800)]
+    return pd.DataFrame(rows, columns=["client", "group", "y", "y_hat"])
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "people.csv"
+    people().to_csv(path, index=False)
+    return path
+
+
+def groupings(found):
+    return found.to_dict()["tables"][0]["groupings"]
+
+
+def python(code):
+    line = [sys.executable, "-c", code]
+    return subprocess.run(line, capture_output=True, text=True, check=True, timeout=600)
+
+
+def test_python_and_both_commands_find_the_same(table, tmp_path):
+    frame = pd.read_csv(table)
+    for run, words in ((main, ["audit"]), (own_main, [])):
+        assert run([*words, str(table), "--json", str(tmp_path / "a.json")]) == 0
+        ours = json.loads((tmp_path / "a.json").read_text())["tables"][0]["groupings"]
+        assert ours == groupings(audit(frame))
+    names = {"y_true": "y", "y_pred": "y_hat", "sensitive_features": "sex", "client": "client"}
+    arrays = {role: frame[name] for role, name in names.items()}
+    for found in (e2fl.audit(frame, **names), e2fl.audit(**arrays), e2fl.audit(table)):
+        assert groupings(found) == ours
+        assert isinstance(found, e2fl.Audit)
+
+
+def test_the_order_of_rows_does_not_matter():
+    shuffled = people().sample(frac=1, random_state=1)
+    assert audit(people()).rates.equals(audit(shuffled).rates)
+
+
+def test_frames_and_a_notebook_form():
+    found = audit(people())
+    assert found.by_group.loc["sex"].index.tolist() == ["f", "m"]
+    assert {"value", "low", "high", "ratio", "p_holm", "status"} <= set(found.rates.columns)
+    assert len(found.clients) == 20
+    assert "<table>" in found._repr_html_()
+    assert "<script" not in found._repr_html_()
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    with pytest.raises(AuditError, match="same number of rows"):
+        audit(y_true=[1, 0], y_pred=[1, 0, 1])
+    with pytest.raises(AuditError, match="pass a table"):
+        audit()
+
+
+def test_the_record_has_date_digest_command_and_fields_to_sign(table, tmp_path):
+    assert main(["audit", str(table), "--auditor", "A. Example", "--system", "Triage 2"]) == 0
+    page = (tmp_path / "people-audit.html").read_text()
+    assert hashlib.sha256(table.read_bytes()).hexdigest() in page
+    assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", page)
+    for word in ("e2fl audit", "A. Example", "Triage 2", "Purpose", "Date and signature"):
+        assert word in page
+
+
+def test_an_input_is_never_overwritten(table, tmp_path, capsys):
+    before = table.read_bytes()
+    (tmp_path / "link.csv").symlink_to(table)
+    for option, path in (("--out", table), ("--json", tmp_path / "link.csv"), ("--pdf", table)):
+        assert main(["audit", str(table), option, str(path)]) == 2
+        assert "is the table itself" in capsys.readouterr().err
+    same = str(tmp_path / "a")
+    assert main(["audit", str(table), "--out", same, "--json", same]) == 2
+    clients = table.with_name("clients.csv")
+    table.rename(clients)
+    assert main(["audit", str(clients), "--export", str(tmp_path)]) == 2
+    assert clients.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "link.csv"]
+
+
+def test_nothing_partial_is_left_behind(tmp_path, monkeypatch):
+    target = tmp_path / "page.html"
+    target.write_text("old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(AuditError, match="No space left"):
+        output.write(target, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert target.read_text() == "old"
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(table, capsys):
+    assert main(["audit", str(table), "--out", str(table / "x" / "page.html")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_an_audit_imports_neither_torch_nor_numba_nor_e2fl(table):
+    code = (
+        f"import sys; from e2fl_audit.command import main; assert main([{str(table)!r}]) == 0; "
+        "print(sorted({'torch', 'numba', 'sklearn', 'scipy.stats', 'e2fl'} & set(sys.modules)))"
+    )
+    assert python(code).stdout.splitlines()[-1] == "[]"
+
+
+def test_without_the_package_e2fl_says_what_to_install():
+    code = (
+        "import sys; sys.modules['e2fl_audit'] = None; from e2fl.cli import main\n"
+        "print(main(['audit', 'x.csv', '--group', 'sex']))\n"
+        "import e2fl\n"
+        "try: e2fl.audit\n"
+        "except ImportError as error: print(error)"
+    )
+    shown = python(code)
+    assert "pip install 'e2fl[audit]'" in shown.stderr
+    assert shown.stdout.splitlines()[0] == "2"
+    assert "pip install 'e2fl[audit]'" in shown.stdout
+
+
+def test_foreign_names_are_harmless_in_the_page_the_notebook_and_the_plots(tmp_path):
+    path = tmp_path / "<b>evil.csv"
+    evil_table().to_csv(path, index=False)
+    found = audit(path)
+    plot = dot_plot(found.tables[0].results[0][0], standalone=True)
+    for text in (found.to_html(), found._repr_html_(), plot):
+        for words in ("<script>document", "<img", "<b>", "\u202e"):
+            assert words not in text
+    assert found.to_html().count("<script") == 1
+    assert safe("a\u202eb\x00") == "a\ufffdb\ufffd"
+
+
+def test_the_page_allows_its_own_style_and_script_only(table):
+    page = audit(table).to_html()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    policy = policy.replace("&#39;", "'")
+    for tag in ("style", "script"):
+        content = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.S)[1]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    assert " style=" not in page
+
+
+def test_every_group_is_named_in_the_static_plot_at_both_widths():
+    names = [f"Group number {place}" for place in range(25)]
+    page = audit(people(5000, groups=names)).to_html()
+    for kind in ("wide", "narrow"):
+        plots = re.findall(rf'<svg class="dots {kind}".*?</svg>', page, re.S)
+        assert len(plots) >= 5
+        for plot in plots[:5]:
+            assert all(f"{name} (" in plot for name in names)
+    assert 'role="img" aria-label="Accuracy by sex' in page
+
+
+def test_spreadsheets_run_no_cell(tmp_path, table):
+    frame = people(groups=("=1+1", "-cmd|' /C calc'!A0"))
+    frame.to_csv(table, index=False)
+    assert main(["audit", str(table), "--export", str(tmp_path / "files")]) == 0
+    for path in (tmp_path / "files").glob("*.csv"):
+        for row in csv.reader(io.StringIO(path.read_text())):
+            assert not any(re.match(r"[=@]|[+-](?![\d.])", cell) for cell in row)
+    assert (tmp_path / "files" / "sex-accuracy.svg").exists()
+    numbers = ["-0.5", -0.5, "+1e3", "plain", 3]
+    assert [output.neutral(value) for value in numbers] == numbers
+
+
+def test_pdf_without_a_browser_says_what_to_do(table, monkeypatch, capsys):
+    monkeypatch.setattr(output.shutil, "which", lambda _: None)
+    assert main(["audit", str(table), "--pdf", str(table.with_suffix(".pdf"))]) == 2
+    assert "open the page and print it" in capsys.readouterr().err
+
+
+def test_options_that_do_not_fit_are_refused(table, capsys):
+    for options, words in (
+        (["--reference", "femal"], "no group 'femal'"),
+        (["--group", "sexx"], "no column 'sexx'"),
+        (["--resamples", "3"], "at least 50"),
+        (["--threshold", "0.5", "--y-hat", "sex"], "holds labels, not numbers"),
+    ):
+        assert main(["audit", str(table), *options]) == 2
+        assert words in capsys.readouterr().err
+    assert not list(table.parent.glob("*.html"))
+
+
+def test_an_interrupted_audit_leaves_nothing(table):
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from e2fl_audit import result; from e2fl.cli import main\n"
+        "result.overall = lambda *_: (print('started', flush=True), time.sleep(600))\n"
+        f"sys.exit(main(['audit', {str(table)!r}]))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as started:
+        assert started.stdout.readline() == "started\n"
+        started.send_signal(signal.SIGINT)
+        said = started.communicate(timeout=600)[1]
+    assert started.returncode == 130
+    assert "nothing was written" in said
+    assert list(table.parent.iterdir()) == [table]
+
+
+def test_500_rows_take_about_a_second_of_processor_time(table):
+    code = (
+        f"import resource; from e2fl_audit.command import main; main([{str(table)!r}]); "
+        "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
+    )
+    assert float(python(code).stdout.splitlines()[-1]) < 4  # about 1 s on an idle machine

@@ -1,0 +1,77 @@
+"""Hidden groups stay hidden: no number on the page, in the JSON or in the CSV gives them away."""
+
+import numpy as np
+import pandas as pd
+
+from e2fl_audit import audit
+from tests.audit.tables import clients, exact
+
+
+def people(cells):
+    """Exactly these numbers of rows for each sex and race; half have label 1, all are found."""
+    rows = [(*key, place % 2, place % 2) for key, n in cells.items() for place in range(n)]
+    return pd.DataFrame(rows, columns=["sex", "race", "y", "y_hat"])
+
+
+def hidden(found, grouping, rate="accuracy"):
+    rows = found.rates.query("grouping == @grouping and rate == @rate and status == 'suppressed'")
+    return set(rows.group)
+
+
+def test_small_groups_are_hidden_everywhere_and_never_alone():
+    frame = exact({"a": (50, 50, 50, 50), "b": (40, 50, 50, 50), "rare": (1, 1, 1, 0)})
+    found = audit(frame, suppress_below=5)
+    assert hidden(found, "group") == {"rare", "b"}  # one alone is the total less the others
+    rows = found.rates.query("rate == 'accuracy' and status == 'suppressed'")
+    assert rows[["n", "value", "low", "hits", "ratio", "p"]].isna().all().all()
+    text = found.to_json() + found.to_html()
+    assert '"n": 3.0' not in text
+    assert "group is large enough" not in text
+
+
+def test_a_hidden_group_is_never_the_reference():
+    """The next smallest group is hidden with a small one; ratios to it would tell its rate."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"group": ["rare"] * 3 + ["top"] * 40 + ["a"] * 300 + ["b"] * 300})
+    frame["y"] = rng.integers(0, 2, len(frame))
+    wrong = frame.group.isin(["a", "b"]) & (rng.random(len(frame)) < 0.3)
+    frame["y_hat"] = np.where(wrong, 1 - frame.y, frame.y)
+    found = audit(frame, suppress_below=5)
+    assert hidden(found, "group") == {"rare", "top"}
+    assert set(found.rates.reference) <= {"a", "b"}
+    assert not any("top" in sentence for sentence in found.sentences)
+    named = audit(frame, suppress_below=5, reference="top")
+    assert named.rates.query("rate == 'accuracy'").ratio.isna().all()
+
+
+def test_a_hidden_cell_cannot_be_computed_from_its_row_or_column():
+    cells = {("F", "w"): 200, ("M", "w"): 200, ("F", "b"): 90, ("M", "b"): 100}
+    found = audit(people(cells | {("F", "p"): 3, ("M", "p"): 120}), suppress_below=5)
+    gone = hidden(found, "sex and race")
+    assert {"F · p", "M · p"} <= gone
+    for part in "FMwbp":
+        assert sum(part in name.split(" · ") for name in gone) != 1
+
+
+def test_a_hidden_attribute_is_not_the_sum_of_cells_that_are_shown():
+    cells = {("F", "w"): 200, ("M", "w"): 200, ("F", "b"): 90, ("M", "b"): 100}
+    found = audit(people(cells | {("F", "p"): 2, ("M", "p"): 2}), suppress_below=5)
+    assert hidden(found, "race") == {"p", "b"}
+    assert {"F · b", "M · b"} <= hidden(found, "sex and race")
+
+
+def test_the_positives_of_a_group_are_not_the_rest_of_its_negatives():
+    frame = exact({"a": (50, 50, 50, 50), "b": (100, 0, 100, 0), "c": (2, 1, 28, 29)})
+    found = audit(frame, suppress_below=5)
+    for rate in ("true_positive_rate", "false_positive_rate", "predictive_value"):
+        assert "c" in hidden(found, "group", rate)
+    assert hidden(found, "group", "accuracy") == set()
+    two = audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
+    assert "undefined" in two.split("F1 gap")[1].split("</tr>")[0]
+
+
+def test_comparisons_hide_small_groups_too():
+    groups = ["rare"] * 3 + ["a"] * 30 + ["b"] * 30
+    first = clients(np.linspace(0.5, 0.9, 63), group=groups)
+    found = audit([first, first.assign(accuracy=first.accuracy - 0.01)], suppress_below=5)
+    assert {name for _, name, *_ in found.comparisons[0].groups} == {"b"}

@@ -1,0 +1,127 @@
+"""Every data set runs with every algorithm, as the shipped experiments set them up, only much smaller."""
+
+from dataclasses import replace
+
+import pytest
+
+from e2fl.algorithms import ALGORITHMS
+from e2fl.cli import main
+from e2fl.config.experiment import load
+from e2fl.config.files import shipped
+from e2fl.config.overrides import given
+from e2fl.runs.runner import run_experiment
+
+SMALL = {
+    "adult": {"data": {}, "learner": {"epochs": 1, "batch_size": 256}},
+    "femnist": {"data": {"writers": 6}, "learner": {"epochs": 1}},
+    "mnist_writers": {"data": {"writers": 6}, "learner": {"epochs": 1}},
+}
+VARIANTS = [
+    (name, variant) for name in SMALL for variant in sorted({*ALGORITHMS, *load(name).variants})
+]
+
+
+def test_every_shipped_experiment_says_what_it_is():
+    for name, about in shipped().items():
+        assert len(about) > 20, name
+        load(name).build_algorithm()
+
+
+def test_variants_of_adult_are_the_readings_of_the_paper():
+    experiment = load("adult")
+    assert experiment.variant("one_ranking").build_algorithm().inside == "majority"
+    assert experiment.variant("one_sex").data["partition"] == "by_group"
+    assert experiment.variant("fedavg_rate2").learner["learning_rate"] == 2.0
+    assert experiment.variant("fedavg_rate2").algorithm["name"] == "fedavg"
+    assert experiment.variant("fedavg").learner["learning_rate"] == 0.01
+
+
+@pytest.mark.parametrize("experiment", ["table1", "femnist"])
+def test_qffl_has_twice_the_rounds_of_the_others_as_in_the_paper(experiment):
+    assert load(experiment).rounds == 3000
+    assert load(experiment).variant("qffl").rounds == 6000
+
+
+def test_table_6_clusters_femnist_into_two_to_five_groups_with_the_settings_of_table_2():
+    table2 = load("femnist").variant("rank_clustering")
+    for groups in (2, 3, 4, 5):
+        found = load("table6").variant(f"q{groups}")
+        assert found.algorithm["grouping"] == {"name": "rank_clustering", "groups": groups}
+        assert (found.data, found.model, found.learner, found.rounds) == (
+            table2.data,
+            table2.model,
+            table2.learner,
+            table2.rounds,
+        )
+
+
+@pytest.mark.parametrize("layer", ["conv1", "conv2", "fc1", "fc2", "all"])
+def test_table_5_has_the_papers_form_beside_the_tree(layer):
+    papers = load("table5").variant(f"{layer}_random").build_algorithm().grouping
+    assert (papers.start, papers.restarts, papers.sample_edges, papers.layers) == (
+        "random",
+        1,
+        0,
+        (layer,),
+    )
+    tree = load("table5").variant(layer).build_algorithm().grouping
+    assert (tree.start, tree.layers) == ("tree", (layer,))
+
+
+def test_all_algorithms_compare_on_the_bundled_data_the_same_for_any_number_of_threads(
+    tmp_path, capsys
+):
+    small = [
+        "rounds=2",
+        "evaluate_every=2",
+        "data.clients=20",
+        "model={name='mlp', hidden=[8]}",
+        "learner.epochs=1",
+    ]
+    small += ["data.samples_per_client=40", "data.test_images=100"]
+    names = ",".join(ALGORITHMS)
+    tables = []
+    for threads in (1, 3):
+        changes = [word for change in (*small, f"threads={threads}") for word in ("--set", change)]
+        out = tmp_path / str(threads)
+        assert main(["compare", "demo", "--algorithms", names, "--out", str(out), *changes]) == 0
+        tables.append(capsys.readouterr().out.split("written to")[0])
+    assert tables[0] == tables[1]
+    for name, kind in ALGORITHMS.items():
+        assert f"\n{kind.title} " in tables[0]
+        for file in ("history.jsonl", "clients.csv", "model.safetensors"):
+            one, other = (tmp_path / threads / f"{name}-seed0" / file for threads in ("1", "3"))
+            assert (one.exists(), other.exists()) == (
+                file != "model.safetensors" or name != "local",
+            ) * 2
+            if one.exists():
+                assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_shipped_experiment_runs(real_data, made, name, variant):
+    experiment = load(name).variant(variant)
+    values = experiment.changed(given(SMALL[name])).to_dict()
+    values["data"]["dir"] = str(real_data)
+    values["algorithm"]["clients_per_round"] = 5
+    if variant == "local":
+        values["algorithm"]["epochs"] = 1
+    small = replace(
+        experiment,
+        **{section: values[section] for section in ("data", "learner", "algorithm")},
+        rounds=2,
+        evaluate_every=2,
+        model={"name": "mlp", "hidden": [8]},
+    )
+    key = str(small.data)
+    if key not in made:
+        made[key] = small.build_data()
+    found = run_experiment(small, data=made[key]).summary
+    assert 0 <= found["clients"]["mean"] <= 100
+    assert ("protected" in found) == (name == "adult")

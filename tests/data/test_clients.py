@@ -1,0 +1,98 @@
+"""Validation rows: split off each client's training rows, for any data set, and nothing else changes."""
+
+import numpy as np
+import pytest
+
+from e2fl.config.experiment import from_dict
+from e2fl.data import build, from_arrays, from_table, with_validation
+from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
+from e2fl.errors import ConfigError
+from e2fl.testing.toy import Toy
+
+
+def rows(examples):
+    return {row.tobytes() for row in examples.x}
+
+
+def own():
+    sizes = {"big": 40, "small": 5, "two": 4, "late": 1}
+    rng = np.random.default_rng(0)
+    return from_arrays(
+        {name: (rng.normal(size=(size, 3)), np.arange(size) % 2) for name, size in sizes.items()}
+    )
+
+
+@pytest.mark.parametrize("make", [own, Toy, lambda: FairMNISTRotate(source="bundled", clients=20)])
+def test_validation_rows_are_training_rows_and_no_longer_trained_on(make):
+    data, split = make(), with_validation(make(), 0.25, seed=3)
+    for number in data.population.ids:
+        before, after = data.client(number), split.client(number)
+        assert before.validation is None
+        assert len(after.validation) == max(1, round(0.25 * len(before.train)))
+        assert len(after.train) + len(after.validation) == len(before.train)
+        assert rows(after.train) | rows(after.validation) == rows(before.train)
+        assert np.array_equal(after.test.x, before.test.x)
+        assert after.group == before.group
+        assert (after.validation.scale, after.validation.shift) == (
+            before.train.scale,
+            before.train.shift,
+        )
+
+
+def test_a_share_of_0_is_the_very_same_data():
+    data = own()
+    assert with_validation(data, 0) is data
+
+
+def test_the_draw_depends_on_the_seed_and_the_client_only():
+    one, same, other = (with_validation(own(), 0.5, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.client(0).validation.x, same.client(0).validation.x)
+    assert not np.array_equal(one.client(0).validation.x, other.client(0).validation.x)
+
+
+def test_a_client_with_one_training_row_keeps_it():
+    data = with_validation(from_arrays({"a": (np.eye(2), [0, 1]), "b": (np.eye(2), [0, 1])}), 0.9)
+    assert data.client(0).validation is None
+    assert len(data.client(0).train) == 1
+
+
+def test_everything_else_is_that_of_the_data(tmp_path):
+    data = own()
+    split = with_validation(data, 0.2)
+    assert split.population is data.population
+    assert (split.name, split.classes, split.shape) == (data.name, data.classes, data.shape)
+    assert [split.client_name(number) for number in (0, 3)] == [
+        data.client_name(number) for number in (0, 3)
+    ]
+    assert split.train_sizes() == tuple(
+        len(split.client(number).train) for number in split.population.ids
+    )
+    assert split.about() == data.about() | {"validation_share": 0.2}
+    ((number, late),) = split.unseen().items()
+    assert late.validation is None
+    assert data.client_name(number) == "late"
+    (tmp_path / "t.csv").write_text(
+        "who,n,y\n" + "".join(f"{'ab'[n % 2]},{n},{n // 2 % 2}\n" for n in range(20))
+    )
+    table = from_table(path=str(tmp_path / "t.csv"), client="who", label="y")
+    assert np.array_equal(with_validation(table, 0.5).encode(tmp_path / "t.csv").x, table.rows.x)
+    with pytest.raises(AttributeError):
+        split.nonsense  # noqa: B018
+
+
+def test_validation_share_is_a_setting_of_every_data_set():
+    section = {
+        "name": "fair_mnist_rotate",
+        "source": "bundled",
+        "clients": 10,
+        "validation_share": 0.2,
+    }
+    values = {"seed": 4, "data": section, "model": {"name": "mlp"}, "algorithm": {"name": "fedavg"}}
+    found = from_dict(values).build_data()
+    plain = FairMNISTRotate(seed=4, source="bundled", clients=10)
+    expected = with_validation(plain, 0.2, seed=4).client(1)
+    assert np.array_equal(found.client(1).validation.x, expected.validation.x)
+    assert build(section | {"validation_share": 0}, seed=4).client(1).validation is None
+    for bad in (-0.1, 1.0, "half"):
+        with pytest.raises(ConfigError, match=r"data\.validation_share must be"):
+            build(section | {"validation_share": bad}, seed=0)

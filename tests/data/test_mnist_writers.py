@@ -1,0 +1,53 @@
+"""MNIST by writer, from QMNIST's extended labels."""
+
+import numpy as np
+import pytest
+
+from e2fl.data.sets.mnist_writers import MNISTWriters
+from e2fl.errors import ConfigError, DataError
+
+
+@pytest.fixture(scope="module")
+def data(real_data):
+    return MNISTWriters(dir=str(real_data))
+
+
+def test_539_writers_train_and_297_others_are_unseen(data):
+    assert data.about() == {
+        "train_images": 54003,
+        "test_images": 5997,
+        "writers": 539,
+        "unseen_writers": 297,
+    }
+    names = [data.client_name(number) for number in data.population.ids]
+    unseen = [data.client_name(number) for number in data.unseen()]
+    assert not set(names) & set(unseen)
+    assert sum(len(client.train) + len(client.test) for client in data.unseen().values()) == 10_000
+    assert all(len(client.train) and len(client.test) for client in data.unseen().values())
+
+
+def test_every_writer_is_tested_on_a_tenth_of_its_own_images(data):
+    for number in (0, 100, 538):
+        client = data.client(number)
+        total = len(client.train) + len(client.test)
+        assert len(client.test) == max(1, round(total / 10))
+        assert client.train.inputs().shape[1:] == (1, 28, 28)
+
+
+def test_another_seed_splits_otherwise(data, real_data):
+    other = MNISTWriters(dir=str(real_data), seed=1)
+    assert not np.array_equal(data.client(0).test.x, other.client(0).test.x)
+
+
+def test_settings_are_checked(real_data, tmp_path):
+    few = MNISTWriters(dir=str(real_data), writers=20)
+    assert len(few.population) == 20
+    assert (
+        min(len(few.client(n).train) + len(few.client(n).test) for n in few.population.ids) >= 122
+    )
+    with pytest.raises(ConfigError, match="test_share"):
+        MNISTWriters(test_share=1.0)
+    with pytest.raises(
+        DataError, match=r"train-images-idx3-ubyte\.gz is missing; run `e2fl data get mnist`"
+    ):
+        MNISTWriters(dir=str(tmp_path)).population  # noqa: B018

@@ -1,0 +1,137 @@
+"""The examples in the documentation run as they stand."""
+
+import os
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+
+import e2fl
+from e2fl.algorithms import PARTS
+from e2fl.cli import main
+from e2fl.testing.toy import Toy
+from tests.docs.pages import ROOT, blocks, defined_in
+
+EXTENDING = "docs/extending.md"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("README.md", "Ditto"), (EXTENDING, "FedAvgM"), (EXTENDING, "PropFair")],
+)
+def test_an_algorithm_learns(page, name, toy, monkeypatch):
+    monkeypatch.setitem(e2fl.ALGORITHMS, "mine", defined_in(page, name))
+    run = e2fl.run(
+        toy, data=Toy(groups=1), algorithm="mine", rounds=8, learner={"learning_rate": 0.02}
+    )
+    assert run.summary["clients"]["mean"] > 80
+
+
+def test_a_model_can_be_trained(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.MODELS, "mine", defined_in(EXTENDING, "wide"))
+    run = e2fl.run(toy, data=Toy(image=True), model={"name": "mine", "units": 32}, rounds=2)
+    assert run.summary["rounds"] == 2
+
+
+def test_a_recurrent_model_can_be_trained(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.MODELS, "mine", defined_in(EXTENDING, "Reader"))
+    tokens = {
+        client: (np.random.default_rng(client).integers(0, 9, (20, 16)), np.arange(20) % 2)
+        for client in range(4)
+    }
+    run = e2fl.run(
+        toy,
+        data=e2fl.from_arrays(tokens),
+        model={"name": "mine"},
+        algorithm={"name": "fedavg", "clients_per_round": 2},
+        rounds=2,
+    )
+    assert run.summary["rounds"] == 2
+
+
+def test_a_grouping_finds_groups(toy, monkeypatch):
+    monkeypatch.setitem(e2fl.GROUPINGS, "mine", defined_in(EXTENDING, "MostCorrect"))
+    algorithm = {"name": "e2fl", "clients_per_round": 8, "grouping": {"name": "mine", "groups": 2}}
+    run = e2fl.run(toy, data=Toy(styles=True), algorithm=algorithm, rounds=8)
+    assert run.summary["inference"]["matched"] is not None
+
+
+def test_a_vote_rule_elects(toy, monkeypatch):
+    rule = defined_in(EXTENDING, "TrimmedBorda")
+    monkeypatch.setitem(PARTS, "vote", PARTS["vote"] | {"mine": rule})
+    algorithm = {"name": "e2fl", "clients_per_round": 8, "vote": {"name": "mine", "share": 0.2}}
+    run = e2fl.run(toy, algorithm=algorithm, rounds=2)
+    assert run.summary["rounds"] == 2
+    ranks = rule(share=0.3).elect([(np.array([0, 1, 2], dtype=np.int32), 3),
+                                   (np.array([2, 1, 0], dtype=np.int32), 1)])  # fmt: skip
+    assert ranks.tolist() == [0, 1, 2]
+
+
+def test_the_settings_of_ballots_can_be_run(toy):
+    sections = [tomllib.loads(block)["algorithm"] for block in blocks("docs/ballots.md", "toml")]
+    assert [settings["ballot"]["name"] for settings in sections] == ["moves", "moves"]
+    for settings in sections:
+        run = e2fl.run(toy, algorithm=settings | {"clients_per_round": 4}, rounds=2)
+        # Exact ballots of so small a network: 8.7 bits and a header.
+        assert run.summary["bits"]["up_per_edge"] < 8
+
+
+def test_a_ballot_comes_back():
+    (code,) = blocks("docs/ballots.md", "python")
+    edges = np.arange(12544 * 8, dtype=np.int32)
+    space = {"broadcast": {"fc1.weight": edges}, "ranking": {"fc1.weight": np.roll(edges, 7)}}
+    exec(compile(code, "docs/ballots.md", "exec"), space)
+    assert sorted(space["again"]["fc1.weight"].tolist()) == edges.tolist()
+    assert len(space["raw"]) < 12544
+
+
+def test_the_functions_of_metrics_can_be_called():
+    for code in blocks("docs/metrics.md", "python"):
+        exec(compile(code, "docs/metrics.md", "exec"), {"__name__": "mine"})
+
+
+def _output(script):
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_examples_of_own_data(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table, new_rows, arrays, datasets = blocks("docs/data.md", "python")
+    _output(table)
+    assert "9 clients" in _output(arrays)
+    assert _output(datasets).split() == ["3", "clients", "4", "clients"]
+    (config,) = blocks("docs/data.md", "toml")
+    (tmp_path / "hospitals.toml").write_text(config)
+    assert main(["run", "hospitals.toml", "--set", "rounds=2", "--out", "runs/hospitals"]) == 0
+    assert "e2fl" in capsys.readouterr().out.lower()
+    lines = (tmp_path / "cancer.csv").read_text().splitlines()[:4]
+    (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
+    assert _output(new_rows).count("'") == 6  # three labels
+    label = lines[0].split(",").index("finding")
+    cells = [line.split(",") for line in lines]
+    unlabelled = [",".join(row[:label] + row[label + 1 :]) for row in cells]
+    (tmp_path / "new.csv").write_text("\n".join(unlabelled) + "\n")
+    assert _output(new_rows).count("'") == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["index.md", "running.md", "predicting.md"])
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+    paths = []
+    for position, block in enumerate(blocks(f"docs/{page}", "python")):
+        paths.append(f"block{position}.py")
+        (tmp_path / paths[-1]).write_text(block, encoding="utf-8")
+    # Each is a script of its own.
+    code = f"import runpy\nfor path in {paths}: runpy.run_path(path, run_name='__main__')"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{page}:\n{done.stderr}"

@@ -1,0 +1,203 @@
+"""Flower with real processes on loopback: a simulation, deployments that lose parts, one with keys."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+pytest.importorskip("psutil", reason="psutil finds the processes to end")
+
+import psutil
+
+from e2fl.config.experiment import Experiment, from_dict
+from e2fl.flower.certificates import make_keys
+from e2fl.flower.export import export
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import Folder
+from tests.flower.machines import DONE, STARTED, Machines, finished, listening, port
+
+pytestmark = pytest.mark.slow
+
+PATIENT = f"wait-seconds={STARTED}"  # a node that is slow to start must not count as late
+ANY = f"pins='any' {PATIENT}"
+
+
+def experiment(rounds: int, clients: int = 3) -> Experiment:
+    return from_dict(
+        {
+            "name": "tiny",
+            "rounds": rounds,
+            "evaluate_every": rounds,
+            "checkpoint_seconds": 0.0,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": clients},
+            "model": {"name": "mlp", "hidden": [8]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 1},
+            "algorithm": {"name": "e2fl", "clients_per_round": clients},
+        }
+    )
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def history(out: Path) -> list[dict[str, object]]:
+    return Folder(out).read_history()
+
+
+def saved(out: Path, number: int) -> Callable[[], bool]:
+    return lambda: any(
+        int(path.name[6:]) >= number for path in out.glob("checkpoint/round-???????")
+    )
+
+
+def assert_same(out: Path, simulated: Experiment, folder: Path) -> None:
+    """Check that a run wrote the files that the simulator writes."""
+    run_experiment(simulated, out=folder)
+    assert history(out) == history(folder)
+    assert (out / "clients.csv").read_bytes() == (folder / "clients.csv").read_bytes()
+    assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_a_simulation_with_ray_equals_the_simulator(machines: Machines, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="simulations need Ray: pip install 'e2fl[flower-simulation]'")
+    export(experiment(2), machines.app)
+    out = tmp_path / "run"
+    machines.start(
+        "run",
+        str(machines.app / "scripts/simulate"),
+        "-c",
+        f"out='{out}' {PATIENT}",
+        PORT=str(port()),
+    )
+    machines.wait("the simulation", lambda: finished(out), DONE)
+    assert_same(out, experiment(2), tmp_path / "simulated")
+
+
+def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
+    machines: Machines, tmp_path: Path
+) -> None:
+    export(experiment(2), machines.app)
+    address = f"127.0.0.1:{(here := port())}"
+    connection = (
+        f'[superlink]\ndefault = "ci"\n[superlink.ci]\naddress = "{address}"\ninsecure = true\n'
+    )
+    (machines.home / "config.toml").write_text(connection)
+    machines.start(
+        "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(here)
+    )
+    machines.wait("the SuperLink", lambda: listening(here), STARTED)
+    nodes = [
+        machines.start(
+            f"node-{number}",
+            "flower-supernode", "--insecure", "--superlink", address, "--host", "127.0.0.1", "--port", str(port()),
+            "--node-config", f"partition-id={number}",
+        )
+        for number in range(3)
+    ]  # fmt: skip
+
+    # The server app is killed after its first round, and the run resumed.
+    out = tmp_path / "resumed"
+    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {ANY}")
+    machines.wait("the first round", saved(out, 1), DONE)
+    for process in machines.named("flwr-serverapp"):
+        machines.kill(process)
+    assert not finished(out)
+    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' resume=true {ANY}")
+    machines.wait("the resumed run", lambda: finished(out), DONE)
+    assert_same(out, experiment(2), tmp_path / "simulated")
+
+    # A node is killed after the first round of another run, which continues without it.
+    out = tmp_path / "without-node"
+    # Flower reports the lost node after about 75 seconds; the others must have time to reply on a busy machine.
+    deadlines = f"round-seconds=300.0 evaluate-seconds=300.0 {ANY}"
+    machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
+    machines.wait("the first round", saved(out, 1), DONE)
+    machines.kill(psutil.Process(nodes[1].pid))
+    machines.wait("the run without a node", lambda: finished(out), DONE)
+    (last,) = history(out)
+    assert (last["asked"], last["answered"]) == (3, 2)
+    faults = dict(last["faults"])  # type: ignore[call-overload]  # JSON
+    assert faults.keys() <= {"missing", "lost"}
+    assert sum(faults.values()) == 2  # in training, and in the evaluation
+    assert [line.split(",")[0] for line in (out / "clients.csv").read_text().splitlines()] == [
+        "client",
+        "0",
+        "2",
+    ]
+
+
+def deploy_with_keys(machines: Machines, stated: Experiment, nodes: int) -> dict[str, str]:
+    """Start the server and the nodes with the shipped scripts; return their environment."""
+    export(stated, machines.app)
+    if not (machines.app / "keys").exists():
+        make_keys(machines.app / "keys", nodes, ["fl.example.org"])  # loopback is added
+    environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
+    script = str(machines.app / "scripts") + "/"
+    machines.start("superlink", script + "superlink", **environment)
+    machines.wait("the SuperLink", lambda: listening(int(environment["PORT"])), STARTED)
+    assert machines.call(script + "register", **environment).count("registered node") == nodes
+    for number in range(nodes):
+        own = environment | {"NODE_PORT": str(port())}
+        machines.start(f"node-{number}", script + "supernode", str(number), **own)
+    return environment
+
+
+def test_a_busy_machine_has_at_most_one_process_for_each_node(
+    machines: Machines, tmp_path: Path
+) -> None:
+    """Flower starts another process if the first is slow, and so makes a busy machine busier."""
+    spinning = "import os\nwhile os.getppid() != 1: sum(range(10**5))"
+    for number in range(4 * (os.cpu_count() or 1)):
+        machines.start(f"busy-{number}", sys.executable, "-c", spinning)
+    stated = experiment(2, clients=2)
+    environment = deploy_with_keys(machines, stated, 2)
+    script = str(machines.app / "scripts/run")
+    machines.start("run", script, "-c", PATIENT, **environment)
+    out = machines.app / "runs/tiny"
+    most = 0
+
+    def done() -> bool:
+        nonlocal most
+        most = max(most, len(machines.named("supernode")))
+        return finished(out)
+
+    machines.wait("the run", done, 2 * DONE)
+    assert most <= 3 * 2  # for each node: Flower's process, ours, and the one of the message
+    assert_same(out, stated, tmp_path / "simulated")
+
+
+def test_the_shipped_scripts_accept_registered_nodes_only(
+    machines: Machines, tmp_path: Path
+) -> None:
+    make_keys(tmp_path / "other", 3, ["127.0.0.1"])
+    environment = deploy_with_keys(machines, experiment(1, clients=2), 2)
+    for name in ("node-2", "node-2.pub"):
+        target = machines.app / "keys" / name.replace("node-2", "unregistered")
+        (tmp_path / "other" / name).rename(target)
+    script = str(machines.app / "scripts") + "/"
+    unregistered = machines.start(
+        "unregistered",
+        "flower-supernode", "--superlink", f"127.0.0.1:{environment['PORT']}", "--host", "127.0.0.1",
+        "--port", str(port()), "--root-certificates", str(machines.app / "keys/ca.crt"),
+        "--auth-supernode-private-key", str(machines.app / "keys/unregistered"), "--node-config", "partition-id=0",
+    )  # fmt: skip
+    machines.start("run", script + "run", "-c", PATIENT, **environment)
+    out = machines.app / "runs/tiny"
+    machines.wait("the run", lambda: finished(out), DONE)
+    machines.wait("the rejection", lambda: unregistered.poll() is not None, STARTED)
+    assert unregistered.returncode != 0
+    assert_same(out, experiment(1, clients=2), tmp_path / "simulated")
+    assert json.loads((out / "checkpoint/population.json").read_text())["clients"].keys() == {
+        "0",
+        "1",
+    }

@@ -1,0 +1,227 @@
+"""What `e2fl flower` writes: the app, its scripts and its keys."""
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
+
+
+from e2fl.cli import main
+from e2fl.config.experiment import Experiment
+from e2fl.errors import ConfigError
+from e2fl.flower.certificates import make_keys
+from e2fl.flower.export import export
+from e2fl.flower.run_config import RunConfig
+from e2fl.flower.superlink import LocalControl, is_loopback
+
+
+def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
+    from flwr.common.config import validate_config
+
+    assert (
+        main(
+            ["flower", "export", "three_nodes", "--set", "rounds=2", "--out", str(tmp_path / "app")]
+        )
+        == 0
+    )
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert validate_config(config, check_module=True, project_dir=tmp_path / "app") == (
+        True,
+        [],
+        [],
+    )
+    settings = config["tool"]["flwr"]["app"]["config"]
+    assert settings["out"] == "runs/three-nodes"
+    with pytest.raises(ConfigError, match="pins are required"):
+        _ = RunConfig.parse(settings).pinned  # no node gets a client id by being the first
+    assert "rounds = 2" in (tmp_path / "app/federation/experiment.toml").read_text()
+    for script in (tmp_path / "app/scripts").iterdir():
+        subprocess.run(["bash", "-n", str(script)], check=True)
+        assert "--insecure" not in script.read_text() or script.name == "simulate"
+        assert "@name@" not in script.read_text()
+    assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
+
+
+def test_register_gives_up_if_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "register", WAIT="1")
+    assert done.returncode == 1
+    assert "after 1 seconds; check that it is running, and see superlink.log" in done.stderr
+
+
+def test_simulate_notices_that_its_server_stopped(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path, "simulate", WAIT="30")
+    assert done.returncode == 1
+    assert done.stderr == "the server stopped right after it was started; see simulation.log\n"
+    assert (tmp_path / "app/simulation.log").read_text() == "no space\n"
+
+
+def test_simulate_does_not_use_a_server_that_is_already_running(
+    toy: Experiment, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
+    assert done.returncode == 1
+    assert "is in use; choose another one" in done.stderr
+
+
+def _script(
+    experiment: Experiment, folder: Path, name: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a shipped script; Flower's server stops at once."""
+    export(experiment, folder / "app")
+    commands = folder / "bin"
+    commands.mkdir()
+    stopped = "echo no space; exit 1"
+    for command, text in (("flower-superlink", stopped), ("flwr", "exit 1")):
+        (commands / command).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / command).chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = str(probe.getsockname()[1])
+    return subprocess.run(
+        [str(folder / "app/scripts" / name)],
+        env={
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "HOST": "127.0.0.1",
+            "PORT": free,
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
+    assert (
+        main(
+            [
+                "flower",
+                "keys",
+                "--nodes",
+                "2",
+                "--host",
+                "example.org",
+                "--out",
+                str(tmp_path / "keys"),
+            ]
+        )
+        == 0
+    )
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "keys").iterdir()}
+    assert modes == {
+        "ca.crt": 0o644,
+        "server.crt": 0o644,
+        "server.key": 0o600,
+        "node-0": 0o600,
+        "node-0.pub": 0o644,
+        "node-1": 0o600,
+        "node-1.pub": 0o644,
+    }
+    with pytest.raises(ConfigError, match="never overwritten"):
+        make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
+def test_the_servers_certificate_is_valid_for_its_hosts_and_for_loopback(
+    host: str, tmp_path: Path
+) -> None:
+    """With LISTEN=0.0.0.0, Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+    make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
+    _handshake(tmp_path / "keys", host)
+
+
+def test_the_servers_certificate_is_valid_for_no_other_host(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["example.org"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _handshake(tmp_path / "keys", "example.net")
+
+
+def _handshake(keys: Path, host: str) -> None:
+    """Do the TLS handshake as a node that knows the server as `host`."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(keys / "server.crt", keys / "server.key")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(up, down, server_side=True)
+    node = ssl.create_default_context(cafile=str(keys / "ca.crt")).wrap_bio(
+        down, up, server_hostname=host
+    )
+    unfinished = [node, server]
+    while unfinished:
+        for side in list(unfinished):
+            try:
+                side.do_handshake()
+                unfinished.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+
+
+@pytest.mark.parametrize(
+    ("address", "path", "status"),
+    [
+        ("127.0.0.1", "/v1/control/StartRun", 200),
+        ("::ffff:127.0.0.1", "/v1/control/StartRun", 200),
+        ("10.0.0.7", "/v1/fleet/PullMessages", 200),
+        ("10.0.0.7", "/health", 200),
+        ("10.0.0.7", "/v1/control/StartRun", 403),
+        ("10.0.0.7", "/v1/runtime/PushMessages", 403),
+        ("10.0.0.7", "/v1/fleet/../control/StartRun", 200),  # the router knows no such path
+        ("10.0.0.7", "/docs", 403),
+        ("fe80::1", "/v1/control/StartRun", 403),
+        (None, "/v1/control/StartRun", 403),
+    ],
+)
+def test_other_machines_reach_only_what_nodes_need(
+    address: str | None, path: str, status: int
+) -> None:
+    """Whoever reaches the port could otherwise submit an app, and so run code on all nodes."""
+    sent: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    client = None if address is None else (address, 1234)
+    scope = {"type": "http", "path": path, "client": client}
+    asyncio.run(LocalControl(app)(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == status
+
+
+def test_flowers_server_asks_the_middleware_first() -> None:
+    """The interfaces are where the middleware expects them in this version of Flower."""
+    from flwr.superlink import extensions, main
+    from starlette.middleware import Middleware
+
+    before = extensions.get_middleware
+    try:
+        extensions.get_middleware = lambda: (Middleware(LocalControl),)
+        app = main.create_app()
+    finally:
+        extensions.get_middleware = before
+    assert app.user_middleware[0].cls is LocalControl
+    assert (main.control_router.prefix, main.fleet_router.prefix) == ("/v1/control", "/v1/fleet")
+
+
+def test_an_address_that_cannot_be_read_is_not_loopback() -> None:
+    assert not any(is_loopback(client) for client in (None, (), ("unix", 0), ("0.0.0.0", 1)))
+
+
+def test_the_scripts_start_a_server_that_only_this_machine_controls(
+    toy: Experiment, tmp_path: Path
+) -> None:
+    export(toy, tmp_path / "app")
+    text = (tmp_path / "app/scripts/superlink").read_text()
+    assert "exec e2fl-superlink " in text
+    assert "--enable-supernode-auth" in text

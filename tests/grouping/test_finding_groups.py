@@ -1,0 +1,208 @@
+"""Groups that clients find for themselves: the worked example, how many passes it takes, and that they are found."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from e2fl.config.experiment import from_dict
+from e2fl.data.federated import Client, Examples, Population
+from e2fl.errors import ConfigError
+from e2fl.grouping import Binary, LowestLoss, OneShot
+from e2fl.grouping.lowest_loss import lowest_loss
+from e2fl.learning import Learner, Settings
+from e2fl.learning.autograd import AutogradEngine
+from e2fl.learning.learner import Meter
+from e2fl.models import Model, Supernet
+from e2fl.runs.runner import run_experiment
+
+MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
+MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
+
+
+def golden():
+    """One layer of 3 outputs and 4 inputs, two examples, four masks."""
+    model = Model(nn.Sequential(nn.Linear(4, 3, bias=False)))
+    signs = torch.tensor([[1.0, -1, 1, 1], [-1, 1, 1, -1], [1, 1, -1, 1]])
+    supernet = Supernet({"0.weight": 0.7071067811865476 * signs}, {}, {})
+    learner = Learner(model, AutogradEngine(model), supernet, {}, Settings(), 0, meter=Meter())
+    x = np.array([[1, 0.5, -1, 2], [0, 1.5, 1, -0.5]], dtype=np.float32)
+    examples = Examples(x, np.array([0, 1]))
+    masks = [{"0.weight": np.array([bit == "1" for bit in text])} for text in MASKS]
+    return masks, Client(0, examples, examples), learner
+
+
+def entropy(shares, x, masks, learner):
+    """Of a mixture of masks, by the definition: the mean over the examples of -sum p log p."""
+    weights = learner.supernet.weights["0.weight"].double()
+    mixed = sum(
+        share * torch.from_numpy(mask["0.weight"]).reshape(3, 4)
+        for share, mask in zip(shares, masks, strict=True)
+    )
+    p = torch.softmax(torch.from_numpy(x).double() @ (weights * mixed).T, dim=1)
+    return -(p * p.log()).sum(dim=1).mean()
+
+
+def slopes(shares, x, masks, learner):
+    """How entropy changes with every share, also with those that are 0."""
+    shares = torch.tensor(shares, dtype=torch.float64, requires_grad=True)
+    entropy(shares, x, masks, learner).backward()
+    return shares.grad.numpy()
+
+
+def test_entropies_of_the_worked_example():
+    masks, client, learner = golden()
+    x = client.train.x
+    assert float(entropy([0.25] * 4, x, masks, learner)) == pytest.approx(0.819237, abs=1e-6)
+    alone = [float(entropy(shares, x, masks, learner)) for shares in np.eye(4)]
+    assert alone == pytest.approx([0.688657, 0.772798, 0.902565, 0.736392], abs=1e-6)
+
+
+def test_gradient_of_the_entropy_of_an_even_mixture():
+    masks, client, learner = golden()
+    gradient = learner.entropy_gradient(masks, client.train)
+    assert gradient == pytest.approx([-0.514428, -0.389307, -0.304820, -0.350359], abs=1e-5)
+    assert gradient == pytest.approx(slopes([0.25] * 4, client.train.x, masks, learner), abs=1e-6)
+
+
+def test_gradient_of_the_two_masks_that_survive():
+    masks, client, learner = golden()
+    gradient = learner.entropy_gradient(masks[:2], client.train)
+    whole = slopes([0.5, 0.5, 0, 0], client.train.x, masks, learner)
+    assert whole == pytest.approx([-0.531020, -0.435750, -0.325556, -0.311660], abs=1e-6)
+    assert gradient == pytest.approx(whole[:2], abs=1e-6)
+
+
+def test_both_rules_take_the_mask_of_lowest_entropy_not_of_highest():
+    masks, client, learner = golden()
+    assert OneShot(groups=4).find(masks, client, learner) == 0
+    assert Binary(groups=4).find(masks, client, learner) == 0
+    assert literal_listing(masks, client.train.x, learner) == 2  # of the highest
+
+
+def literal_listing(masks, x, learner):
+    """The paper's listing as printed: whatever is not above the median of the gradient is dropped."""
+    shares = np.full(len(masks), 1 / len(masks))
+    while np.count_nonzero(shares) > 1:
+        gradient = slopes(shares.tolist(), x, masks, learner)
+        shares[gradient <= np.median(gradient)] = 0
+        shares /= shares.sum()
+    return int(shares.argmax())
+
+
+def test_binary_mixes_anew_those_that_are_left():
+    """Here the two that survive change places once the other two are gone."""
+    masks, client, learner = golden()
+    x = np.array([[4, -5, 1, -1], [-1, -0.5, -4, -0.5]], dtype=np.float32)
+    client = dataclasses.replace(client, train=dataclasses.replace(client.train, x=x))
+    all_four = slopes([0.25] * 4, x, masks, learner)
+    assert np.argsort(all_four)[:2].tolist() == [1, 2]
+    assert np.argmin(slopes([0, 0.5, 0.5, 0], x, masks, learner)) == 2
+    assert OneShot(groups=4).find(masks, client, learner) == 1
+    assert Binary(groups=4).find(masks, client, learner) == 2
+
+
+def test_entropy_looks_at_no_label():
+    masks, client, learner = golden()
+    other = dataclasses.replace(client.train, y=np.array([2, 2]))
+    assert np.array_equal(
+        learner.entropy_gradient(masks, other), learner.entropy_gradient(masks, client.train)
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 5, 8, 10])
+def test_each_rule_spends_as_many_passes_as_it_says(groups):
+    masks, client, learner = golden()
+    many = [masks[group % 4] for group in range(groups)]
+    for grouping, expected in (
+        (LowestLoss(groups=groups), groups),
+        (OneShot(groups=groups), 1),
+        (Binary(groups=groups), math.ceil(math.log2(groups))),
+    ):
+        fresh = dataclasses.replace(learner, meter=Meter())
+        counted = counting(fresh)
+        assert 0 <= grouping.find(many, client, counted) < groups
+        assert counted.meter.grouping_passes == expected
+        assert counted.really == expected
+
+
+def counting(learner):
+    """A learner that counts the passes that are really made, whatever is written down."""
+
+    class Counting(Learner):
+        really = 0
+
+        def tally(self, *given):
+            Counting.really += 1
+            return super().tally(*given)
+
+        def entropy_gradient(self, *given):
+            Counting.really += 1
+            return super().entropy_gradient(*given)
+
+    return Counting(
+        **{field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)}
+    )
+
+
+def test_binary_ends_where_all_masks_are_alike_and_takes_the_lowest():
+    masks, client, learner = golden()
+    assert Binary(groups=7).find([masks[2]] * 7, client, learner) == 0
+    assert OneShot(groups=7).find([masks[2]] * 7, client, learner) == 0
+    assert LowestLoss(groups=7).find([masks[2]] * 7, client, learner) == 0
+
+
+def test_lowest_loss_takes_the_mask_that_fits_the_labels():
+    masks, client, learner = golden()
+    losses = [learner.loss(learner.weights_of(mask), client.train) for mask in masks]
+    assert lowest_loss(masks, client, learner) == (int(np.argmin(losses)), min(losses))
+
+
+@pytest.mark.parametrize("grouping", [LowestLoss(groups=4), OneShot(groups=4), Binary(groups=4)])
+def test_examples_that_are_no_numbers_put_a_client_somewhere_without_failing(grouping):
+    masks, client, learner = golden()
+    broken = dataclasses.replace(client.train, x=np.full((2, 4), np.nan, dtype=np.float32))
+    assert grouping.find(masks, dataclasses.replace(client, train=broken), learner) == 0
+
+
+@pytest.mark.parametrize("kind", [LowestLoss, OneShot, Binary])
+def test_more_groups_than_clients_is_a_mistake(kind):
+    with pytest.raises(ConfigError, match="only 3 clients"):
+        kind(groups=4).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
+    with pytest.raises(ConfigError, match="at least 1"):
+        kind(groups=0).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
+
+
+def styles(grouping, groups, **settings):
+    """A toy problem in which clients of different groups see the classes in different styles."""
+    return from_dict(
+        {
+            "rounds": 12,
+            "evaluate_every": 4,
+            "data": {
+                "name": "e2fl.testing.toy:Toy",
+                "clients": 4 * groups,
+                "groups": groups,
+                "examples": 60,
+                "styles": True,
+            },
+            "model": {"name": "mlp", "hidden": [48]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
+            "algorithm": {
+                "name": "e2fl",
+                "clients_per_round": 3 * groups,
+                "grouping": {"name": grouping, "groups": groups} | settings,
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize("groups", [2, 4])  # with two groups, Binary and OneShot are the same
+@pytest.mark.parametrize("grouping", ["rank_clustering", "lowest_loss", "binary", "one_shot"])
+def test_the_styles_of_a_toy_problem_are_found(grouping, groups):
+    settings = {} if grouping == "rank_clustering" else {"warm": True}
+    found = run_experiment(styles(grouping, groups, **settings)).summary["inference"]
+    assert found["matched"] == 100.0

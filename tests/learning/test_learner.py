@@ -1,0 +1,225 @@
+"""Local training: the golden trace of edge-popup, dense SGD against torch's own, and what a client counts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from e2fl.data.federated import Examples
+from e2fl.errors import ConfigError
+from e2fl.learning import Learner, Settings
+from e2fl.learning.autograd import AutogradEngine, Batch
+from e2fl.models import Model, Supernet
+from e2fl.networks import mlp
+from e2fl.rankings.order import invert, mask_layers, mask_of, order_of, rank_of
+
+SCORES = [0.30, 0.10, 0.50, 0.20, 0.60, 0.40]
+TRACE = [  # order before, mask, loss, gradient of the scores, scores after; worked out by hand for three steps
+    (
+        [1, 3, 0, 5, 2, 4], [0, 0, 1, 0, 1, 1], 1.811427,
+        [-0.683064, 1.366128, 0.683064, -0.683064, 1.366128, -0.683064],
+        [0.368303, -0.036614, 0.431689, 0.268304, 0.463381, 0.468302],
+    ),
+    (
+        [1, 3, 0, 2, 4, 5], [0, 0, 1, 0, 1, 1], 1.811427,
+        [-0.683064, 1.366128, 0.683064, -0.683064, 1.366128, -0.683064],
+        [0.498079, -0.296179, 0.301898, 0.398082, 0.203807, 0.598076],
+    ),
+    (
+        [1, 4, 2, 3, 0, 5], [1, 0, 0, 1, 0, 1], 0.082812,
+        [-0.064892, 0.129784, 0.064892, -0.064892, 0.129784, -0.064892],
+        [0.621362, -0.542763, 0.178593, 0.521367, -0.042791, 0.721356],
+    ),
+]  # fmt: skip
+
+
+def linear():
+    model = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
+    signs = torch.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]])
+    return model, {"0.weight": math.sqrt(2 / 3) * signs}
+
+
+def a_learner(model, seed=0, **settings):
+    return Learner(
+        model,
+        AutogradEngine(model),
+        model.supernet(seed),
+        model.initial_weights(seed),
+        Settings(**settings),
+        seed,
+        1,
+        0,
+    )
+
+
+def points(count=40, features=6, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((count, features)).astype(np.float32)
+    return Examples(x, rng.integers(classes, size=count))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_edge_popup_follows_the_golden_trace(steps):
+    model, weights = linear()
+    scores = {"0.weight": np.array(SCORES, dtype=np.float32)}
+    supernet = Supernet(weights, {}, {})
+    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
+    after = AutogradEngine(model).fit_scores(
+        supernet, scores, [batch] * steps, momentum=0.9, weight_decay=1e-4
+    )
+    assert after["0.weight"] == pytest.approx(TRACE[steps - 1][4], abs=1.5e-6)
+    if steps < 3:
+        assert order_of(after["0.weight"]).tolist() == TRACE[steps][0]
+    else:
+        assert order_of(after["0.weight"]).tolist() == [1, 4, 2, 3, 0, 5]
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_masks_losses_and_straight_through_gradients_of_the_golden_trace(step):
+    order, mask, loss, gradient, _ = TRACE[step]
+    model, weights = linear()
+    kept = mask_of(invert(np.array(order, dtype=np.int32)), 0.5)
+    assert kept.astype(int).tolist() == mask
+    effective = {"0.weight": weights["0.weight"] * torch.from_numpy(kept).view(2, 3)}
+    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
+    outputs = AutogradEngine(model).outputs(effective, batch.x)
+    assert float(nn.functional.cross_entropy(outputs, batch.y)) == pytest.approx(loss, abs=1e-6)
+    found = AutogradEngine(model).gradients(effective, batch)["0.weight"] * weights["0.weight"]
+    assert found.reshape(-1).tolist() == pytest.approx(gradient, abs=1e-6)
+
+
+def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
+    """Selecting by the absolute score but ranking by the signed one would break this."""
+    model = Model(mlp((6,), 3, hidden=(16,)))
+    learner = a_learner(model, learning_rate=0.5, epochs=6)
+    scores = learner.engine.fit_scores(
+        learner.supernet,
+        learner.supernet.scores(learner.supernet.ranking),
+        learner._batches(points(), 6, "batches", 0),
+        momentum=0.9,
+        weight_decay=1e-4,
+    )
+    assert any((score < 0).any() for score in scores.values())
+    sent = mask_layers({name: rank_of(score) for name, score in scores.items()}, model.keep)
+    for name, score in scores.items():
+        threshold = np.sort(score)[len(score) // 2]
+        assert ((score >= threshold) == sent[name]).all()
+
+
+def test_dense_training_is_torchs_sgd():
+    model = Model(mlp((6,), 3, hidden=(8,)))
+    examples = points()
+    start = model.initial_weights(0)
+    learner = a_learner(model, learning_rate=0.05, epochs=2, batch_size=8)
+    found = learner.fit(start, examples)
+
+    network = mlp((6,), 3, hidden=(8,))
+    network.load_state_dict(start)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    for batch in learner._batches(examples, 2, "batches", 0):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(batch.x), batch.y).backward()
+        optimizer.step()
+    for name, weight in network.state_dict().items():
+        assert torch.allclose(found[name], weight, atol=1e-6)
+
+
+def test_training_leaves_what_it_started_from_alone():
+    model = Model(mlp((6,), 3, hidden=(8,)))
+    learner = a_learner(model)
+    before = {name: weight.clone() for name, weight in learner.initial.items()}
+    ranking = {name: rank.copy() for name, rank in learner.supernet.ranking.items()}
+    learner.fit(learner.initial, points())
+    learner.fit_scores(learner.supernet.ranking, points())
+    assert all(torch.equal(before[name], learner.initial[name]) for name in before)
+    assert all((ranking[name] == learner.supernet.ranking[name]).all() for name in ranking)
+    assert torch.equal(
+        learner.supernet.weights["fc1.weight"], model.supernet(0).weights["fc1.weight"]
+    )
+
+
+def test_a_strong_proximal_term_holds_a_model_in_its_place():
+    model = Model(mlp((6,), 3, hidden=(8,)))
+    learner = a_learner(model, learning_rate=0.02)
+    loose, held = (
+        learner.fit(learner.initial, points(), toward=learner.initial, proximal=lam)
+        for lam in (0.0, 20.0)
+    )
+    drift = [
+        sum(float((end[name] - learner.initial[name]).norm()) for name in end)
+        for end in (loose, held)
+    ]
+    assert drift[1] < drift[0] / 3
+
+
+def test_the_last_partial_batch_is_kept_and_every_example_seen_once_an_epoch():
+    learner = a_learner(Model(mlp((6,), 3, hidden=(8,))), batch_size=16)
+    batches = list(learner._batches(points(40), 2, "batches", 0))
+    assert [len(batch.y) for batch in batches] == [16, 16, 8] * 2
+    seen = torch.cat([batch.x for batch in batches[:3]])
+    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, points(40).x.tolist()))
+
+
+def test_rates_fall_as_asked():
+    settings = Settings(learning_rate=0.1, round_decay=0.999, local_cosine=True)
+    assert [settings.rate(1, epoch, 2) for epoch in (0, 1)] == pytest.approx([0.1, 0.05])
+    assert settings.rate(3, 0, 2) == pytest.approx(0.1 * 0.999**2)
+    assert Settings(learning_rate=0.1).rate(500, 1, 2) == 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"learning_rate": 0.0},
+        {"learning_rate": math.inf},
+        {"momentum": 1.0},
+        {"weight_decay": -1.0},
+        {"epochs": 0},
+    ],
+)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ConfigError, match=r"learner\."):
+        Settings(**wrong)
+
+
+def test_a_tally_counts_what_is_right_and_wrong():
+    model = Model(nn.Sequential(nn.Linear(2, 2, bias=False)))
+    learner = a_learner(model)
+    params = {"0.weight": torch.eye(2)}  # says class 1 where the second number is larger
+    x = np.array([[0, 1], [0, 1], [1, 0], [1, 0], [0, 1]], dtype=np.float32)
+    tally = learner.tally(params, Examples(x, np.array([1, 0, 0, 1, 1])))
+    assert (tally.n, tally.correct) == (5, 3)
+    assert (tally.true_positive, tally.false_positive, tally.false_negative) == (2, 1, 1)
+    right, wrong = math.log(1 + math.exp(-1)), math.log(1 + math.exp(1))
+    assert tally.loss == pytest.approx(3 * right + 2 * wrong)
+
+
+def test_a_gradient_over_all_examples_does_not_depend_on_how_they_are_cut():
+    model = Model(mlp((6,), 3, hidden=(8,)))
+    learner = a_learner(model)
+    examples = points(1200)
+    whole = AutogradEngine(model).gradients(
+        learner.initial, Batch(examples.inputs(), examples.labels(), 0.0)
+    )
+    found = learner.gradient(learner.initial, examples)
+    assert all(torch.allclose(found[name], whole[name], atol=1e-6) for name in whole)
+
+
+def test_edge_popup_learns_without_touching_a_weight():
+    model = Model(mlp((6,), 3, hidden=(64,)))
+    rng = np.random.default_rng(1)
+    y = rng.integers(3, size=300)
+    x = (np.eye(3, 6)[y] * 3 + rng.standard_normal((300, 6))).astype(np.float32)
+    examples = Examples(x, y)
+    learner = a_learner(model, learning_rate=0.1, epochs=10)
+    before = learner.tally(learner.weights_of(mask_layers(learner.supernet.ranking, 0.5)), examples)
+    after = learner.tally(
+        learner.weights_of(
+            mask_layers(learner.fit_scores(learner.supernet.ranking, examples), 0.5)
+        ),
+        examples,
+    )
+    assert before.accuracy < 60
+    assert after.accuracy > 90

@@ -1,0 +1,200 @@
+"""Losses of one's own in local training, and the training loss that a client counts."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.data.federated import Examples
+from e2fl.errors import ConfigError
+from e2fl.learning import Learner, Settings, build_learner
+from e2fl.learning.autograd import AutogradEngine
+from e2fl.learning.compiled_engine import CompiledEngine
+from e2fl.learning.learner import Meter
+from e2fl.models import Model
+from e2fl.networks import lenet_small, mlp
+from e2fl.rounds import run
+from e2fl.runs.runner import run_experiment
+from e2fl.testing.contract import Problem
+
+
+def points(shape=(16,), count=40, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return Examples(
+        rng.standard_normal((count, *shape)).astype(np.float32), rng.integers(classes, size=count)
+    )
+
+
+def learners(make=mlp, shape=(16,), **settings):
+    """The same learner with compiled loops and with autograd."""
+    model = Model(make(shape, 3))
+    compiled = build_learner(model, Settings(**({"learning_rate": 0.05} | settings)), 0)
+    assert type(compiled.engine) is CompiledEngine
+    return {"compiled": compiled, "autograd": replace(compiled, engine=AutogradEngine(model))}
+
+
+def close(one, other, tolerance=1e-6):
+    for name, value in one.items():
+        assert torch.allclose(
+            torch.as_tensor(value), torch.as_tensor(other[name]), atol=tolerance
+        ), name
+
+
+NETWORKS = {"mlp": (mlp, (16,)), "lenet": (lenet_small, (1, 6, 6))}
+
+
+@pytest.mark.parametrize("engine", ["compiled", "autograd"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_cross_entropy_as_an_own_loss_trains_as_the_built_in_one(network, engine):
+    make, shape = NETWORKS[network]
+    learner = learners(make, shape)[engine]
+    examples, start = points(shape), learner.initial
+    close(learner.fit(start, examples), learner.fit(start, examples, loss=cross_entropy))
+    held = {"toward": start, "proximal": 0.5}
+    close(
+        learner.fit(start, examples, **held),
+        learner.fit(start, examples, loss=cross_entropy, **held),
+    )
+    scores = learner.supernet.ranking
+    # Rounding may swap a few neighbours; nearly all edges keep their place.
+    built_in, own = (
+        learner.fit_scores(scores, examples, loss=loss) for loss in (None, cross_entropy)
+    )
+    for layer, rank in built_in.items():
+        assert np.abs(rank - own[layer]).mean() < 0.01 * len(rank)
+
+
+def smoothed(outputs, labels):
+    return cross_entropy(outputs, labels, label_smoothing=0.2)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_both_engines_agree_on_another_loss_and_it_makes_a_difference(network):
+    make, shape = NETWORKS[network]
+    examples = points(shape)
+    found = {
+        name: learner.fit(learner.initial, examples, loss=smoothed)
+        for name, learner in learners(make, shape).items()
+    }
+    close(found["compiled"], found["autograd"], 1e-5)
+    plain = learners(make, shape)["compiled"]
+    usual = plain.fit(plain.initial, examples)
+    assert (
+        max(float((usual[name] - value).abs().max()) for name, value in found["compiled"].items())
+        > 1e-3
+    )
+
+
+def test_an_own_loss_keeps_the_compiled_loops(monkeypatch):
+    def refuse(*arguments, **settings):
+        raise AssertionError("autograd ran through the network")
+
+    monkeypatch.setattr(AutogradEngine, "gradients", refuse)
+    monkeypatch.setattr(Model, "outputs", refuse)
+    learner = learners()["compiled"]
+    learner.fit(learner.initial, points(), loss=smoothed)
+    learner.fit_scores(learner.supernet.ranking, points(), loss=smoothed)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "autograd"])
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda outputs, labels: 0.5, "returned float"),
+        (
+            lambda outputs, labels: cross_entropy(outputs, labels, reduction="none"),
+            r"returned a tensor of shape \(8,\)",
+        ),
+        (
+            lambda outputs, labels: cross_entropy(outputs.detach(), labels),
+            "computed from the outputs",
+        ),
+        (lambda outputs, labels: None, "returned NoneType"),
+    ],
+)
+def test_a_loss_that_is_not_one_number_is_refused(loss, words, engine):
+    learner = learners()[engine]
+    with pytest.raises(ConfigError, match=words):
+        learner.fit(learner.initial, points(), loss=loss)
+
+
+def test_weights_of_examples_belong_into_the_own_loss():
+    learner = learners()["compiled"]
+    with pytest.raises(ConfigError, match="either loss or weight"):
+        learner.fit(learner.initial, points(), loss=smoothed, weight=np.ones(40, np.float32))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "autograd"])
+@pytest.mark.parametrize("own", [None, smoothed])
+def test_the_training_loss_is_the_mean_over_all_steps(own, engine):
+    """With a learning rate of almost 0 the model stays as it is, and so does its loss."""
+    learner = replace(learners(learning_rate=1e-12, batch_size=16)[engine], meter=Meter())
+    assert learner.meter.losses.mean is None
+    examples = points()
+    learner.fit(learner.initial, examples, loss=own)
+    outputs = learner.engine.outputs(learner.initial, examples.inputs()).double()
+    expected = (own or cross_entropy)(outputs, examples.labels())
+    assert learner.meter.losses.mean == pytest.approx(float(expected), rel=1e-5)
+    assert learner.meter.losses.examples == 2 * len(examples)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "autograd"])
+def test_the_training_loss_of_scores_weights_and_gradients_is_counted(engine):
+    learner = learners(learning_rate=1e-12, score_rate=1e-12)[engine]
+    examples = points()
+    scores, weighted, exact = (replace(learner, meter=Meter()) for _ in range(3))
+    scores.fit_scores(learner.supernet.ranking, examples)
+    assert scores.meter.losses.mean == pytest.approx(
+        learner.loss(learner.supernet.subnetwork(_mask(learner)), examples), rel=1e-4
+    )
+    weighted.fit(learner.initial, examples, weight=np.full(40, 3, np.float32))
+    assert weighted.meter.losses.mean == pytest.approx(
+        3 * learner.loss(learner.initial, examples), rel=1e-4
+    )
+    exact.gradient(learner.initial, examples)
+    assert exact.meter.losses.mean == pytest.approx(
+        learner.loss(learner.initial, examples), rel=1e-6
+    )
+
+
+def _mask(learner: Learner):
+    from e2fl.rankings.order import mask_layers
+
+    return mask_layers(learner.supernet.ranking, learner.model.keep)
+
+
+@dataclass(frozen=True)
+class Claimed(FedAvg):
+    """Client 0 sends a model that is rejected."""
+
+    def train(self, message, client, learner):
+        found = super().train(message, client, learner)
+        return Update(found.params, 0) if client.id == 0 else found
+
+
+def test_a_round_records_the_mean_over_the_clients_whose_reply_counts():
+    problem = Problem(Claimed(clients_per_round=8))
+    federation = problem.federation()
+    server = problem.server(federation, 1)
+    replies = federation.train(server.ask())
+    server.take(replies)
+    assert set(replies.losses) == set(range(8))
+    counted = [replies.losses[client] for client in range(1, 8)]
+    assert server.done.training_loss == sum(counted) / 7
+    assert [
+        r.training_loss
+        for r in run(problem.server(problem.federation(threads=1), 1), problem.federation())
+    ] == [server.done.training_loss]
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "afl", "fedpm", "e2fl"])
+def test_every_line_of_history_has_the_training_loss_and_it_falls(name, toy):
+    algorithm = {"name": name, "clients_per_round": 4} | ({"epochs": 4} if name == "local" else {})
+    found = run_experiment(replace(toy, algorithm=algorithm, rounds=8, evaluate_every=1))
+    losses = [line["training_loss"] for line in found.history]
+    assert all(0 < loss < 10 for loss in losses)
+    assert name == "local" or losses[-1] < losses[0]
+    assert [line.training_loss for line in found.evaluations] == losses

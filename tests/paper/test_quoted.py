@@ -1,0 +1,60 @@
+"""Figures that hand-written pages quote are those of the ledger."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from paper.facts import Facts
+
+ROOT = Path(__file__).parents[2]
+METHODS = "docs/methods.md"
+IMAGES = {"data.samples_per_client": 60}
+SEATS = {"participation.name": "by_group"}
+KNOWN = {"participation.name": "by_group", "algorithm.oracle_groups": True}
+MEAN, WORST, CLIENTS = "group/mean", "group/worst10", "clients/mean"
+
+
+def moves(steps, buckets):
+    down = {"name": "buckets", "buckets": buckets, "finer": 8, "near": 0.08}
+    up = {"algorithm.ballot.name": "moves", "algorithm.ballot.steps": steps}
+    return up | {f"algorithm.downlink.{key}": value for key, value in down.items()}
+
+
+def quotes(facts):
+    """Yield pages and what they must say."""
+    value, interval = facts.value, facts.interval
+    steady, dense = (interval("demo", name, WORST, 60) for name in ("e2fl_steady", "fedavg"))
+    yield METHODS, f"worst group has {steady} % with `e2fl_steady` and {dense} % with FedAvg"
+    stratified = interval("demo", "fedavg", WORST, 60, SEATS)
+    yield METHODS, f"FedAvg with stratified sampling has {stratified} %"
+    wide = interval("table1", "e2fl_steady", WORST, 100, IMAGES)
+    paper = interval("table1", "e2fl", WORST, 100, IMAGES)
+    yield METHODS, f"the worst group has {wide} % after 100 rounds"
+    yield METHODS, f"the paper's setting gives it {paper} %"
+    known = value("demo", "ifca", CLIENTS, 60, KNOWN)
+    own = sum(facts.number("demo", "e2fl_steady", CLIENTS, 60, seed=seed) for seed in range(3)) / 3
+    yield METHODS, f"better on all three seeds ({known} against {own:.1f} %"
+    yield METHODS, f"worst group worse ({value('demo', 'ifca', WORST, 60, KNOWN)} against"
+    pair = [value("demo", "e2fl", path, 60, SEATS) for path in (MEAN, WORST)]
+    yield METHODS, f"a mean of {pair[0]} and a worst group of {pair[1]} %"
+    methods = ("e2fl", "e2fl_steady", "fedavg")
+    states = [value("acs_income", method, WORST, 30) for method in methods]
+    yield METHODS, f"(worst states {states[0]}, {states[1]} and {states[2]} %)"
+    matched = [
+        value("inference", "lowest_loss", "inference/matched", n, IMAGES, digits=0)
+        for n in (30, 60)
+    ]
+    yield "docs/groups.md", f"{matched[0]} % of the clients after 30 rounds"
+    yield "docs/groups.md", f"loses some again: {matched[1]} % after 60 rounds"
+    for where, overrides in (("demo", moves(12, 8)), ("table1", moves(20, 96) | IMAGES)):
+        at = 60 if where == "demo" else 100
+        pair = [value(where, "e2fl_steady", path, at, overrides) for path in (MEAN, WORST)]
+        yield "docs/ballots.md", f"| {pair[0]} | {pair[1]} |"
+
+
+@pytest.mark.parametrize("page", [METHODS, "docs/groups.md", "docs/ballots.md"])
+def test_a_page_quotes_the_ledger(page, ledger):
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    for quoted_in, quote in quotes(Facts(ledger)):
+        assert quoted_in != page or quote in text, quote

@@ -1,0 +1,326 @@
+"""The entropy coder of ballots: by hand, against its plain twins, and against a library's coder."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2fl import kernels
+from e2fl.errors import WireError
+from e2fl.rankings.coder import decode_symbols, encode_symbols, symbol_entropy
+from tests.twins import ballots as plain
+
+
+def same(a: np.ndarray, b: np.ndarray) -> None:
+    assert a.dtype == b.dtype
+    assert a.shape == b.shape
+    assert a.tobytes() == b.tobytes()
+
+
+@st.composite
+def segmented(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+    """Symbols, where their segments end, and the size of the alphabet; from flat to almost certain."""
+    alphabet = draw(st.sampled_from([2, 3, 5, 16, 64, 256]))
+    lengths = draw(st.lists(st.integers(1, 120), min_size=1, max_size=6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    weights = rng.random(alphabet) ** draw(st.sampled_from([0, 2, 30]))
+    symbols = rng.choice(alphabet, sum(lengths), p=weights / weights.sum()).astype(np.uint8)
+    return symbols, np.cumsum(lengths), alphabet
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A ranking, a reference, the borders of buckets in a window of the places, and the bucket of each place."""
+    edges = draw(st.integers(1, 200))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    inner = draw(st.lists(st.integers(0, edges), min_size=3, max_size=8))
+    borders = np.sort(inner) if draw(st.booleans()) else np.array([0, *sorted(inner), edges])
+    bucket_of = np.repeat(np.arange(borders.size - 1, dtype=np.uint8), np.diff(borders))
+    rank, reference = (rng.permutation(edges).astype(np.int32) for _ in range(2))
+    return rank, reference, borders.astype(np.int64), bucket_of
+
+
+@given(layers())
+def test_buckets_agree_with_their_twin_and_give_a_permutation(
+    layer: tuple[np.ndarray, ...],
+) -> None:
+    rank, reference, borders, bucket_of = layer
+    low, buckets = int(borders[0]), borders.size - 1
+    symbols = kernels.bucket_symbols(rank, reference, low, bucket_of, buckets)
+    same(symbols, plain.bucket_symbols(rank, reference, low, bucket_of, buckets))
+    back = kernels.rank_of_symbols(symbols, reference, bucket_of, borders)
+    same(back, plain.rank_of_symbols(symbols, reference, bucket_of, borders))
+    assert sorted(back.tolist()) == list(range(rank.size))
+    same(kernels.bucket_symbols(back, reference, low, bucket_of, buckets), symbols)
+
+
+@given(layers(), st.integers(0, 2**32))
+def test_symbols_that_fill_no_buckets_are_refused_as_their_twin_does(
+    layer: tuple[np.ndarray, ...], seed: int
+) -> None:
+    _, reference, borders, bucket_of = layer
+    symbols = (
+        np.random.default_rng(seed).integers(0, borders.size - 1, bucket_of.size).astype(np.uint8)
+    )
+    try:
+        expected = plain.rank_of_symbols(symbols, reference, bucket_of, borders)
+    except ValueError:
+        with pytest.raises(ValueError, match="bucket"):
+            kernels.rank_of_symbols(symbols, reference, bucket_of, borders)
+    else:
+        same(kernels.rank_of_symbols(symbols, reference, bucket_of, borders), expected)
+
+
+@st.composite
+def steps(draw: st.DrawFn, edges: int) -> tuple[int, int, int, int]:
+    """Steps, how much finer they are near the cut, and where."""
+    finer = draw(st.integers(1, 6))
+    low = draw(st.integers(-3, edges))
+    return draw(st.integers(2, 127 // finer)), finer, low, draw(st.integers(low, edges + 3))
+
+
+@given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
+def test_moves_agree_with_their_twin_and_give_a_permutation(
+    edges: int, data: st.DataObject, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rank, reference, base = (rng.permutation(edges).astype(np.int32) for _ in range(3))
+    settings = data.draw(steps(edges))
+    symbols = kernels.move_symbols(rank, reference, *settings)
+    same(symbols, plain.move_symbols(rank, reference, *settings))
+    for start in (reference, base):
+        back = kernels.rank_of_moves(symbols, reference, start, *settings)
+        same(back, plain.rank_of_moves(symbols, reference, start, *settings))
+        assert sorted(back.tolist()) == list(range(edges))
+
+
+@given(st.integers(1, 200), st.data(), st.integers(0, 2**32))
+def test_moves_beyond_the_ends_are_refused_as_their_twin_does(
+    edges: int, data: st.DataObject, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    reference = rng.permutation(edges).astype(np.int32)
+    settings = data.draw(steps(edges))
+    symbols = np.zeros(edges, np.uint8)
+    symbols[rng.integers(edges)] = rng.integers(2 * settings[0] * settings[1] + 1)
+    try:
+        expected = plain.rank_of_moves(symbols, reference, reference, *settings)
+    except ValueError:
+        with pytest.raises(ValueError, match="beyond the end"):
+            kernels.rank_of_moves(symbols, reference, reference, *settings)
+    else:
+        same(kernels.rank_of_moves(symbols, reference, reference, *settings), expected)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.data())
+def test_kinds_and_positions_agree_with_their_twins(
+    fan_in: int, units: int, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    edges = fan_in * units
+    reference = rng.permutation(edges).astype(np.int32)
+    low = data.draw(st.integers(0, edges))
+    symbols = rng.integers(0, 3, data.draw(st.integers(0, edges - low))).astype(np.uint8)
+    for ours, twin in zip(
+        kernels.moved_edges(symbols, reference, low, fan_in),
+        plain.moved_edges(symbols, reference, low, fan_in),
+        strict=True,
+    ):
+        same(ours, twin)
+    inputs, outputs = (
+        rng.integers(0, 4, fan_in).astype(np.uint8),
+        rng.integers(0, 4, units).astype(np.uint8),
+    )
+    kinds = rng.integers(0, 3, (4, 4)).astype(np.uint8)
+    at = kernels.kinds_at(inputs, outputs, kinds, reference, low, symbols.size)
+    same(at, plain.kinds_at(inputs, outputs, kinds, reference, low, symbols.size))
+    cells = data.draw(st.integers(1, 5))
+    positions, sizes = kernels.positions_by_kind(at, 3, cells)
+    twin_positions, twin_sizes = plain.positions_by_kind(at, 3, cells)
+    same(positions, twin_positions)
+    assert sizes.tolist() == twin_sizes.tolist()
+    same(kernels.gather(kernels.scatter(symbols, positions), positions), symbols)
+    grouped = kernels.scatter(at, positions)
+    assert (np.diff(grouped.astype(int)) >= 0).all()
+
+
+@given(segmented())
+def test_tables_agree_with_their_twins_and_come_back(
+    case: tuple[np.ndarray, np.ndarray, int],
+) -> None:
+    symbols, ends, alphabet = case
+    counts = kernels.count_symbols(symbols, ends, alphabet)
+    same(counts, plain.count_symbols(symbols, ends, alphabet))
+    raw = kernels.write_tables(counts)
+    same(raw, plain.write_tables(counts))
+    rounded = kernels.rounded_counts(counts)
+    same(rounded, plain.rounded_counts(counts))
+    read, size = kernels.read_tables(raw, ends, alphabet)
+    assert size == raw.size
+    same(read, rounded)
+    same(plain.read_tables(raw, ends, alphabet)[0], rounded)
+    tables = kernels.frequencies(rounded)
+    same(tables, plain.frequencies(rounded))
+    assert (tables.sum(axis=1) == 1 << plain.PRECISION).all()
+    assert ((tables > 0) == (counts > 0)).all()
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=6).filter(any))
+def test_counts_of_any_size_are_rounded_by_little(row: list[int]) -> None:
+    counts = np.array([row], np.int64)
+    rounded = kernels.rounded_counts(counts)
+    same(rounded, plain.rounded_counts(counts))
+    same(kernels.write_tables(counts), plain.write_tables(counts))
+    most = max(range(len(row)), key=lambda symbol: row[symbol].bit_length())
+    for symbol, (count, known) in enumerate(zip(row, rounded[0].tolist(), strict=True)):
+        if symbol != most:
+            assert (known == 0) == (count == 0)
+            assert abs(known - count) <= count / 2
+
+
+def test_a_table_worked_by_hand() -> None:
+    # Counts 3 and 1, then 3 and 0.  Lengths of symbol 0: 2, 2; of symbol 1: 1, 0.  Changes: +2, 0, +1, -1.
+    # gamma(1) + gamma(2) | one zero: gamma(2) + gamma(1) | gamma(1) - gamma(1)
+    raw = kernels.write_tables(np.array([[3, 1], [3, 0]]))
+    text = "1" + "0" + "010" + "010" + "0" + "1" + "1" + "1" + "1"
+    assert raw.tolist() == np.packbits([int(bit) for bit in text], bitorder="little").tolist()
+
+
+def test_tables_that_are_cut_off_are_refused_wherever_they_are_cut() -> None:
+    raw = kernels.write_tables(np.array([[1000, 3000, 70_000, 5], [90_000, 800, 0, 2000]]))
+    for size in range(raw.size):
+        for module in (kernels, plain):
+            with pytest.raises(ValueError, match="tables"):
+                module.read_tables(raw[:size].copy(), np.array([74_005, 166_805]), 4)
+
+
+def test_a_count_of_more_than_31_bits_is_refused() -> None:
+    # No zeros, plus, the length of the count of symbol 0; then one zero: symbol 1 does not occur.
+    longest = "1" + "0" + "000011111" + "010"
+    longer = "1" + "0" + "00000100000" + "010"
+    for module in (kernels, plain):
+        read = module.read_tables(
+            np.packbits([int(bit) for bit in longest], bitorder="little"), np.array([9]), 2
+        )[0]
+        assert read.tolist() == [[9, 0]]
+        with pytest.raises(ValueError, match="tables"):
+            module.read_tables(
+                np.packbits([int(bit) for bit in longer], bitorder="little"), np.array([9]), 2
+            )
+
+
+@given(st.binary(max_size=60), st.integers(1, 5), st.sampled_from([2, 3, 16]))
+def test_bytes_that_are_no_tables_are_refused_as_their_twin_does(
+    junk: bytes, segments: int, alphabet: int
+) -> None:
+    raw, ends = np.frombuffer(junk, np.uint8), np.arange(1, segments + 1) * 40
+    try:
+        expected, size = plain.read_tables(raw, ends, alphabet)
+    except ValueError:
+        with pytest.raises(ValueError, match="tables"):
+            kernels.read_tables(raw, ends, alphabet)
+    else:
+        found, found_size = kernels.read_tables(raw, ends, alphabet)
+        assert found_size == size
+        same(found, expected)
+
+
+@given(segmented())
+def test_coded_symbols_agree_with_their_twin_and_come_back(
+    case: tuple[np.ndarray, np.ndarray, int],
+) -> None:
+    symbols, ends, alphabet = case
+    tables = kernels.frequencies(
+        kernels.rounded_counts(kernels.count_symbols(symbols, ends, alphabet))
+    )
+    raw = kernels.rans_encode(symbols, ends, tables)
+    assert raw == plain.rans_encode(symbols, ends, tables)
+    same(kernels.rans_decode(raw, ends, tables), symbols)
+    same(plain.rans_decode(raw, ends, tables), symbols)
+
+
+@given(segmented(), st.data())
+def test_changed_bytes_are_read_as_their_twin_reads_them(
+    case: tuple[np.ndarray, np.ndarray, int], data: st.DataObject
+) -> None:
+    symbols, ends, alphabet = case
+    tables = kernels.frequencies(
+        kernels.rounded_counts(kernels.count_symbols(symbols, ends, alphabet))
+    )
+    raw = bytearray(kernels.rans_encode(symbols, ends, tables))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.sampled_from([0, 0, 0, 1, 4]))
+    changed = bytes(raw[: len(raw) - cut])
+    try:
+        expected = plain.rans_decode(changed, ends, tables)
+    except ValueError:
+        with pytest.raises(ValueError, match="coded symbols"):
+            kernels.rans_decode(changed, ends, tables)
+    else:
+        same(kernels.rans_decode(changed, ends, tables), expected)
+        # Two different streams never stand for the same symbols.
+        assert plain.rans_encode(expected, ends, tables) == changed
+
+
+@pytest.mark.parametrize("state", [0, 2**31 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("place", [0, 1])
+def test_states_that_no_encoder_reaches_are_refused(state: int, place: int) -> None:
+    states = [1 << 31, 1 << 31]
+    tables = np.array([[1 << plain.PRECISION, 0]], np.uint32)
+    assert kernels.rans_decode(
+        np.array(states, "<u8").tobytes(), np.array([3]), tables
+    ).tolist() == [0, 0, 0]
+    states[place] = state
+    with pytest.raises(ValueError, match="impossible state"):
+        kernels.rans_decode(np.array(states, "<u8").tobytes(), np.array([3]), tables)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
+def test_the_code_is_within_half_a_percent_of_the_entropy(share: float) -> None:
+    rng = np.random.default_rng(0)
+    symbols = (rng.random(400_000) >= share).astype(np.uint8) * rng.integers(1, 4, 400_000).astype(
+        np.uint8
+    )
+    lengths = np.full(4, 100_000)
+    bits = 8 * len(encode_symbols(symbols, lengths, 4))
+    assert bits <= 1.005 * symbol_entropy(symbols, lengths, 4) + 8 * 32
+    same(decode_symbols(memoryview(encode_symbols(symbols, lengths, 4)), lengths, 4), symbols)
+
+
+def test_entropy_worked_by_hand() -> None:
+    symbols = np.array([0, 1, 0, 1, 2, 2], np.uint8)
+    assert symbol_entropy(symbols, np.array([4, 0, 2]), 3) == 4.0
+    assert symbol_entropy(np.array([0, 0, 0, 1], np.uint8), np.array([4]), 2) == pytest.approx(
+        3 * math.log2(4 / 3) + 2, abs=1e-12
+    )
+
+
+def test_a_library_coder_needs_as_many_bits() -> None:
+    constriction = pytest.importorskip("constriction")
+    rng = np.random.default_rng(1)
+    symbols = rng.choice(8, 50_000, p=[0.6, 0.2, 0.1, 0.05, 0.03, 0.01, 0.008, 0.002]).astype(
+        np.uint8
+    )
+    ends = np.array([symbols.size])
+    tables = kernels.frequencies(kernels.rounded_counts(kernels.count_symbols(symbols, ends, 8)))
+    shares = tables[0].astype(np.float64) / (1 << plain.PRECISION)
+    coder = constriction.stream.stack.AnsCoder()
+    model = constriction.stream.model.Categorical(shares.astype(np.float32), perfect=False)
+    coder.encode_reverse(symbols.astype(np.int32), model)
+    theirs = 32 * len(coder.get_compressed())
+    ours = 8 * len(kernels.rans_encode(symbols, ends, tables))
+    assert abs(ours - theirs) < 0.001 * theirs + 128
+
+
+@given(st.binary(max_size=200))
+def test_junk_gives_wire_errors_only(junk: bytes) -> None:
+    lengths = np.array([70, 30])
+    try:
+        symbols = decode_symbols(memoryview(junk), lengths, 5)
+    except WireError:
+        return
+    assert symbols.size == 100
+    assert symbols.max() < 5

@@ -1,0 +1,259 @@
+"""Mutated and forged messages with coded rankings: they end in WireError, before they cost memory or time."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.config.experiment import Experiment
+from e2fl.errors import ConfigError, WireError
+from e2fl.grouping.known import KnownGroups
+from e2fl.grouping.rank_clustering import RankClustering
+from e2fl.models import Model
+from e2fl.networks import mlp
+from e2fl.rankings.ballots import Buckets, Reference, encode_mask
+from e2fl.rankings.messages import (
+    AnyBallots,
+    AnyInvitation,
+    Ballots,
+    CodedBallots,
+    CodedInvitation,
+    Invitation,
+    parts_of,
+)
+from e2fl.rankings.order import mask_layers
+from e2fl.rounds import run
+from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.testing.contract import Moment, Problem
+from tests.rankings.test_messages import DOWN, a_moment, assert_full, e2fl, grouping
+
+
+def mutations(raw: bytes, count: int) -> Iterator[bytes]:
+    """Changed, cut and lengthened messages, half of them with a checksum that fits."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        forged = bytearray(raw)
+        for _ in range(rng.integers(1, 4)):
+            what, place = rng.integers(4), int(rng.integers(4, len(forged)))
+            if what < 2:
+                forged[place] = int(rng.integers(256))
+            elif what == 2:
+                del forged[place : place + int(rng.integers(1, 9))]
+            else:
+                forged[place:place] = rng.bytes(int(rng.integers(1, 9)))
+        if number % 2:
+            forged = sealed(forged)
+        yield bytes(forged)
+
+
+def sealed(raw: bytearray) -> bytearray:
+    """Make the length of the payload and the checksum fit, as a forger would."""
+    if len(raw) >= 44:
+        raw[12:20] = max(0, len(raw) - raw[5]).to_bytes(8, "little")
+        raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+    return raw
+
+
+@pytest.mark.parametrize("kind", ["known", "lowest_loss", "rank_clustering"])
+def test_mutated_ballots_are_refused_or_in_canonical_form(kind: str) -> None:
+    problem = Problem(e2fl(Buckets(16), grouping=grouping(kind)))
+    moment = problem.moments[0]
+    spec = problem.model().spec.only(moment.request.ask.layers)
+    client = min(moment.replies)
+    sent = {c: AnyBallots.from_bytes(r.to_bytes(spec), spec) for c, r in moment.replies.items()}
+    checked = {c: problem.algorithm.check(moment.state, c, r) for c, r in sent.items()}
+    refused = 0
+    for raw in mutations(sent[client].to_bytes(spec), 1000):
+        try:
+            reply = AnyBallots.from_bytes(raw, spec)
+            decoded = problem.algorithm.check(moment.state, client, reply)
+        except WireError:
+            refused += 1
+        else:
+            assert reply.to_bytes(spec) == raw
+            problem.algorithm.aggregate(moment.state, {**checked, client: decoded})
+    assert refused > 900
+
+
+def test_mutated_invitations_give_wire_errors_only() -> None:
+    problem = Problem(e2fl(Buckets(16), grouping=grouping("lowest_loss")))
+    moment = problem.moments[1]
+    model = problem.model()
+    origin = Reference(model.supernet(problem.seed).ranking, {}, model.keep)
+    honest = next(iter(moment.request.inbox.values()))
+    assert isinstance(honest, CodedInvitation)
+    assert len(honest.lengths) == 3  # the ranking, and the masks of two groups
+    refused = 0
+    for raw in mutations(honest.to_bytes(model.spec), 1000):
+        try:
+            message = AnyInvitation.from_bytes(raw, model.spec)
+            assert isinstance(message, CodedInvitation)
+            assert_full(message.decode(DOWN, origin, 2).ranking, model)
+        except WireError:
+            refused += 1
+    assert refused > 900
+
+
+@pytest.mark.parametrize("lengths", [(), (-1, 4), (2,), (4,), (1, 1), (4, -1), (2**31 - 1, 3)])
+def test_lengths_must_add_up(lengths: tuple[int, ...]) -> None:
+    assert parts_of(b"abc", (1, 0, 2)) == [b"a", b"", b"bc"]
+    with pytest.raises(WireError, match="cannot be cut"):
+        parts_of(b"abc", lengths)
+
+
+@pytest.mark.parametrize("more", [1, 1000])
+@pytest.mark.parametrize("kind", ["known", "lowest_loss"])
+def test_an_invitation_with_too_many_masks_is_refused_before_they_are_decoded(
+    kind: str, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class ManyMasks(E2FL):
+        def broadcast(self, state, clients):  # type: ignore[no-untyped-def]
+            sent = super().broadcast(state, clients)
+            mask = encode_mask(
+                mask_layers(state.global_ranking, state.keep), Reference(state.global_ranking)
+            )
+            return {
+                c: replace(
+                    m, lengths=(*m.lengths, *(len(mask),) * more), codes=m.codes + more * mask
+                )
+                for c, m in sent.items()
+            }
+
+    monkeypatch.setattr(
+        "e2fl.rankings.messages.decode_mask", lambda *_: pytest.fail("a mask was decoded")
+    )
+    problem = Problem(ManyMasks(clients_per_round=5, ballot=Buckets(16), grouping=grouping(kind)))
+    with pytest.raises(WireError, match=r"an invitation has \d+ masks; at most [02] are expected"):
+        list(problem.run(problem.federation(), 1))
+
+
+def test_a_grouping_that_sends_masks_must_say_how_many() -> None:
+    class Shows(KnownGroups):
+        def invite(self, membership, clients, ranking, mask_of):  # type: ignore[no-untyped-def]
+            return dict.fromkeys(clients, Invitation(ranking, (mask_of(0),)))
+
+    with pytest.raises(
+        ConfigError, match=r"Shows\.invite sends 1 masks; most_masks must return as many"
+    ):
+        _ = Problem(e2fl(Buckets(16), grouping=Shows())).moments
+
+
+def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBallots]:
+    honest = moment.replies[client]
+    assert isinstance(honest, CodedBallots)
+    start = moment.state.global_ranking
+    part = Reference({"fc1.weight": start["fc1.weight"]}, moment.state.fan_in, moment.state.keep)
+    other = problem.algorithm.ballot.encode(start, part)
+    coarser = Buckets(5).encode(start, Reference(start, moment.state.fan_in, moment.state.keep))
+    (size,) = honest.lengths
+    return {
+        "exact ballots": Ballots(honest.groups, (start,)),
+        "too short": replace(honest, codes=honest.codes[:-1]),
+        "too long": replace(honest, codes=honest.codes + b"\0"),
+        "a length that is too small": replace(honest, lengths=(size - 1,)),
+        "a length that is negative": replace(honest, lengths=(-1, size + 1)),
+        "no codes": replace(honest, lengths=(), codes=b""),
+        "empty codes": replace(honest, lengths=(0,), codes=b""),
+        "two ballots for one group": replace(honest, lengths=(size, size), codes=2 * honest.codes),
+        "two groups": replace(honest, groups=(0, 1), lengths=(size, size), codes=2 * honest.codes),
+        "another group": replace(honest, groups=(7,)),
+        "layers missing": replace(honest, lengths=(len(other),), codes=other),
+        "other buckets": replace(honest, lengths=(len(coarser),), codes=coarser),
+        "random bytes": replace(honest, codes=np.random.default_rng(1).bytes(size)),
+    }
+
+
+FORGERIES = list(forgeries(a_moment()[1], min(a_moment()[1].replies), a_moment()[0]))
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_ballots_are_refused(name: str) -> None:
+    problem, moment = a_moment()
+    client = min(moment.replies)
+    with pytest.raises(WireError):
+        problem.algorithm.check(moment.state, client, forgeries(moment, client, problem)[name])
+
+
+def test_coded_ballots_are_refused_where_exact_ones_are_asked_for() -> None:
+    _, moment = a_moment()
+    client, reply = next(iter(moment.replies.items()))
+    with pytest.raises(WireError, match="Ballots is expected"):
+        E2FL(clients_per_round=5).check(moment.state, client, reply)
+
+
+def test_ballots_of_other_layers_than_were_asked_for_are_refused() -> None:
+    problem = Problem(e2fl(Buckets(16), grouping=RankClustering(groups=2, layers=("fc1",))))
+    preparation, training = problem.moments
+    assert preparation.request.ask.layers == ("fc1.weight",)
+    client = min(training.replies)
+    with pytest.raises(WireError):
+        problem.algorithm.check(preparation.state, client, training.replies[client])
+    with pytest.raises(WireError):
+        problem.algorithm.check(training.state, client, preparation.replies[client])
+
+
+def test_a_reply_with_many_cheap_ballots_is_refused_before_they_are_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, moment = a_moment()
+    client = min(moment.replies)
+    honest = moment.replies[client]
+    many = replace(
+        honest, groups=(0,) * 1000, lengths=honest.lengths * 1000, codes=honest.codes * 1000
+    )
+    monkeypatch.setattr(Buckets, "decode", lambda *_: pytest.fail("a ballot was decoded"))
+    with pytest.raises(WireError, match="twice"):
+        problem.algorithm.check(moment.state, client, many)
+
+
+@dataclass(frozen=True)
+class OneBadClient(E2FL):
+    """E2FL in which client 0 sends whatever `forge` makes of its ballots."""
+
+    forge: Callable[[AnyBallots], AnyBallots] = lambda reply: reply
+
+    def train(self, message, client, learner):  # type: ignore[no-untyped-def]
+        reply = super().train(message, client, learner)
+        if client.id != 0:
+            return reply
+        return self.forge(
+            CodedBallots.from_bytes(reply.to_bytes(learner.model.spec), learner.model.spec)
+        )
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda reply: replace(reply, codes=reply.codes[::-1]),
+        lambda reply: replace(reply, lengths=()),
+        lambda reply: replace(reply, groups=(1,)),
+        lambda reply: Ballots((0,), (Model(mlp((16,), 3, hidden=(24,))).supernet(0).ranking,)),
+        lambda reply: Invitation({}, ()),
+    ],
+)
+def test_one_bad_client_never_ends_a_run(
+    forge: Callable[[AnyBallots], AnyBallots], toy: Experiment
+) -> None:
+    algorithm = OneBadClient(clients_per_round=8, ballot=Buckets(16), downlink=DOWN, forge=forge)
+    problem = Problem(algorithm, toy.build_data())
+    rounds = list(problem.run(problem.federation(), 3))
+    assert all(done.answered == (1, 2, 3, 4, 5, 6, 7) for done in rounds)
+    assert all(set(done.faults) == {0} for done in rounds)
+
+
+def test_a_client_that_cannot_read_its_invitation_is_one_fault(toy: Experiment) -> None:
+    @dataclass(frozen=True)
+    class BadInvitation(E2FL):
+        def broadcast(self, state, clients):  # type: ignore[no-untyped-def]
+            sent = super().broadcast(state, clients)
+            return {c: replace(m, codes=m.codes[::-1]) if c == 0 else m for c, m in sent.items()}
+
+    problem = Problem(BadInvitation(clients_per_round=8, ballot=Buckets(16)), toy.build_data())
+    federation: SimulatedFederation = problem.federation()
+    for done in run(problem.server(federation, 2), federation):
+        assert set(done.faults) == {0}
+        assert "WireError" in done.faults[0]

@@ -1,0 +1,379 @@
+"""The page in a real browser: it draws everything, fetches nothing, runs nothing foreign, and fits the screen."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from e2fl.config.experiment import from_dict
+from e2fl.metrics import COLUMNS
+from e2fl.report import report_runs
+from e2fl.report.page import write
+from e2fl.runs.compare import compare, methods
+from tests.report.studies import method, study
+
+playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
+
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium here: install Debian's package chromium"
+    ),
+]
+
+OFFLINE = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as engine:
+        found = engine.chromium.launch(executable_path=CHROMIUM, args=OFFLINE)
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser, path, *, width=1280, height=900, scheme="light", scripts=True, unfold=True):
+    """The page after all plots were tried, with what it asked for and complained about."""
+    page = browser.new_page(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        java_script_enabled=scripts,
+    )
+    said, asked = [], []
+    page.on("console", lambda message: said.append((message.type, message.text)))
+    page.on("pageerror", lambda error: said.append(("error", str(error))))
+    page.on("dialog", lambda dialog: (said.append(("dialog", dialog.message)), dialog.dismiss()))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    if scripts:
+        page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
+        if unfold:
+            page.evaluate(
+                "() => document.querySelectorAll('details.fold').forEach((d) => d.open = true)"
+            )
+            page.wait_for_function(
+                "() => [...document.querySelectorAll('.plot')].every((p) => p.dataset.drawn)",
+                timeout=60_000,
+            )
+    try:
+        yield page, said, asked
+    finally:
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    toy = from_dict(
+        {
+            "name": "toy",
+            "rounds": 4,
+            "evaluate_every": 2,
+            "data": {"name": "e2fl.testing.toy:Toy"},
+            "model": {"name": "mlp", "hidden": [24]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
+            "algorithm": {"name": "e2fl", "clients_per_round": 4},
+        }
+    )
+    folder = tmp_path_factory.mktemp("browser") / "all"
+    compare(methods(toy, ["local", "fedavg", "e2fl"]), [0, 1], out=folder)
+    report_runs([folder], folder / "report.html")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A study whose every name tries to be something else."""
+    names = [
+        "<script>document.title='owned'</script>",
+        '"><img src=x onerror="document.title=\'owned\'">',
+        "</script><script>alert(1)</script>",
+        "javascript:alert(1)",
+        "{{constructor.constructor('alert(1)')()}}",
+        "__proto__",
+        "constructor",
+        "toString",
+        "a/b\\c\u202ed",
+        "=HYPERLINK(1)",
+        "x" * 300,
+    ]
+    rng = np.random.default_rng(0)
+    made = [
+        method(label, {n: rng.uniform(40, 90, 6).tolist() for n in names})
+        for label in (names[0], names[5], names[1])
+    ]
+    alone = method(names[6], {n: rng.uniform(40, 90, 6).tolist() for n in names}, alone=True)
+    out = tmp_path_factory.mktemp("hostile") / "out.html"
+    write(replace(study(alone, *made), title=names[1], warnings=tuple(names)), out)
+    return out
+
+
+def drawn(page):
+    """For each plot: how many marks it has, and whether they have an extent."""
+    return page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll('.plot')].map((plot) => {
+            const marks = [...plot.querySelectorAll('svg .mark-rect path, svg .mark-symbol path, svg .mark-line path,'
+                + ' svg .mark-rule line, svg .mark-area path')];
+            const extent = (mark) => { const b = mark.getBoundingClientRect(); return b.width + b.height; };
+            const seen = marks.filter((mark) => extent(mark) > 0).length;
+            return [plot.id, {state: plot.dataset.drawn, marks: seen, width: plot.getBoundingClientRect().width}];
+        }))"""
+    )
+
+
+def overflow(page):
+    """Pixels by which the page is wider than the screen, and what sticks out of it outside of scrolling boxes."""
+    return page.evaluate(
+        """() => [document.documentElement.scrollWidth - document.documentElement.clientWidth,
+            [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, .aloud, svg, script')
+                && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))]"""
+    )
+
+
+def test_every_plot_is_drawn_and_nothing_is_asked_for_or_complained_of(browser, runs):
+    with opened(browser, runs / "report.html") as (page, said, asked):
+        plots = drawn(page)
+        assert len(plots) >= 10
+        for name, plot in plots.items():
+            assert plot["state"] == "yes", name
+            assert plot["marks"] >= 2, name
+            assert plot["width"] > 200, name
+        assert said == []
+        assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
+        assert len([address for address in asked if address.startswith("file:")]) == 1
+
+
+def test_outcome_groups_and_clients_are_open_and_a_link_opens_the_rest(browser, runs):
+    with opened(browser, runs / "report.html", unfold=False) as (page, said, _):
+        height = page.evaluate("() => document.documentElement.scrollHeight")
+        assert page.locator("#table-main").is_visible()
+        assert page.locator("#plot-group-accuracy").is_visible()
+        assert page.locator("#plot-distribution").is_visible()
+        assert page.locator("#plot-curve-mean-round").is_hidden()
+        page.click('.contents a[href="#curves"]')
+        page.wait_for_selector("#plot-curve-mean-round[data-drawn=yes] svg", state="visible")
+        assert page.evaluate("() => document.documentElement.scrollHeight") > height
+        page.click('#table-main a[href="#def-variance"]')
+        assert page.locator("#def-variance").is_visible()
+        assert said == []
+
+
+def test_the_numbers_in_the_tables_are_those_of_the_summary(browser, runs):
+    summaries = [
+        json.loads((runs / f"e2fl-seed{seed}" / "summary.json").read_text()) for seed in (0, 1)
+    ]
+    with opened(browser, runs / "report.html") as (page, _, _):
+        for path in COLUMNS["page"]:
+            part, key = path.split("/")
+            if key == "std":
+                expected = sum(math.sqrt(summary[part]["variance"]) for summary in summaries) / 2
+            else:
+                expected = sum(summary[part][key] for summary in summaries) / 2
+            scale = 2**10 if part == "bytes" else 1  # the messages of this model are small
+            cell = page.locator(
+                "#table-main tbody tr", has=page.get_by_role("rowheader", name="E2FL", exact=True)
+            )
+            text = cell.locator(f'td[data-key="{path}"]').inner_text()
+            assert text.split()[0].replace(",", "") == f"{expected / scale:.2f}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1000, 1440])
+def test_the_page_fits_the_screen(browser, runs, hostile, width, scheme):
+    for path in (runs / "report.html", hostile):
+        with opened(browser, path, width=width, scheme=scheme) as (page, _, _):
+            page.evaluate(
+                "() => document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+            )
+            assert overflow(page) == [0, []]
+
+
+def contrast(page, selector):
+    """Of a text against the page behind it, as WCAG reckons."""
+    return page.evaluate(
+        """(selector) => {
+            const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map((v) => linear(v / 255));
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+            let back = document.querySelector(selector), ink = light(getComputedStyle(back).color);
+            while (getComputedStyle(back).backgroundColor === 'rgba(0, 0, 0, 0)') back = back.parentElement;
+            const ground = light(getComputedStyle(back).backgroundColor);
+            return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05); }""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_marks_stand_out(browser, runs, scheme):
+    with opened(browser, runs / "report.html", scheme=scheme) as (page, _, _):
+        shown = (
+            "#verdict",
+            ".subtitle",
+            "figcaption",
+            "td",
+            "thead th",
+            ".note",
+            "dd",
+            "nav a",
+            "summary",
+            ".dots small",
+        )
+        for selector in shown:
+            assert contrast(page, selector) >= 4.5, selector
+        for place in range(8):
+            page.evaluate(
+                f"() => {{ document.querySelector('.subtitle').style.color = 'var(--c{place})'; }}"
+            )
+            assert contrast(page, ".subtitle") >= 3, place
+
+
+def test_a_dark_page_has_dark_plots(browser, runs):
+    colours = []
+    for scheme in ("light", "dark"):
+        with opened(browser, runs / "report.html", scheme=scheme) as (page, _, _):
+            colours.append(
+                page.evaluate(
+                    """() => [getComputedStyle(document.body).backgroundColor,
+                    getComputedStyle(document.querySelector('#plot-distribution .mark-rect path')).fill,
+                    getComputedStyle(document.querySelector('#plot-group-accuracy .dot path')).stroke,
+                    getComputedStyle(document.querySelector('#plot-distribution .role-axis-label text')).fill]"""
+                )
+            )
+    assert all(light != dark for light, dark in zip(*colours, strict=True))
+
+
+def test_a_hostile_table_runs_nothing(browser, hostile):
+    with opened(browser, hostile) as (page, said, asked):
+        page.hover("#plot-distribution .mark-rect path >> nth=0")  # tooltips show names too
+        page.wait_for_timeout(200)
+        assert page.title().startswith("Fairness report")
+        assert said == []
+        assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
+        assert all(plot["state"] == "yes" for plot in drawn(page).values())
+        # Vega writes names into attributes and texts; none of them became an element.
+        assert (
+            page.evaluate(
+                "() => document.querySelectorAll('main img, main script, svg image, b b').length"
+            )
+            == 0
+        )
+
+
+def test_a_tooltip_tells_the_number(browser, runs):
+    with opened(browser, runs / "report.html") as (page, said, _):
+        page.hover("#plot-distribution .mark-rect path >> nth=0")
+        page.wait_for_selector("#vg-tooltip-element.visible")
+        assert "method" in page.inner_text("#vg-tooltip-element")
+        assert said == []
+
+
+def test_a_name_pressed_dims_the_others_in_every_plot(browser, runs):
+    count = """() => [...document.querySelectorAll('#plot-distribution .mark-rect path')]
+        .filter((mark) => Number(mark.getAttribute('opacity') ?? 1) < 0.5).length
+        * document.querySelectorAll('#plot-group-accuracy .dot.faded').length"""
+    with opened(browser, runs / "report.html") as (page, said, _):
+        assert page.evaluate(count) == 0
+        page.click(".legend button >> nth=0")
+        page.wait_for_function(f"({count})() > 0")
+        assert page.get_attribute(".legend button >> nth=0", "aria-pressed") == "true"
+        page.click(".legend button >> nth=0")
+        page.wait_for_function(f"({count})() === 0")
+        assert said == []
+
+
+def test_paper_gets_every_table_in_light_colours_and_the_legend_on_every_page(
+    browser, runs, tmp_path
+):
+    with opened(browser, runs / "report.html", scheme="dark", unfold=False) as (page, _, _):
+        page.emulate_media(media="print")
+        assert (
+            page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+            == "rgb(255, 255, 255)"
+        )
+        page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+        assert (
+            page.evaluate(
+                "() => document.querySelectorAll('.behind:not([open]), .fold:not([open])').length"
+            )
+            == 0
+        )
+        assert page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").stat().st_size > 20_000
+    if shutil.which("pdftotext") is None:
+        return
+    text = subprocess.run(
+        ["pdftotext", "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True
+    ).stdout
+    pages = text.split("\f")[:-1]
+    assert len(pages) > 3
+    for number, printed in enumerate(pages[:-1]):  # the last one may hold the footer only
+        assert re.search(r"Local +FedAvg +E2FL +E2FL \(GM\)", printed), number
+
+
+def test_without_scripts_every_plot_and_every_group_is_there(browser, runs):
+    with opened(browser, runs / "report.html", width=390, scripts=False) as (page, _, _):
+        for plot in page.locator(".plot").all():
+            assert plot.locator("svg .mark-group").count() > 0
+            assert plot.bounding_box()["width"] <= 390
+        names = set(json.loads((runs / "e2fl-seed0" / "summary.json").read_text())["groups"])
+        assert set(page.locator("#plot-group-accuracy li b").all_inner_texts()) == names | {
+            "All clients"
+        }
+        assert page.locator(".order").first.is_hidden()
+
+
+def test_alternative_texts_survive_vega(browser, runs):
+    with opened(browser, runs / "report.html") as (page, _, _):
+        specs = json.loads(page.locator("#plots").inner_text())
+        for name, spec in specs.items():
+            assert page.get_attribute(f"#{name}", "aria-label") == spec["description"], name
+
+
+def test_groups_are_ordered_by_size_or_accuracy_at_a_click(browser, runs):
+    rows = ".dots li:not(.pinned)"
+    with opened(browser, runs / "report.html") as (page, said, _):
+        for order, attribute in (("size", "data-size"), ("value", "data-value")):
+            page.click(f'.order button[data-order="{order}"]')
+            found = [float(row.get_attribute(attribute)) for row in page.locator(rows).all()]
+            assert found == sorted(found)
+            assert (
+                page.get_attribute(f'.order button[data-order="{order}"]', "aria-pressed") == "true"
+            )
+        assert page.locator(".dots li").last.get_attribute("class") == "axis pinned"
+        assert said == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_every_group_is_named_at_every_width(browser, runs, width):
+    summary = json.loads((runs / "e2fl-seed0" / "summary.json").read_text())
+    with opened(browser, runs / "report.html", width=width) as (page, _, _):
+        for name in summary["groups"]:
+            box = page.get_by_text(name, exact=True).first.bounding_box()
+            assert box["width"] > 5
+            assert box["x"] + box["width"] <= width
+
+
+def test_the_policy_forbids_what_was_not_written_here(browser, runs):
+    with opened(browser, runs / "report.html") as (page, said, _):
+        page.evaluate(
+            """() => { const s = document.createElement('script'); s.textContent = "document.title = 'owned'";
+                document.body.append(s); }"""
+        )
+        assert page.title() == "Fairness report: toy"
+        assert any("Content Security Policy" in text for _, text in said)

@@ -1,0 +1,95 @@
+"""What tests of runs share: watchers that stop a run, and what a run leaves."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.errors import RunError
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.watcher import Watcher
+
+FILES = ("history.jsonl", "clients.csv", "model.safetensors")
+FINDING = {"name": "e2fl", "clients_per_round": 4, "grouping": {"name": "lowest_loss", "groups": 2}}
+RANK = FINDING | {"grouping": {"name": "rank_clustering", "groups": 2}}
+DITTO = {"name": "ditto", "clients_per_round": 4}
+
+
+@dataclass(frozen=True)
+class Huge(FedAvg):
+    """FedAvg whose weights are so large that the model gives no numbers."""
+
+    def train(self, message, client, learner):
+        return Update(
+            {name: torch.full_like(weight, 1e30) for name, weight in message.params.items()}, 1
+        )
+
+
+class StopAfter(Watcher):
+    """Stands for Ctrl-C in a certain round."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def advance(self, number, measured):
+        if number == self.number:
+            raise KeyboardInterrupt
+
+
+class Kill(StopAfter):
+    """Stands for a killed process: nothing is saved any more."""
+
+    def advance(self, number, measured):
+        if number == self.number:
+            raise RuntimeError("killed")
+
+
+class StopAtOnce(Watcher):
+    """Stands for Ctrl-C before the first round that is run again."""
+
+    def begin(self, experiment, first, last):
+        raise KeyboardInterrupt
+
+
+class Noting(Watcher):
+    """Notes the round that a run begins with, and its warnings."""
+
+    def __init__(self):
+        self.first, self.warnings = None, []
+
+    def begin(self, experiment, first, last):
+        self.first = first
+
+    def warn(self, message):
+        self.warnings.append(message)
+
+
+def contents(folder):
+    """Everything a run left that must not depend on how it came to pass."""
+    left = {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    return left | {"summary": summary}
+
+
+def stopped(experiment, folder, number, watcher=None, **more):
+    """Run until a certain round, and return the folder."""
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, out=folder, watcher=watcher or StopAfter(number), **more)
+    return folder
+
+
+def killed(experiment, folder, number):
+    with pytest.raises(RuntimeError, match="killed"):
+        run_experiment(experiment, out=folder, watcher=Kill(number))
+    return folder
+
+
+def refused_and_unchanged(experiment, folder, watcher=None):
+    """Resuming fails, and every file stays as it was."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="cannot be resumed"):
+        run_experiment(experiment, out=folder, resume=True, watcher=watcher)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

@@ -1,0 +1,510 @@
+"""A run that is stopped, killed or continued ends as if it had never been; losses are refused."""
+
+import multiprocessing
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+
+from e2fl import codec
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.cli import main
+from e2fl.config.experiment import from_dict
+from e2fl.errors import RunError, StorageError
+from e2fl.runs import checkpoint, runner
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import Folder
+from e2fl.runs.watcher import Watcher, Watchers
+from tests.runs.helpers import (
+    DITTO,
+    FINDING,
+    RANK,
+    Noting,
+    StopAfter,
+    StopAtOnce,
+    contents,
+    killed,
+    refused_and_unchanged,
+    stopped,
+)
+
+LOCAL = {"name": "local", "clients_per_round": 1, "epochs": 2}
+
+
+@pytest.fixture
+def rare(toy):
+    """An experiment that writes no checkpoint unless it is stopped."""
+    return replace(toy, checkpoint_seconds=1000.0)
+
+
+class PauseAfter(StopAfter):
+    """Stops a run between two rounds."""
+
+    def advance(self, number, measured):
+        pass
+
+    def pause(self, number):
+        super().advance(number, None)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stop"),
+    [
+        ({"name": "fedavg"}, 1),
+        ({"name": "e2fl", "clients_per_round": 4}, 2),
+        (FINDING, 5),
+        (RANK, 2),
+        (LOCAL, 1),
+        (DITTO, 4),
+    ],
+)
+def test_interrupted_twice_and_resumed_equals_uninterrupted(rare, tmp_path, algorithm, stop):
+    experiment = replace(rare, algorithm=algorithm)
+    run_experiment(experiment, out=tmp_path / "whole")
+    stopped(experiment, tmp_path / "parts", stop)
+    stopped(experiment, tmp_path / "parts", 0, StopAtOnce(), resume=True)
+    noting = Noting()
+    run_experiment(experiment, out=tmp_path / "parts", resume=True, watcher=noting)
+    assert noting.first == stop  # a watcher after the one that stopped it may not have seen it
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_a_stop_between_rounds_costs_no_round(rare, tmp_path, number):
+    run_experiment(rare, out=tmp_path / "whole")
+    stopped(rare, tmp_path / "parts", 0, Watchers(PauseAfter(number), Watcher()))
+    noting = Noting()
+    run_experiment(rare, out=tmp_path / "parts", resume=True, watcher=noting)
+    assert noting.first == min(number + 1, rare.rounds)  # the last round is left to repeat
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path):
+    class Seen(Watcher):
+        def __init__(self):
+            self.rounds = []
+
+        def advance(self, number, measured):
+            self.rounds.append((number, measured))
+
+    parts, whole = Seen(), Seen()
+    run_experiment(toy, watcher=whole)
+    stopped(toy, tmp_path / "run", 0, Watchers(StopAfter(4), parts))
+    run_experiment(toy, out=tmp_path / "run", resume=True, watcher=parts)
+    assert parts.rounds == whole.rounds
+
+
+@pytest.mark.parametrize("name", ["append_history", "append_times"])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interruption_while_the_history_is_written_costs_that_round_only(
+    rare, tmp_path, monkeypatch, name, late
+):
+    run_experiment(rare, out=tmp_path / "whole")
+    write = getattr(Folder, name)
+
+    def interrupted(self, *args):
+        fourth = (args[0]["round"] if name == "append_history" else args[0]) == 4
+        if late or not fourth:
+            write(self, *args)
+        if fourth:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, name, interrupted)
+        stopped(rare, tmp_path / "parts", 0, Watcher())
+    assert checkpoint.rounds(tmp_path / "parts" / "checkpoint") == [3, 0]
+    run_experiment(rare, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@dataclass(frozen=True)
+class Interrupted(FedAvg):
+    """Stands for Ctrl-C in the middle of a round, after others have trained already."""
+
+    at: int = 0
+
+    def train(self, message, client, learner):
+        if learner.round_number == self.at and client.id >= 5:
+            raise KeyboardInterrupt
+        client.memory["seen"] = message.params
+        return super().train(message, client, learner)
+
+
+def test_half_a_round_is_forgotten(rare, tmp_path, monkeypatch):
+    section = {"name": "tests.runs.test_resume:Interrupted", "clients_per_round": 6, "at": 3}
+    experiment = replace(rare, algorithm=section)
+    stopped(experiment, tmp_path / "parts", 0, Watcher())
+    real = Interrupted.train
+    monkeypatch.setattr(Interrupted, "train", lambda self, *rest: real(replace(self, at=0), *rest))
+    run_experiment(experiment, out=tmp_path / "parts", resume=True)
+    run_experiment(experiment, out=tmp_path / "whole")
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("algorithm", "number"), [({"name": "e2fl"}, 1), (RANK, 4), (DITTO, 6)])
+def test_a_run_killed_before_its_first_checkpoint_is_repeated(rare, tmp_path, algorithm, number):
+    experiment = replace(rare, algorithm=algorithm)
+    folder = killed(experiment, tmp_path / "run", number)
+    run_experiment(experiment, out=folder, resume=True)
+    run_experiment(experiment, out=tmp_path / "whole")
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_a_run_killed_before_its_summary_is_repeated(rare, tmp_path, monkeypatch):
+    def fail(*rest, **more):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "summarise", fail)
+        with pytest.raises(RuntimeError, match="killed"):
+            run_experiment(rare, out=tmp_path / "run")
+    assert checkpoint.rounds(tmp_path / "run" / "checkpoint") == [6, 0]
+    run_experiment(rare, out=tmp_path / "run", resume=True)
+    run_experiment(rare, out=tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "fedavg", "e2fl"])
+def test_a_process_killed_again_and_again_ends_as_if_never_killed(toy, tmp_path, name):
+    algorithm = {"name": name, "clients_per_round": 4} | ({"epochs": 8} if name == "local" else {})
+    data = {"name": "e2fl.testing.toy:Toy", "examples": 400, "clients": 40}
+    experiment = replace(toy, rounds=30, data=data, algorithm=algorithm)
+    (tmp_path / "toy.toml").write_text(experiment.to_toml())
+    run_experiment(experiment, out=tmp_path / "whole")
+    deaths = 0
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["e2fl.cli", "e2fl.results", "e2fl.testing.toy"])
+    command = ["run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "parts"), "--resume"]
+    for attempt in range(8):
+        process = processes.Process(target=_command, args=(command,))
+        process.start()
+        if attempt < 5:
+            _wait_for_progress(tmp_path / "parts" / "checkpoint", process)
+            time.sleep(0.02 * attempt)
+            process.kill()
+        process.join(600)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        deaths += 1
+    assert deaths >= 2
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def _command(words):
+    sys.exit(main(words))
+
+
+def _wait_for_progress(folder, process):
+    """Wait until the process has written a checkpoint that was not there before, or ended."""
+    before = set(checkpoint.rounds(folder))
+    deadline = time.monotonic() + 600
+    while process.is_alive() and not set(checkpoint.rounds(folder)) - before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("when", ["in the middle", "at the end"])
+def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, when):
+    run_experiment(toy, out=tmp_path / "whole")
+    real = codec.save_file
+
+    def full(tensors, path, **more):
+        if ("0000004" if when == "in the middle" else "model") in path.name:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        real(tensors, path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "save_file", full)
+        with pytest.raises(StorageError, match="the disk is full; free some space"):
+            run_experiment(toy, out=tmp_path / "parts")
+    assert not list((tmp_path / "parts").rglob("*.partial"))
+    run_experiment(toy, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_folder_removed_during_a_run_is_one_clear_error(toy, tmp_path):
+    class RemoveFolder(Watcher):
+        def advance(self, number, measured):
+            if number == 3:
+                shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(StorageError, match="was removed while the run used it"):
+        run_experiment(toy, out=tmp_path / "run", watcher=RemoveFolder())
+    assert not (tmp_path / "run").exists()
+
+
+def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
+    folder = stopped(toy, tmp_path / "run", 3)
+    (folder / "checkpoint" / ".round-0000004.safetensors.partial").write_text("{")
+    (folder / ".summary.json.partial").write_text("{")
+    with (folder / "history.jsonl").open("a") as file:
+        file.write('{"round": 6, "cl')  # half a line of a process that was killed
+    run_experiment(toy, out=folder, resume=True)
+    run_experiment(toy, out=tmp_path / "whole")
+    assert contents(folder) == contents(tmp_path / "whole")
+    assert not list(folder.rglob("*.partial"))
+    assert checkpoint.rounds(folder / "checkpoint") == [6]
+
+
+def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(toy, tmp_path):
+    run_experiment(toy, out=tmp_path / "whole")
+    folder = stopped(toy, tmp_path / "parts", 5)
+    newest = max((folder / "checkpoint").glob("round-*"))
+    newest.write_bytes(newest.read_bytes()[:-3])
+    noting = Noting()
+    run_experiment(toy, out=folder, resume=True, watcher=noting)
+    assert "damaged" in noting.warnings[0]
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["algorithm", "seed", "deleted", "damaged"])
+def test_without_a_checkpoint_of_its_own_a_run_keeps_its_history(rare, tmp_path, change):
+    folder = stopped(rare, tmp_path / "run", 5)
+    other = replace(rare, seed=5) if change == "seed" else rare.variant("fedavg")
+    foreign = stopped(other, tmp_path / "foreign", 5) / "checkpoint"
+    if change in ("algorithm", "seed", "deleted"):
+        shutil.rmtree(folder / "checkpoint")
+    if change in ("algorithm", "seed"):
+        shutil.copytree(foreign, folder / "checkpoint")
+    if change == "damaged":  # it is not sent back to its start either
+        (folder / "checkpoint" / "round-0000004.safetensors").write_bytes(b"damaged")
+    noting = Noting()
+    refused_and_unchanged(rare, folder, noting)
+    words = {"algorithm": "another kind", "seed": "another experiment", "damaged": "damaged"}
+    assert any(words.get(change, "") in warning for warning in noting.warnings) or not words.get(
+        change
+    )
+
+
+def test_a_history_that_lost_lines_is_noticed(toy, tmp_path):
+    folder = stopped(toy, tmp_path / "run", 5)
+    (folder / "history.jsonl").write_text("")
+    noting = Noting()
+    refused_and_unchanged(toy, folder, noting)
+    assert any("does not match history.jsonl" in warning for warning in noting.warnings)
+
+
+def test_deleted_and_damaged_client_models_are_noticed(rare, tmp_path):
+    experiment = replace(rare, algorithm=DITTO | {"clients_per_round": 8})
+    folder = stopped(experiment, tmp_path / "run", 4)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in (folder / "checkpoint" / "clients").iterdir():
+        raw = bytearray(path.read_bytes())
+        raw[-5] ^= 1
+        path.write_bytes(raw)
+    with pytest.raises(RunError, match="checksum"):
+        run_experiment(experiment, out=folder, resume=True)
+    shutil.rmtree(copy / "checkpoint" / "clients")
+    noting = Noting()
+    refused_and_unchanged(experiment, copy, noting)
+    assert any("models that clients kept" in warning for warning in noting.warnings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"variants": {"fedavg": {"rounds": 3}}}, {"variants": {}}),
+        ({"learner": {"momentum": 0}}, {"learner": {"momentum": 0.0}}),
+        ({"model": {"name": "mlp", "hidden": [24]}}, {"model": {"name": "mlp", "hidden": (24,)}}),
+        ({"threads": 1, "name": "one"}, {"threads": 2, "name": "other"}),
+    ],
+)
+def test_a_change_without_effect_on_results_does_not_matter(toy, tmp_path, before, after):
+    folder = stopped(replace(toy, **before), tmp_path / "run", 5)
+    noting = Noting()
+    run_experiment(replace(toy, **after), out=folder, resume=True, watcher=noting)
+    assert noting.first == 5
+    run_experiment(replace(toy, **after), out=tmp_path / "whole")
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_identities_are_those_of_results(toy):
+    assert replace(toy, seed=2**60).identity() != replace(toy, seed=2**60 + 1).identity()
+    assert replace(toy, rounds=9, device="cuda", name="x").identity() == toy.identity()
+
+
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(rare, tmp_path):
+    table = tmp_path / "table.csv"
+    rows = [f"{'ab'[n % 2]},{n % 2},{n},{n % 5}" for n in range(40)]
+    table.write_text("\n".join(["client,label,one,two", *rows]))
+    data = {"name": "table", "path": str(table), "client": "client", "label": "label"}
+    algorithm = {"name": "fedavg", "clients_per_round": 2}
+    experiment = replace(rare, data=data, algorithm=algorithm)
+    early, late = (killed(experiment, tmp_path / str(number), number) for number in (1, 4))
+    table.write_text(table.read_text() + "\na,1,7,7")
+    assert run_experiment(experiment, out=early, resume=True).summary["rounds"] == 6
+    before = (late / "history.jsonl").read_bytes()
+    with pytest.raises(RunError, match="the file has changed since"):
+        run_experiment(experiment, out=late, resume=True)
+    assert (late / "history.jsonl").read_bytes() == before
+
+
+# More rounds for a finished run.
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "e2fl", "clients_per_round": 4},
+        FINDING,
+        RANK,
+        DITTO,
+        *({"name": name} for name in ("fedavg", "qffl", "afl", "ifca", "term", "fairfed", "frl")),
+    ],
+    ids=lambda section: f"{section['name']} {section.get('grouping', {}).get('name', '')}".strip(),
+)
+def test_continued_equals_uninterrupted(toy, tmp_path, algorithm):
+    first = 4 if algorithm["name"] in ("fedavg", "ditto") else 5  # evaluated, or for being the last
+    whole = replace(toy, algorithm=algorithm, rounds=9, keep_client_models=True)
+    run_experiment(whole, out=tmp_path / "whole")
+    run_experiment(replace(whole, rounds=first), out=tmp_path / "parts")
+    assert run_experiment(whole, out=tmp_path / "parts", resume=True).summary["rounds"] == 9
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_continued_run_may_be_killed_at_any_moment(rare, tmp_path):
+    class KillAtOnce(Watcher):
+        def begin(self, experiment, first, last):
+            raise RuntimeError("killed")
+
+    whole = replace(rare, rounds=9)
+    run_experiment(whole, out=tmp_path / "whole")
+    run_experiment(replace(whole, rounds=5), out=tmp_path / "parts")
+    with pytest.raises(RuntimeError, match="killed"):  # the history is cut, nothing is saved yet
+        run_experiment(whole, out=tmp_path / "parts", resume=True, watcher=KillAtOnce())
+    stopped(whole, tmp_path / "parts", 7, resume=True)
+    noting = Noting()
+    run_experiment(whole, out=tmp_path / "parts", resume=True, watcher=noting)
+    assert noting.first == 7
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
+    """Nobody is there for the preparation before round 2, which is the last one at first."""
+    whole = replace(
+        toy,
+        seed=197,
+        rounds=4,
+        evaluate_every=1,
+        data=toy.data | {"clients": 4},
+        participation={"name": "uniform", "away": 0.85},
+        algorithm=RANK | {"clients_per_round": 2},
+    )
+    policy, population = whole.build_participation(), whole.build_data().population
+    present = [len(policy.present(population, number, whole.seed)) for number in range(4)]
+    assert present == [0, 0, 2, 2]
+    history = run_experiment(whole, out=tmp_path / "whole").history
+    assert [line["round"] for line in history] == [3, 4]
+    run_experiment(replace(whole, rounds=2), out=tmp_path / "parts")
+    run_experiment(whole, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rounds", "words"),
+    [
+        ({"name": "local", "epochs": 1}, 9, "nothing to add"),
+        (RANK | {"final_full_vote": True}, 9, "total number of rounds"),
+        ({"name": "e2fl"}, 3, "fewer"),
+        ({"name": "ditto"}, 9, "--keep-client-models"),
+    ],
+)
+def test_what_cannot_be_continued_says_why_and_stays(toy, tmp_path, algorithm, rounds, words):
+    experiment = replace(toy, algorithm=algorithm)
+    run_experiment(experiment, out=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunError, match=words):
+        run_experiment(replace(experiment, rounds=rounds), out=tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_folder_is_never_silently_replaced(toy, tmp_path):
+    run = run_experiment(toy, out=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunError, match="--resume"):
+        run_experiment(toy, out=tmp_path / "run")
+    again = run_experiment(toy, out=tmp_path / "run", resume=True)  # a finished run is read
+    assert (again.summary, again.clients) == (run.summary, run.clients)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="already exists"):
+        run_experiment(toy, out=tmp_path / "other")
+    with pytest.raises(RunError, match="not the folder of a run"):
+        run_experiment(toy, out=tmp_path / "other", resume=True)
+    with pytest.raises(RunError, match="seed was 0 and is 1"):
+        run_experiment(replace(toy, seed=1), out=tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before
+
+
+def test_two_processes_never_work_in_one_folder(toy, tmp_path):
+    with Folder(tmp_path / "run").claimed(), pytest.raises(RunError, match="another process"):
+        run_experiment(toy, out=tmp_path / "run")
+    assert run_experiment(toy, out=tmp_path / "run").summary["rounds"] == 6
+
+
+# The command.
+
+
+def test_resume_takes_a_folder_and_more_rounds(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.toml").write_text(toy.to_toml())
+    run_experiment(replace(toy, rounds=9), out=tmp_path / "whole")
+    assert main(["run", "toy.toml", "--out", "run"]) == 0
+    assert main(["resume", "run", "--set", "rounds=9"]) == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert (tmp_path / "run" / "command.txt").read_text() == "e2fl run toy.toml --out run\n"
+    assert main(["resume", "nowhere"]) == 2
+    assert "holds no run and no comparison" in capsys.readouterr().err
+
+
+def test_resume_continues_a_comparison(toy, tmp_path, monkeypatch):
+    from e2fl.runs.progress import Progress
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.toml").write_text(toy.to_toml())
+    words = ["compare", "toy.toml", "--algorithms", "fedavg,e2fl", "--seeds", "0,1"]
+    assert main([*words, "--out", "whole"]) == 0
+    advance = Progress.advance
+
+    def stop(self, number, measured):
+        if "run 3 of 4" in self.label and number == 3:
+            raise KeyboardInterrupt
+        advance(self, number, measured)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", stop)
+        assert main([*words, "--out", "parts"]) == 130
+    assert main(["resume", "parts"]) == 0
+    for name in ("fedavg-seed0", "fedavg-seed1", "e2fl-seed0", "e2fl-seed1"):
+        assert contents(tmp_path / "parts" / name) == contents(tmp_path / "whole" / name)
+
+
+def test_resume_imports_code_that_a_folder_names_only_if_it_is_trusted(
+    toy, tmp_path, monkeypatch, capsys
+):
+    """Issue 25, item 1: neither config.toml nor command.txt is trusted without a word."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_resume.py").write_text(
+        "open('imported', 'w').close()\nfrom e2fl.algorithms.fedavg import FedAvg as Mine\n"
+    )
+    own = from_dict(toy.to_dict() | {"algorithm": {"name": "evil_resume:Mine"}, "rounds": 1})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(own.to_toml())
+    (tmp_path / "toy.toml").write_text(replace(toy, rounds=1).to_toml())
+    (tmp_path / "both").mkdir()
+    words = "e2fl compare toy.toml --algorithms fedavg,evil_resume:Mine --out both"
+    (tmp_path / "both" / "command.txt").write_text(words)
+    for folder in ("run", "both"):
+        assert main(["resume", folder]) == 2
+        assert "evil_resume:Mine; if you trust it, pass --trust" in capsys.readouterr().err
+        assert not (tmp_path / "imported").exists()
+    assert main(["resume", "both", "--trust"]) == 0
+    assert (tmp_path / "imported").exists()
+    assert (tmp_path / "both" / "evil_resume.Mine-seed0" / "summary.json").is_file()

@@ -1,0 +1,190 @@
+"""One run: its measures are those of its clients, threads change nothing, mistakes come first."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from e2fl import version
+from e2fl.cli import main
+from e2fl.errors import ConfigError
+from e2fl.runs import runner
+from e2fl.runs.records import divergence_warnings
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import read_run
+from e2fl.runs.watcher import Watcher
+from e2fl.simulation import simulator
+from e2fl.testing.toy import Toy
+from tests.runs.helpers import DITTO, RANK, Noting, contents
+
+
+def test_summary_agrees_with_the_clients_it_summarises(toy):
+    run = run_experiment(toy)
+    accuracies, losses = ([row[name] for row in run.clients] for name in ("accuracy", "loss"))
+    assert run.summary["clients"]["mean"] == pytest.approx(np.mean(accuracies))
+    assert run.summary["clients"]["variance"] == pytest.approx(np.var(accuracies))
+    members = [row for row in run.clients if row["group"] == "G1"]
+    assert run.summary["groups"]["G1"] == {
+        "clients": 4,
+        "accuracy": pytest.approx(np.mean([row["accuracy"] for row in members])),
+        "loss": pytest.approx(np.mean([row["loss"] for row in members])),
+    }
+    assert run.summary["loss"]["clients"] == {
+        "mean": pytest.approx(np.mean(losses)),
+        "std": pytest.approx(np.std(losses)),
+    }
+    groups = [group["loss"] for group in run.summary["groups"].values()]
+    assert run.summary["loss"]["group"]["std"] == pytest.approx(np.std(groups))
+
+
+def test_bytes_are_those_of_the_messages_sent(toy):
+    sent = run_experiment(toy).summary["bytes"]
+    ranking = (16 * 24 * 9 + 7) // 8 + (24 * 3 * 7 + 7) // 8
+    assert ranking < sent["down_per_client_round"] <= ranking + 64
+    assert ranking < sent["up_per_client_round"] <= ranking + 64
+    assert sent["up_total"] == 6 * 4 * sent["up_per_client_round"]
+
+
+def test_the_budget_is_counted(toy):
+    budget = run_experiment(toy).summary["budget"]
+    assert budget == {"client_trainings": 24, "client_epochs": 48.0, "examples": 24 * 2 * 48}
+    local = run_experiment(replace(toy, algorithm={"name": "local", "epochs": 5})).summary["budget"]
+    assert local == {"client_trainings": 8, "client_epochs": 40.0, "examples": 8 * 5 * 48}
+    ditto = run_experiment(replace(toy, algorithm=DITTO)).summary["budget"]
+    assert ditto["client_epochs"] == 96.0  # it trains two models
+
+
+@dataclass(frozen=True)
+class NoGroups(Toy):
+    """Toy's groups, which no client declares."""
+
+    def client(self, number):
+        return replace(super().client(number), group=None)
+
+    @property
+    def population(self):
+        return replace(super().population, declared=dict.fromkeys(range(self.clients)), groups=0)
+
+
+def test_group_measures_are_over_found_groups_where_none_are_declared(toy):
+    data = {"name": "tests.runs.test_runner:NoGroups", "styles": True}
+    run = run_experiment(replace(toy, algorithm=RANK | {"clients_per_round": 8}, data=data))
+    summary = run.summary
+    assert (summary["groups_are"], summary["membership"]) == ("found", "found")
+    assert list(summary["groups"]) == ["found 0", "found 1"]
+    for number, name in enumerate(summary["groups"]):
+        own = [row["accuracy"] for row in run.clients if row["served_as"] == number]
+        assert summary["groups"][name]["clients"] == len(own)
+        assert summary["groups"][name]["accuracy"] == pytest.approx(np.mean(own))
+    assert run.history[-1]["groups_are"] == "found"
+    assert run_experiment(toy.variant("fedavg")).summary["membership"] is None
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "frl", "e2fl"])
+def test_threads_never_change_a_result(toy, tmp_path, name, monkeypatch):
+    left = []
+    for threads, brief in ((1, 0.0), (2, 0.0), (5, 0.0), (2, math.inf)):
+        # All in threads, or all but the first round in none.
+        monkeypatch.setattr(simulator, "BRIEF", brief)
+        out = tmp_path / f"{threads} {brief}"
+        run_experiment(replace(toy.variant(name), threads=threads), out=out)
+        left.append(contents(out))
+    assert left[0] == left[1] == left[2] == left[3]
+
+
+def test_more_clients_a_round_than_clients_is_refused_unless_it_is_the_default(toy):
+    few = replace(toy, data=toy.data | {"clients": 4}, algorithm={"name": "afl"})
+    assert run_experiment(few).summary["clients"]["mean"] > 0
+    with pytest.raises(ConfigError, match="only 4 clients"):
+        run_experiment(replace(few, algorithm={"name": "afl", "clients_per_round": 5}))
+
+
+def test_a_mistake_that_the_algorithm_finds_leaves_no_folder(toy, tmp_path):
+    wrong = replace(toy, algorithm={"name": "ifca", "clients_per_round": 4, "groups": 9})
+    with pytest.raises(ConfigError, match="only 8 clients"):
+        run_experiment(wrong, out=tmp_path / "run")
+    assert not any((tmp_path / "run").glob("*"))
+
+
+def test_a_folder_with_half_a_file_only_can_be_started_in(toy, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.toml.partial").write_text("na")
+    assert run_experiment(toy, out=tmp_path / "run").summary["rounds"] == 6
+
+
+def test_a_model_too_large_for_memory_is_one_clear_error(toy):
+    huge = replace(toy, model={"name": "mlp", "hidden": [10**7, 10**7]})
+    with pytest.raises(ConfigError, match="too large for the memory"):
+        run_experiment(huge)
+
+
+def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, monkeypatch):
+    run_experiment(toy, out=tmp_path / "whole")
+    real = runner.evaluation
+
+    def interrupted(done, *rest):
+        if done.number == 4:
+            raise KeyboardInterrupt
+        return real(done, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluation", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(toy, out=tmp_path / "parts")
+    run_experiment(toy, out=tmp_path / "parts", resume=True)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_client_models_are_dropped_when_a_run_is_done_unless_kept(toy, tmp_path):
+    experiment = replace(toy, algorithm=DITTO, rounds=2)
+    dropped = run_experiment(experiment, out=tmp_path / "dropped")
+    kept = run_experiment(replace(experiment, keep_client_models=True), out=tmp_path / "kept")
+    assert (dropped.summary["client_models"], kept.summary["client_models"]) == ("dropped", "kept")
+    assert not (tmp_path / "dropped" / "checkpoint" / "clients").exists()
+    assert list((tmp_path / "kept" / "checkpoint" / "clients").iterdir())
+    assert run_experiment(toy, out=tmp_path / "none").summary["client_models"] == "none"
+
+
+def test_local_says_that_it_does_not_follow_rounds(toy):
+    noting = Noting()
+    alone = {"name": "local", "clients_per_round": 4, "epochs": 1}
+    run_experiment(replace(toy, algorithm=alone), watcher=noting)
+    assert "there are 2 rounds, not 6" in noting.warnings[0]
+
+
+def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path):
+    algorithm = {"name": "tests.runs.helpers:Huge", "clients_per_round": 4}
+    noting = Noting()
+    done = run_experiment(replace(toy, algorithm=algorithm), out=tmp_path / "run", watcher=noting)
+    assert [line["diverged"] for line in done.history] == [8, 8, 8]
+    (warning,) = noting.warnings
+    assert warning.startswith("round 2: the models of 8 clients give outputs that are not finite")
+    again = read_run(tmp_path / "run")
+    assert {group["loss"] for group in again.summary["groups"].values()} == {None}
+    assert "diverged" not in run_experiment(toy).summary
+    (warning,) = divergence_warnings({"views": {"global": {"diverged": 1}}})
+    assert warning.startswith("the models of 1 client (view global) give")
+
+
+def test_a_diverged_run_has_an_exit_code_of_its_own(toy, tmp_path, monkeypatch):
+    """Issue 25, item 17: scripts notice it."""
+    monkeypatch.chdir(tmp_path)
+    huge = replace(toy, rounds=1, algorithm={"name": "tests.runs.helpers:Huge"})
+    (tmp_path / "huge.toml").write_text(huge.to_toml())
+    assert main(["run", "huge.toml", "--out", "run"]) == 3
+    names = "fedavg,tests.runs.helpers:Huge"
+    assert main(["compare", "huge.toml", "--algorithms", names, "--out", "both"]) == 3
+    assert main(["run", "huge.toml", "--algorithm", "fedavg", "--out", "good"]) == 0
+
+
+def test_the_commit_of_a_run_is_that_of_its_start(toy, tmp_path, monkeypatch):
+    class Commit(Watcher):
+        def advance(self, number, measured):
+            monkeypatch.setattr(version, "commit", lambda: "another")
+
+    monkeypatch.setattr(version, "commit", lambda: "beef")
+    run_experiment(toy, out=tmp_path / "run", watcher=Commit())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["environment"]["commit"] == "beef"

@@ -1,0 +1,204 @@
+"""The files of a run: what they hold, that damage is one clear error, that nothing hostile is read."""
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from e2fl.cli import main
+from e2fl.errors import RunError
+from e2fl.runs import data_files
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import Folder, read_run
+from tests.runs.helpers import FILES, Noting, stopped
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    from e2fl.config.experiment import from_dict
+
+    toy = from_dict(
+        {
+            "name": "toy",
+            "rounds": 4,
+            "evaluate_every": 2,
+            "data": {"name": "e2fl.testing.toy:Toy"},
+            "model": {"name": "mlp", "hidden": [24]},
+            "learner": {"batch_size": 8},
+            "algorithm": {"name": "e2fl", "clients_per_round": 4},
+        }
+    )
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run_experiment(toy, out=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A finished run that a test may damage."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def test_a_run_leaves_the_files_of_the_contract(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names >= {*FILES, "config.toml", "summary.json", "checkpoint", "data.json", "data.svg"}
+    run = read_run(finished)
+    assert run.summary.keys() >= {"algorithm", "dataset", "rounds", "seed", "version", "bytes"}
+    assert run.summary["groups"]["G1"].keys() == {"clients", "accuracy", "loss"}
+    assert [line["round"] for line in run.history] == [2, 4]
+    assert (run.label, run.seed, run.experiment.rounds) == ("e2fl", 0, 4)
+    masks = load_file(finished / "model.safetensors")
+    assert {name.split("/")[0] for name in masks} == {"global", "group0", "group1"}
+    assert all(mask.dtype == np.bool_ for mask in masks.values())
+
+
+def test_records_are_typed_and_their_keys_are_the_fields(finished):
+    run = read_run(finished)
+    result, last = run.result, run.evaluations[-1]
+    assert result.clients == last.clients == run.summary["clients"]
+    assert result.views["global"].loss == run.summary["views"]["global"]["loss"]
+    assert (result.groups_are, result.membership, result.unseen) == ("declared", "declared", None)
+    assert (last.round, last.diverged, last.loss, last.validation) == (4, 0, None, None)
+    assert result.budget.client_trainings == 16
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "clients.csv", "summary.json", "config.toml"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xfe garbage\n",
+        b"[1]\n",
+        b"a,b\n",
+        b"[" * 100_000 + b"\n",
+        b"x = " + b"[" * 9999 + b"\n",
+    ],
+)
+def test_garbage_is_one_clear_error(folder, name, garbage):
+    (folder / name).write_bytes(garbage)
+    with pytest.raises(RunError, match=name.replace(".", r"\.")):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "clients.csv", "summary.json", "config.toml"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "large", "folder"])
+def test_only_regular_files_of_a_reasonable_size_are_read(folder, name, kind, tmp_path):
+    """Issue 25, item 2: links lead elsewhere, pipes never end, large files fill the memory."""
+    real = (folder / name).rename(tmp_path / "real")
+    if kind == "link":
+        (folder / name).symlink_to(real)
+    elif kind == "pipe":
+        os.mkfifo(folder / name)
+    elif kind == "large":
+        with (folder / name).open("wb") as file:
+            file.truncate(20 * 2**30)  # a hole: it takes no space
+    else:
+        (folder / name).mkdir()
+    with pytest.raises(RunError):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("name", ["data.svg", "data.json"])
+def test_a_linked_picture_does_not_get_into_the_page(folder, name, tmp_path):
+    """Issue 25, item 2."""
+    (tmp_path / "secret").write_text('{"clients": "<svg>my secret</svg>"}')
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "secret")
+    assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
+    assert "my secret" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
+    """Issue 25, item 2: files in another folder would be deleted."""
+    folder = stopped(toy, tmp_path / "run", 3)
+    (folder / "checkpoint").rename(tmp_path / "mine")
+    (tmp_path / "mine" / "precious.partial").write_text("precious")
+    (folder / "checkpoint").symlink_to(tmp_path / "mine")
+    with pytest.raises(RunError, match="symbolic link"):
+        run_experiment(toy, out=folder, resume=True)
+    assert (tmp_path / "mine" / "precious.partial").exists()
+
+
+@pytest.mark.parametrize("garbage", ["nonsense\n", '{"round": "x"}\n', '["round"]\n', None])
+def test_damaged_times_do_not_make_a_run_unreadable(folder, garbage):
+    """Issue 25, item 4: they are only seconds."""
+    if garbage is None:
+        (folder / "times.jsonl").unlink()
+    else:
+        (folder / "times.jsonl").write_text(garbage)
+    assert read_run(folder).times == {}
+    assert read_run(folder).summary["rounds"] == 4
+
+
+def test_the_seconds_of_evaluated_rounds_are_kept_apart_from_the_history(toy, tmp_path):
+    folder = stopped(toy, tmp_path / "run", 5)
+    before = Folder(folder).read_times()
+    assert list(before) == [2, 4]
+    run = run_experiment(toy, out=folder, resume=True)
+    assert list(run.times) == [2, 4, 6]
+    assert {number: run.times[number] for number in before} == before
+    assert sum(run.times.values()) == pytest.approx(run.summary["seconds"]["total"], abs=0.005)
+    assert "seconds" not in (folder / "history.jsonl").read_text()
+
+
+def test_names_that_look_like_formulas_are_neutral_in_the_table_and_come_back(tmp_path):
+    names = ["=HYPERLINK(1)", "@SUM(1)", "+1", "-1x", "'-1", "'=x", "''=x", "plain", "\tx"]
+    row = {"n": 1, "accuracy": 1.0, "loss": -0.5}
+    rows = [{"client": name, "group": name, **row} for name in names]
+    Folder(tmp_path).write_clients(rows)
+    lines = (tmp_path / "clients.csv").read_text().splitlines()[1:]
+    cells = [line.split(",")[0].strip('"') for line in lines]
+    risky = [cell for cell in cells if cell.startswith(("=", "@", "+", "-", "\t"))]
+    assert risky == ["+1"]  # a number
+    assert Folder(tmp_path).read_clients() == rows
+
+
+def test_clients_with_different_columns_all_have_their_row(tmp_path):
+    row = {"client": "0", "group": "", "n": 1, "accuracy": 1.0, "loss": math.nan}
+    Folder(tmp_path).write_clients([row, row | {"client": "1", "served_as": 1}])
+    rows = Folder(tmp_path).read_clients()
+    assert [row["served_as"] for row in rows] == [None, 1]
+    assert math.isnan(rows[0]["loss"])
+
+
+def test_a_run_stores_what_its_data_looks_like(finished):
+    stored = json.loads((finished / "data.json").read_text())
+    assert stored["clients"] == 8
+    assert stored["examples"] == {"train": 8 * 48, "test": 8 * 48}
+    assert [(group["name"], group["clients"], group["train"]) for group in stored["groups"]] == [
+        ("G1", 4, 192),
+        ("G2", 4, 192),
+    ]
+    assert (finished / "data.svg").read_text().startswith("<svg")
+
+
+def test_groups_inside_clients_are_counted_by_rows(toy, tmp_path):
+    data = {"name": "e2fl.testing.toy:Toy", "inside": True}
+    run_experiment(replace(toy, data=data, rounds=1), out=tmp_path / "run")
+    stored = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert sum(group["train"] for group in stored["groups"]) == 8 * 48
+    assert {group["clients"] for group in stored["groups"]} == {8}
+
+
+def test_a_picture_that_a_killed_process_did_not_write_is_written_later(toy, tmp_path):
+    """Issue 25, item 4: data.svg was lost for good after data.json."""
+    folder = stopped(toy, tmp_path / "run", 3)
+    (folder / "data.svg").unlink()
+    run_experiment(toy, out=folder, resume=True)
+    assert (folder / "data.svg").is_file()
+
+
+def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeypatch):
+    def fail(data):
+        raise ValueError("no names today")
+
+    monkeypatch.setattr(data_files, "describe", fail)
+    monkeypatch.setattr(data_files, "summarise", fail)
+    noting = Noting()
+    run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=noting)
+    assert [warning.split(" is not")[0] for warning in noting.warnings] == ["data.svg", "data.json"]
+    assert not (tmp_path / "odd" / "data.json").exists()

@@ -1,0 +1,188 @@
+"""A search from the command line: chosen on validation rows, tested once, resumed exactly."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from e2fl.cli import main
+from e2fl.config.experiment import load
+from e2fl.errors import RunError
+from e2fl.runs.compare import methods
+from e2fl.runs.watcher import Watcher
+from e2fl.search.page import page
+from e2fl.search.running import Options, search
+from e2fl.search.space import space_of
+
+FILES = ("trials.csv", "best.toml", "search.html")
+GRID = ["--grid", "learner.score_rate=0.01,0.1", "--grid", "model.keep=0.3,0.5"]
+SPACE = ["--space", "learner.score_rate=0.003..1:log", "--space", "algorithm.incumbents=0,1,2"]
+TUNE = ["--algorithms", "e2fl,fedavg", *SPACE, "--space", "learner.learning_rate=0.003..1:log"]
+
+
+@pytest.fixture
+def config(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    noisy = replace(toy, rounds=4, evaluate_every=1, data=toy.data | {"noise": 1.5})
+    Path("toy.toml").write_text(noisy.to_toml())
+    return "toy.toml"
+
+
+def rows_of(folder):
+    return list(csv.DictReader(Path(folder, "trials.csv").read_text().splitlines()))
+
+
+def test_a_sweep_tries_every_point_and_tests_the_best_on_all_rows(config, capsys):
+    assert main(["sweep", config, *GRID, "--seeds", "0,1", "--out", "s"]) == 0
+    rows = rows_of("s")
+    points = [(row["learner.score_rate"], row["model.keep"]) for row in rows]
+    assert points == [("0.01", "0.3"), ("0.01", "0.5"), ("0.1", "0.3"), ("0.1", "0.5")]
+    best = max(rows, key=lambda row: float(row["group/worst10"]))
+    (chosen,) = [row for row in rows if row["chosen"]]
+    assert chosen["group/worst10"] == best["group/worst10"]
+    for row in rows:
+        runs = [load(f"s/e2fl-trial{row['trial']}/seed{seed}/config.toml") for seed in (0, 1)]
+        assert [run.data["validation_share"] for run in runs] == [0.2, 0.2]
+        assert runs[0].learner["score_rate"] == float(row["learner.score_rate"])
+        summaries = [
+            json.loads(Path(f"s/e2fl-trial{row['trial']}/seed{seed}/summary.json").read_text())
+            for seed in (0, 1)
+        ]
+        validated = [summary["validation"]["group"]["worst10"] for summary in summaries]
+        assert float(row["group/worst10"]) == pytest.approx(sum(validated) / 2)
+    final = load("s/final/e2fl-seed1/config.toml")
+    assert final.data.get("validation_share", 0) == 0
+    assert final.model["keep"] == float(chosen["model.keep"])
+    best_settings = load("s/best.toml").variant("e2fl")
+    assert best_settings.model["keep"] == final.model["keep"]
+    assert "was chosen" in capsys.readouterr().out
+    html = Path("s/search.html").read_text()
+    assert "<svg" in html
+    assert "<script" not in html
+
+
+def test_a_search_has_the_same_budget_for_each_algorithm(config, capsys):
+    words = ["tune", config, *TUNE, "--trials", "3", "--out", "t"]
+    assert main(words) == 0
+    rows = rows_of("t")
+    assert [row["algorithm"] for row in rows] == ["e2fl"] * 3 + ["fedavg"] * 3
+    assert [row["learner.score_rate"] for row in rows[3:]] == ["", "", ""]
+    assert float(rows[0]["learner.score_rate"]) == 0.1  # the experiment's own
+    stored = tomllib.loads(Path("t/best.toml").read_text())["variants"]
+    assert set(stored) == {"e2fl", "fedavg"}
+    (chosen,) = [row for row in rows[3:] if row["chosen"]]
+    best = load("t/best.toml").variant("fedavg")
+    assert best.learner["learning_rate"] == float(chosen["learner.learning_rate"])
+    out = capsys.readouterr().out
+    assert "MiB sent" in out
+    assert Path("t/final/fedavg-seed0/summary.json").is_file()
+    assert main(words) == 2
+    assert main([*words[:-4], "--trials", "4", "--out", "t", "--resume"]) == 2
+    assert "holds another search" in capsys.readouterr().err
+
+
+class Interrupted(Watcher):
+    """Ctrl-C after so many rounds."""
+
+    def __init__(self, rounds):
+        self.left = rounds
+
+    def advance(self, number, measured):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_a_search_that_was_interrupted_ends_as_one_that_was_not(config, tmp_path):
+    base = load(config)
+    found = methods(base, ["fedavg"])
+    space = space_of(["learner.learning_rate=0.003..1:log"])
+    options = Options(trials=8)
+    whole = search(found, space, [0], options, out=tmp_path / "whole")
+    assert any(trial.state == "pruned" for trial in whole.tuned[0].trials)
+    for rounds in (1, 22):
+        out = tmp_path / f"cut{rounds}"
+        with pytest.raises(KeyboardInterrupt):
+            search(found, space, [0], options, out=out, watcher=Interrupted(rounds))
+        resumed = search(found, space, [0], options, out=out, resume=True)
+        assert resumed.table().csv() == whole.table().csv()
+        assert resumed.to_toml(base) == whole.to_toml(base)
+        assert page(resumed) == page(whole)
+
+
+def test_a_trial_that_diverges_ends_no_search_and_is_not_chosen(config, capsys):
+    words = ["sweep", config, "--algorithm", "fedavg", "--out"]
+    assert main([*words, "s", "--grid", "learner.learning_rate=1e38,0.1"]) == 0
+    assert [row["state"] for row in rows_of("s")] == ["diverged", "complete"]
+    assert main([*words, "t", "--grid", "learner.learning_rate=1e38"]) == 1
+    assert "no trial was completed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--grid", "learner.lr=0.1,0.2"], "learning_rate"),
+        (["--grid", "model.keep=0.5,2"], "keep"),
+        (["--grid", "learner.epochs=1", "--pick", "group/worst"], "group/worst10"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(config, capsys, words, told):
+    assert main(["sweep", config, *words, "--out", "s"]) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("s").exists()
+
+
+def test_names_on_the_page_are_escaped(toy, tmp_path):
+    hostile = "<script>alert(1)</script>"
+    base = replace(toy, name=hostile, rounds=1, algorithm=toy.algorithm | {"label": hostile})
+    space = space_of(["learner.epochs=1"], "--grid")
+    html = page(search({hostile: base}, space, [0], Options("grid"), out=tmp_path / "s"))
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_a_folder_holds_one_search(toy, tmp_path):
+    base = replace(toy, rounds=1)
+    space = space_of(["learner.epochs=1"], "--grid")
+    search({"e2fl": base}, space, [0], Options("grid"), out=tmp_path / "s")
+    with pytest.raises(RunError, match="already exists"):
+        search({"e2fl": base}, space, [0], Options("grid"), out=tmp_path / "s")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "done"),
+    [
+        (["sweep", "toy.toml", *GRID, "--jobs", "2"], 2),
+        (["tune", "toy.toml", *TUNE, "--trials", "6"], 4),
+    ],
+)
+def test_a_search_that_was_killed_ends_as_one_that_was_not(config, words, done):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "e2fl.cli", *words, "--out", "killed"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 600
+    while len(list(Path("killed").glob("*/seed0/summary.json"))) < done:
+        assert process.poll() is None, "the search ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=120)
+    assert not Path("killed/search.html").exists()
+    for _ in range(60):  # processes of a killed sweep stop by themselves
+        if main(["resume", "killed"]) == 0:
+            break
+        time.sleep(1)
+    assert main([*words, "--out", "whole"]) == 0
+    for name in FILES:
+        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes(), name

@@ -1,0 +1,138 @@
+"""What clients keep between rounds: models, tensors, numbers and texts."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from e2fl.algorithms.fedavg import FedAvg
+from e2fl.errors import ConfigError, RunError
+from e2fl.simulation.client_memory import Memories, newest_versions, versions
+from e2fl.testing.contract import CHECKS, Problem, same
+
+KEPT = {
+    "times": 3,
+    "large": 2**70,
+    "best": 0.1 + 0.2,
+    "lost": math.inf,
+    "seen": True,
+    "phase": "warm é",
+    "direction": torch.tensor([1.5, -2.0]),
+    "own": {"w": torch.ones(2, 2)},
+}
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_client_keeps_numbers_texts_and_tensors_exactly(tmp_path, on_disk):
+    memories = Memories(tmp_path if on_disk else None)
+    memories.store(4, 1, KEPT)
+    found = (Memories(tmp_path) if on_disk else memories).load(4, before=2)
+    assert same(found, KEPT)
+    assert {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in KEPT.items()
+    }
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_memories_come_back_by_the_round_before(tmp_path, on_disk):
+    memories = Memories(tmp_path / "clients" if on_disk else None)
+    assert memories.load(4, before=1) == {}
+    memories.store(4, 1, {"own": {"w": torch.ones(2)}})
+    memories.store(4, 3, {"own": {"w": torch.zeros(2)}})
+    assert torch.equal(memories.load(4, before=9)["own"]["w"], torch.zeros(2))
+    if on_disk:
+        again = Memories(tmp_path / "clients")
+        assert torch.equal(again.load(4, before=3)["own"]["w"], torch.ones(2))
+        assert newest_versions(tmp_path / "clients", 2) == {4: 1}
+        memories.rewind(2)
+        assert torch.equal(memories.load(4, before=9)["own"]["w"], torch.ones(2))
+
+
+def test_memories_older_than_any_checkpoint_are_dropped(tmp_path):
+    memories = Memories(tmp_path)
+    for number in (1, 2, 5):
+        memories.store(0, number, {"own": {"w": torch.ones(1)}})
+    memories.forget(before=4)
+    assert versions(tmp_path) == {0: [2, 5]}
+    assert memories.load(0, before=5)
+
+
+def test_a_client_that_keeps_nothing_leaves_no_file(tmp_path):
+    Memories(tmp_path / "clients").store(0, 1, {})
+    assert not (tmp_path / "clients").exists()
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_numbers_of_numpy_come_back_as_pythons_own(tmp_path, on_disk):
+    memories = Memories(tmp_path if on_disk else None)
+    memories.store(0, 1, {"loss": np.float64(0.25)})
+    assert type(memories.load(0, before=2)["loss"]) is float
+
+
+def test_a_memory_without_tensors_is_stored(tmp_path):
+    Memories(tmp_path).store(0, 1, {"count": 7})
+    assert Memories(tmp_path).load(0, before=2) == {"count": 7}
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (
+            "rows",
+            [1, 2],
+            r"client\.memory\['rows'\] is list; it must be a model .*a tensor, an int, a float",
+        ),
+        ("loss", np.float32(0.5), "is float32"),
+        ("grid", np.zeros(3), "is ndarray"),
+        ("nothing", None, "is NoneType"),
+        ("mixed", {"w": torch.ones(1), "n": 3}, "is dict"),
+        ("a/b", 1, "names are strings without '/'"),
+        (3, 1, "names are strings"),
+    ],
+)
+def test_what_a_client_cannot_keep_is_refused_by_name(tmp_path, on_disk, name, value, words):
+    with pytest.raises(ConfigError, match=words):
+        Memories(tmp_path if on_disk else None).store(0, 1, {name: value})
+
+
+def test_numbers_that_were_changed_on_disk_are_refused(tmp_path):
+    Memories(tmp_path).store(0, 1, {"count": 7, "own": {"w": torch.ones(2)}})
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes().replace(b": 7", b": 8"))
+    with pytest.raises(RunError, match="checksum"):
+        Memories(tmp_path).load(0, before=2)
+
+
+@dataclass(frozen=True)
+class Patient(FedAvg):
+    """Clients count their turns, and stop training once their loss no longer falls."""
+
+    def train(self, message, client, learner):
+        loss = learner.loss(message.params, client.train)
+        best = client.memory.get("best", math.inf)
+        client.memory["turns"] = client.memory.get("turns", 0) + 1
+        client.memory["stopped"] = loss >= best and client.memory["turns"] > 2
+        client.memory["best"] = min(loss, best)
+        client.memory["phase"] = "late" if client.memory["stopped"] else "early"
+        return super().train(message, client, learner)
+
+
+@pytest.mark.parametrize("check", ["resumed_equals_uninterrupted", "equal_seeds_give_equal_runs"])
+def test_numbers_in_memory_survive_a_kill_exactly(check):
+    CHECKS[check](Problem(Patient(clients_per_round=5)))
+
+
+@dataclass(frozen=True)
+class Listing(FedAvg):
+    def train(self, message, client, learner):
+        client.memory["losses"] = [1.0, 2.0]
+        return super().train(message, client, learner)
+
+
+def test_a_wrong_memory_ends_a_run_in_its_first_round():
+    problem = Problem(Listing(clients_per_round=5))
+    with pytest.raises(ConfigError, match=r"client\.memory\['losses'\] is list"):
+        list(problem.run(problem.federation(), 1))

@@ -1,0 +1,225 @@
+"""The in-process federation: faults stay with who makes them, and equal work is done once."""
+
+import math
+import threading
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.codec import to_json
+from e2fl.config.experiment import from_dict
+from e2fl.data.federated import Client, Examples
+from e2fl.errors import RunError
+from e2fl.learning import Learner
+from e2fl.participation import Ask
+from e2fl.rounds import Request, Server, run
+from e2fl.runs.measure import measure
+from e2fl.runs.runner import run_experiment
+from e2fl.simulation import simulator
+from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.testing.toy import Toy
+
+
+@dataclass(frozen=True)
+class Unruly(FedAvg):
+    """FedAvg with clients that misbehave: 0 raises, 1 diverges, 2 claims impossible things."""
+
+    everyone: bool = False
+
+    def train(self, message, client, learner):
+        if client.id == 0 or self.everyone:
+            raise RuntimeError("boom")
+        update = super().train(message, client, learner)
+        if client.id == 1:
+            return Update(
+                {name: weight * np.nan for name, weight in update.params.items()}, update.examples
+            )
+        if client.id == 2:
+            return replace(update, examples=-5)
+        return update
+
+
+def federation(toy, algorithm, data=None, threads=2):
+    data = data or toy.build_data()
+    model = toy.build_model(data)
+    return SimulatedFederation(data, algorithm, toy.build_learner(model), threads=threads), model
+
+
+def server(algorithm, simulated, model, rounds):
+    return Server(algorithm, model, simulated.population, rounds=rounds, seed=0, evaluate_every=1)
+
+
+def test_bad_clients_are_left_out_and_counted_and_the_others_go_on(toy):
+    algorithm = Unruly(clients_per_round=8)
+    simulated, model = federation(toy, algorithm)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    assert done.answered == (3, 4, 5, 6, 7)
+    assert {client: fault.split(":")[0] for client, fault in done.faults.items()} == {
+        0: "failed",
+        1: "malformed",
+        2: "refused",
+    }
+    assert "boom" in done.faults[0]
+
+
+def test_clients_all_of_whom_fail_in_a_later_round_end_nothing(toy):
+    algorithm = Unruly(clients_per_round=4)
+    simulated, model = federation(toy, algorithm)
+    state = algorithm.start(model, simulated.population, 0)
+    replies = simulated.train(Request(2, Ask([0]), algorithm.broadcast(state, [0])))
+    assert set(replies.faults) == {0}
+    alone = simulated.train(
+        Request(1, Ask([0]), algorithm.broadcast(state, [0]))
+    )  # one failing client is not a bug
+    assert set(alone.faults) == {0}
+
+
+def test_faults_are_counted_by_kind_in_the_history(toy):
+    run_ = run_experiment(
+        from_dict(
+            toy.to_dict()
+            | {
+                "algorithm": {
+                    "name": "tests.simulation.test_simulator:Unruly",
+                    "clients_per_round": 8,
+                },
+                "evaluate_every": 1,
+                "rounds": 1,
+            }
+        )
+    )
+    assert run_.history[0]["faults"] == {"failed": 1, "malformed": 1, "refused": 1}
+    assert (run_.history[0]["asked"], run_.history[0]["answered"]) == (8, 5)
+
+
+def test_when_nobody_gets_through_the_error_is_shown(toy):
+    algorithm = Unruly(clients_per_round=4, everyone=True)
+    simulated, model = federation(toy, algorithm)
+    with pytest.raises(RuntimeError, match="boom"):
+        list(run(server(algorithm, simulated, model, rounds=1), simulated))
+
+
+@dataclass(frozen=True)
+class Diverging(FedAvg):
+    def train(self, message, client, learner):
+        update = super().train(message, client, learner)
+        return Update(
+            {name: weight * np.inf for name, weight in update.params.items()}, update.examples
+        )
+
+
+def test_a_run_in_which_nothing_was_ever_learnt_fails_loudly(toy):
+    algorithm = Diverging(clients_per_round=4)
+    simulated, model = federation(toy, algorithm)
+    with pytest.raises(RunError, match="no client sent a usable reply"):
+        list(run(server(algorithm, simulated, model, rounds=2), simulated))
+
+
+class Careless(Toy):
+    """One client has a label that is none, one has nothing to be tested on."""
+
+    def client(self, number):
+        found = super().client(number)
+        if number == 0:
+            return replace(found, train=replace(found.train, y=np.full(len(found.train), 99)))
+        return (
+            replace(found, test=found.test.take(np.array([], dtype=np.int64)))
+            if number == 1
+            else found
+        )
+
+
+def test_a_label_that_is_none_is_that_clients_fault_and_no_test_rows_are_nobodys(toy):
+    algorithm = replace(toy.build_algorithm(), clients_per_round=8)
+    data = Careless()
+    simulated, model = federation(toy, algorithm, data)
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    assert done.answered == (1, 2, 3, 4, 5, 6, 7)
+    assert "labels must be 0 to 2" in done.faults[0]
+    measured = to_json(measure(done.scores, data))
+    assert measured["groups"]["G2"]["clients"] == 3
+    assert np.isfinite(measured["clients"]["mean"])
+
+
+class SharedTest(Toy):
+    """Clients of a group share one test set."""
+
+    def client(self, number):
+        found = super().client(number)
+        return Client(number, found.train, super().client(number % self.groups).test, found.group)
+
+
+def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monkeypatch):
+    counted = []
+    real = Learner.tally
+
+    def tally(self, params, examples, rows=None):
+        counted.append(len(examples))
+        return real(self, params, examples, rows)
+
+    monkeypatch.setattr(Learner, "tally", tally)
+    algorithm = toy.build_algorithm()
+    simulated, model = federation(toy, algorithm, SharedTest(clients=40))
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    assert len(done.scores) == 40
+    assert len(counted) == 4  # two groups: each with its own model, and with the global one
+
+
+def test_large_test_sets_are_cut_without_changing_what_is_counted(toy):
+    data = Toy(examples=4500, clients=2)
+    algorithm = FedAvg(clients_per_round=1)
+    simulated, model = federation(toy, algorithm, data)
+    learner = simulated.learner
+    (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)
+    params = done.state.params
+    whole = learner.tally(params, data.client(0).test)
+    found = done.scores[0].views["global"][0]
+    assert (found.n, found.correct) == (whole.n, whole.correct) == (4500, whole.correct)
+    assert found.loss == pytest.approx(whole.loss)
+
+
+def test_rows_of_groups_inside_a_client_are_scored_apart(toy):
+    data = Toy(inside=True, clients=4)
+    experiment = from_dict(
+        toy.to_dict() | {"data": {"name": "e2fl.testing.toy:Toy", "inside": True, "clients": 4}}
+    )
+    done = run_experiment(experiment)
+    rows = [row for row in done.clients if row["client"] == "0"]
+    counts = np.bincount(data.client(0).test.group)
+    assert [(row["group"], row["n"]) for row in rows] == [("G1", counts[0]), ("G2", counts[1])]
+    assert done.summary["group"]["mean"] > 60
+    assert done.summary["groups"]["G1"]["clients"] == 4
+
+
+def test_examples_keep_their_rows_together():
+    examples = Examples(
+        np.arange(6, dtype=np.uint8).reshape(3, 2),
+        np.array([5, 6, 7]),
+        np.array([0, 1, 0]),
+        scale=0.5,
+        shift=1.0,
+    )
+    part = examples.of_group(0)
+    assert part.y.tolist() == [5, 7]
+    assert part.inputs().tolist() == [[1.0, 1.5], [3.0, 3.5]]
+    assert examples.x.dtype == np.uint8
+
+
+def test_brief_work_is_done_in_one_thread_and_other_work_by_all(toy, monkeypatch):
+    simulated, _ = federation(toy, FedAvg(), threads=2)
+    main = threading.current_thread()
+
+    def where(_):
+        return threading.current_thread(), torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    for limit, in_pool in ((math.inf, True), (math.inf, False), (0.0, True)):
+        # The first time, it is not known how long the work takes.
+        monkeypatch.setattr(simulator, "BRIEF", limit)
+        found = [result for _, result in simulated._each("test", where, range(4))]
+        assert all((thread is not main) == in_pool for thread, _ in found)
+        assert {cores for _, cores in found} == {1}
+    assert torch.get_num_threads() == before

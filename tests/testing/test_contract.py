@@ -1,0 +1,201 @@
+"""What every algorithm and every grouping promises; whatever is in the registries is picked up by itself."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.algorithms.fairfed import FairFed
+from e2fl.algorithms.fedavg import FedAvg, Shared
+from e2fl.algorithms.fedpm import FedPM
+from e2fl.algorithms.ifca import IFCA
+from e2fl.algorithms.term import TERM
+from e2fl.construct import fields_of
+from e2fl.grouping import GROUPINGS
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.store import read_run
+from e2fl.runs.watcher import Watcher
+from e2fl.testing import check_algorithm
+from e2fl.testing.contract import CHECKS, Problem
+from e2fl.testing.toy import Toy
+
+SETTINGS = {
+    "local": {"epochs": 4},
+    "afl": {"learning_rate": 1.0},
+    "ifca": {"groups": 2},
+}  # a little problem's own
+
+
+def grouping(name):
+    make = GROUPINGS[name]
+    settings = {"groups": 2, "warm": True}
+    return make(**{key: value for key, value in settings.items() if key in fields_of(make)})
+
+
+PROBLEMS = {
+    name: Problem(
+        make(clients_per_round=5, **SETTINGS.get(name, {})), rounds=25 if name == "afl" else 10
+    )
+    for name, make in ALGORITHMS.items()
+}
+PROBLEMS |= {
+    f"e2fl-{name}": Problem(E2FL(clients_per_round=5, grouping=grouping(name)))
+    for name in GROUPINGS
+}
+PROBLEMS |= {
+    "e2fl-inside": Problem(
+        E2FL(clients_per_round=5, absent="present_only"),
+        Toy(clients=6, groups=2, classes=2, inside=True, styles=True),
+    ),
+    "e2fl-majority": Problem(
+        E2FL(clients_per_round=5, inside="majority", absent="init_vote"),
+        Toy(clients=6, groups=2, classes=2, inside=True, styles=True),
+    ),
+    "fairfed-inside": Problem(
+        FairFed(clients_per_round=6, reweighing=True),
+        Toy(clients=6, groups=2, classes=2, inside=True, styles=True),
+    ),
+    "ifca-gradient": Problem(
+        IFCA(clients_per_round=8, groups=2, averaging="gradient"), rounds=40, accuracy=55.0
+    ),
+    "ifca-restarts": Problem(IFCA(clients_per_round=5, groups=2, restarts=2, trial_rounds=2)),
+    "fedpm-sample": Problem(FedPM(clients_per_round=5, inference="sample"), rounds=25),
+    "ifca-oracle": Problem(IFCA(clients_per_round=5, oracle_groups=True)),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_contract(name, check):
+    CHECKS[check](PROBLEMS[name])
+
+
+class Interrupt(Watcher):
+    """Ends a run as Ctrl-C would, after some round."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def advance(self, number, measured):
+        if number == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) | {f"e2fl-{name}" for name in GROUPINGS}))
+def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name, toy, tmp_path):
+    algorithm, _, group = name.partition("-")
+    section = {"name": algorithm, "clients_per_round": 4} | SETTINGS.get(algorithm, {})
+    if group:
+        section["grouping"] = {"name": group} | ({} if group in ("known", "one") else {"groups": 2})
+    experiment = replace(toy, algorithm=section, rounds=4, evaluate_every=1)
+    whole = run_experiment(experiment, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, out=tmp_path / "stopped", watcher=Interrupt(after=1))
+    run_experiment(experiment, out=tmp_path / "stopped", resume=True)
+    again = read_run(tmp_path / "stopped")
+    assert again.history == read_run(tmp_path / "whole").history
+    for file in ("clients.csv", "model.safetensors"):
+        if whole.folder is not None and (whole.folder / file).exists():
+            assert (tmp_path / "stopped" / file).read_bytes() == (whole.folder / file).read_bytes()
+    drop = ("seconds",)
+    assert {k: v for k, v in again.summary.items() if k not in drop} == {
+        k: v for k, v in read_run(tmp_path / "whole").summary.items() if k not in drop
+    }
+
+
+def test_every_algorithm_in_one_comparison_finishes_and_is_deterministic(toy):
+    from e2fl.runs.compare import compare, methods
+
+    experiment = replace(
+        toy, rounds=2, variants={name: {"algorithm": s} for name, s in SETTINGS.items()}
+    )
+    found = methods(experiment, list(ALGORITHMS))
+    tables = [[run.summary["clients"] for run in compare(found, [0])] for _ in range(2)]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == len(ALGORITHMS)
+
+
+# The checks can fail.
+
+
+@dataclass(frozen=True)
+class Untrained(FedAvg):
+    def aggregate(self, state, replies):
+        return state
+
+
+@dataclass(frozen=True)
+class Overwriting(FedAvg):
+    def aggregate(self, state, replies):
+        for reply in replies.values():
+            state.params["fc1.weight"].copy_(reply.params["fc1.weight"])
+        return Shared(dict(state.params))
+
+
+@dataclass(frozen=True)
+class LastOneWins(FedAvg):
+    def aggregate(self, state, replies):
+        return Shared(list(replies.values())[-1].params) if replies else state
+
+
+@dataclass(frozen=True)
+class Impatient(FedAvg):
+    def aggregate(self, state, replies):
+        return Shared(next(iter(replies.values())).params)
+
+
+@dataclass(frozen=True)
+class Dicing(FedAvg):
+    def train(self, message, client, learner):
+        update = super().train(message, client, learner)
+        return replace(update, params={k: v + torch.rand_like(v) for k, v in update.params.items()})
+
+
+@dataclass(frozen=True)
+class Remembering(FedAvg):
+    seen: list = field(default_factory=list)
+
+    def aggregate(self, state, replies):
+        self.seen.append(len(replies))
+        after = super().aggregate(state, replies)
+        return Shared({name: value + len(self.seen) for name, value in after.params.items()})
+
+
+@dataclass(frozen=True)
+class Trusting(TERM):
+    tilt: float = 10.0
+
+    def check(self, state, client, reply):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (Untrained(), "a_toy_task_is_learnt"),
+        (Overwriting(), "aggregate_changes_none_of_its_arguments"),
+        (LastOneWins(), "the_order_of_replies_does_not_matter"),
+        (Impatient(), "aggregate_accepts_no_replies"),
+        (Trusting(), "absurd_numbers_do_no_harm"),
+        (Dicing(), "equal_seeds_give_equal_runs"),
+        (Remembering(), "resumed_equals_uninterrupted"),
+    ],
+)
+def test_a_broken_promise_is_found(broken, check):
+    with pytest.raises((AssertionError, StopIteration)):
+        CHECKS[check](Problem(replace(broken, clients_per_round=5)))
+
+
+def test_the_suite_is_offered_to_other_peoples_algorithms():
+    check_algorithm(FedAvg(clients_per_round=5))
+    with pytest.raises(AssertionError, match="accuracy is only"):
+        check_algorithm(Untrained(clients_per_round=5))
+
+
+def test_the_suite_costs_nothing_to_those_who_do_not_ask_for_it():
+    code = "import sys, e2fl.testing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""Plain twins of compiled code, for reading and for tests of agreement."""

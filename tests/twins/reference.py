@@ -1,0 +1,165 @@
+"""Plain twins of compiled code: a few lines of NumPy or PyTorch each, for reading and for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from e2fl.kernels import Bool, Float32, Int32, Int64, UInt8
+
+
+def order_of(scores: Float32) -> Int32:
+    """Sort edges by score, ascending: ties by edge number, both zeros equal, NaN last."""
+    return np.argsort(scores, kind="stable").astype(np.int32)
+
+
+def rank_of(scores: Float32) -> Int32:
+    """Return the place of each edge in `order_of(scores)`."""
+    return invert(order_of(scores))
+
+
+def order_of_sums(sums: Int64) -> Int32:
+    """Sort edges by an integer, ascending, ties by edge number."""
+    return np.argsort(sums, kind="stable").astype(np.int32)
+
+
+def rank_of_sums(sums: Int64) -> Int32:
+    """Return the place of each edge in `order_of_sums(sums)`."""
+    return invert(order_of_sums(sums))
+
+
+def invert(permutation: Int32) -> Int32:
+    """Turn an order into its rank, or a rank into its order."""
+    return np.argsort(permutation, kind="stable").astype(np.int32)
+
+
+def add_rank(sums: Int64, rank: Int32) -> None:
+    """Add one voter's rank to the running sums of a vote."""
+    sums += rank
+
+
+def vote(orders: Int32) -> Int32:
+    """Elect one order by Borda count, as in the definition; orders: [voters, edges]."""
+    ranks = np.argsort(orders, axis=1, kind="stable")
+    return order_of_sums(ranks.sum(axis=0))
+
+
+def scores_from(rank: Int32, sorted_scores: Float32) -> Float32:
+    """Give each edge the score that belongs to its place."""
+    return sorted_scores[rank]
+
+
+def mask_of(rank: Int32, dropped: int) -> Bool:
+    """Keep every edge but the first `dropped` of the order."""
+    return rank >= dropped
+
+
+def top_mask(scores: Float32, dropped: int) -> Bool:
+    """Keep every edge but the `dropped` lowest, by sorting."""
+    return mask_of(rank_of(scores), dropped)
+
+
+def pack(values: Int32, bits: int) -> UInt8:
+    """Write each value in `bits` bits one after the other; unused final bits are zero."""
+    fields = (values[:, None] >> np.arange(bits)) & 1
+    return np.packbits(fields.astype(np.uint8), bitorder="little")
+
+
+def unpack(raw: UInt8, count: int, bits: int) -> Int32:
+    """Read `count` values of `bits` bits; ValueError when the bytes are not exactly what `pack` writes."""
+    flat = np.unpackbits(raw, bitorder="little")
+    if raw.size != (count * bits + 7) // 8 or flat[count * bits :].any():
+        raise ValueError("wrong length, or unused bits that are not zero")
+    fields = flat[: count * bits].reshape(count, bits).astype(np.int32)
+    return np.asarray((fields << np.arange(bits, dtype=np.int32)).sum(axis=1, dtype=np.int32))
+
+
+def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
+    """Pack the order that a rank is the inverse of."""
+    return pack(invert(rank), bits)
+
+
+def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
+    """Read a packed order and return its rank; ValueError unless it is a permutation of 0 to count - 1."""
+    order = unpack(raw, count, bits)
+    if sorted(order.tolist()) != list(range(count)):
+        raise ValueError("not a permutation")
+    return invert(order)
+
+
+def footrule(a: Int32, b: Int32) -> int:
+    """Return the sum of absolute rank differences."""
+    return int(np.abs(a.astype(np.int64) - b).sum())
+
+
+def footrules(ranks: Int32, centroids: Int32) -> Int64:
+    """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
+    return np.array([[footrule(a, b) for b in centroids] for a in ranks], np.int64)
+
+
+class ScoreStep:
+    """The scores of one layer under SGD with momentum, and the weights they select: in NumPy, with a sort."""
+
+    def __init__(self, scores: Float32, weights: Float32, dropped: int):
+        self.scores, self.weights, self.dropped = scores, weights, dropped
+        self.velocity: Float32 | None = None
+        self._select()
+
+    def advance(
+        self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float
+    ) -> None:
+        """Take one step in place; `gradient` is that of the masked weights."""
+        g = gradient * self.weights + np.float32(weight_decay) * self.scores
+        self.velocity = g if self.velocity is None else np.float32(momentum) * self.velocity + g
+        self.scores -= np.float32(learning_rate) * self.velocity
+        self._select()
+
+    def _select(self) -> None:
+        self.effective = np.where(top_mask(self.scores, self.dropped), self.weights, np.float32(0))
+
+
+class _Select(torch.autograd.Function):
+    """Zero for the lowest scores, one for the others, by a full stable sort; the gradient passes straight through."""
+
+    @staticmethod
+    def forward(ctx: object, scores: Tensor, dropped: int) -> Tensor:  # torch passes it
+        order = scores.flatten().sort(stable=True).indices
+        mask = torch.ones(scores.numel())
+        mask[order[:dropped]] = 0
+        return mask.view_as(scores)
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+def _select(scores: Tensor, dropped: int) -> Tensor:
+    mask: Tensor = _Select.apply(scores, dropped)  # type: ignore[no-untyped-call]  # torch has no type for it
+    return mask
+
+
+def plain_edge_popup(
+    network: nn.Module,
+    weights: dict[str, Tensor],
+    scores: dict[str, Tensor],
+    batches: list[tuple[Tensor, Tensor]],
+    *,
+    dropped: dict[str, int],
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+) -> dict[str, Tensor]:
+    """Train scores as the public code of edge-popup does: sort them at each forward pass, autograd, torch's own SGD."""
+    trained = {name: score.clone().requires_grad_() for name, score in scores.items()}
+    optimizer = torch.optim.SGD(
+        list(trained.values()), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+    )
+    for x, y in batches:
+        masked = {name: weights[name] * _select(trained[name], dropped[name]) for name in trained}
+        loss = nn.functional.cross_entropy(functional_call(network, masked, (x,)), y)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        optimizer.step()
+    return {name: score.detach() for name, score in trained.items()}
