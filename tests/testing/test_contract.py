@@ -170,7 +170,7 @@ class Trusting(TERM):
     tilt: float = 10.0
 
     def check(self, state, client, reply):
-        pass
+        return reply
 
 
 @pytest.mark.parametrize(
