@@ -26,7 +26,7 @@ class RunError(E2flError):
 
 
 class NothingLearnedError(RunError):
-    """A run in which no client ever sent a usable reply: training diverged everywhere, or the algorithm is wrong."""
+    """A run in which no client ever sent a usable reply: training diverged, or a wrong algorithm."""
 
 
 class StorageError(RunError):
@@ -42,12 +42,23 @@ class E2flWarning(UserWarning):
 
 
 def expect(value: Any, kind: type[Kind], owner: object, method: str) -> Kind:
-    """Return what a method of the user's own class returned if it is of this type, or raise an error that names it."""
+    """Return what a method of the user's own class returned if it is of this type.
+
+    Raise `ConfigError` with the name of the method otherwise.
+    """
     if not isinstance(value, kind):
         raise ConfigError(
-            f"{type(owner).__name__}.{method} returned {with_article(type(value))}; it must return {with_article(kind)}"
+            f"{type(owner).__name__}.{method} returned {with_article(type(value))}; "
+            f"it must return {with_article(kind)}"
         )
     return value
+
+
+def require_setting(allowed: bool, name: str, rule: str, value: object) -> None:
+    """Raise `ConfigError` unless the value of a setting is allowed; `rule` says what it must be."""
+    if not allowed:
+        shown = f"'{value}'" if isinstance(value, str) else value
+        raise ConfigError(f"{name} must be {rule}, not {shown}")
 
 
 def with_article(kind: type) -> str:
@@ -56,17 +67,10 @@ def with_article(kind: type) -> str:
     return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-    "unable to allocate",
-)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error means that memory ran out: Python, NumPy and torch each have their own."""
-    if isinstance(error, MemoryError):
-        return True
+    """Return whether memory ran out: Python, NumPy and torch each have their own error."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(part in text for part in words)
+    )

@@ -34,9 +34,10 @@ _SWAPPING = threading.Lock()
 
 
 class TorchStream(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base has no types
-    """A context in which torch operations such as dropout draw from their own stream, not from the global generator.
+    """A context in which torch operations such as dropout draw from a stream of their own.
 
-    It applies to the thread that enters it, so clients in parallel threads do not disturb each other.
+    It applies to the thread that enters it, so clients in parallel threads do not disturb each
+    other.
     """
 
     def __init__(self, random: np.random.Generator, device: torch.device | str = "cpu"):
@@ -60,7 +61,7 @@ class TorchStream(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         return self._swapped(lambda: func(*args, **kwargs))
 
     def _swapped(self, draw: Callable[[], Any]) -> Any:
-        """Let an operation that accepts no generator use the global one, in the state of this stream."""
+        """Let an operation without a generator use the global one, in the state of this stream."""
         own = self._generator
         shared = (
             torch.cuda.default_generators[own.device.index or 0]

@@ -23,7 +23,7 @@ from e2fl.errors import NothingLearnedError, WireError
 from e2fl.evaluation import Score
 from e2fl.learning import one_thread
 from e2fl.learning.learner import Meter
-from e2fl.models import Model, Params
+from e2fl.models import Model
 from e2fl.participation import Ask, Participation, Uniform
 from e2fl.wire import Message, Nothing
 
@@ -114,24 +114,7 @@ class Round:
     training_loss: float | None = None  # mean over accepted replies that report one
 
 
-# How many arguments the runtimes pass to each method of an algorithm.
-SIGNATURES = {
-    "start": 3,
-    "rounds": 2,
-    "ask": 5,
-    "broadcast": 2,
-    "check": 3,
-    "origin": 2,
-    "aggregate": 2,
-    "serve": 2,
-    "describe": 1,
-    "train": 3,
-    "model_for": 3,
-    "for_unseen": 3,
-}
-
-
-HELD = 64  # decoded replies of a round kept in memory; others are decoded again when they are read
+HELD = 64  # decoded replies of a round kept in memory; others are decoded when they are read
 
 
 class Server:
@@ -163,7 +146,7 @@ class Server:
         self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
-        require_signatures(algorithm, SIGNATURES)
+        require_signatures(algorithm)
         self.spec = model.spec
         self.last = expect(algorithm.rounds(rounds, population), int, algorithm, "rounds")
         if resume is None:
@@ -260,16 +243,19 @@ class Server:
                 decoded[client] = reply
             if note:
                 faults[client] = f"clipped: {note}"
-            if self.update_limit and (size := self._size(client, reply)) is not None:
-                sizes[client] = size
+            if self.update_limit and (sent := self._sent(client)) is not None:
+                size = size_of(reply, self.algorithm.origin(sent, reply), sent)
+                sizes |= {} if size is None else {client: size}
         far = outliers(sizes, self.update_limit)
         for client, factor in far.items():
             faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
 
         def read(client: ClientId) -> Message:
             reply = decoded.get(client) or self._checked(client, replies)[0]
-            origin = self._origin(client, reply) if client in far else None
-            return reply if origin is None else scaled_down(reply, origin, far[client])
+            if client not in far:
+                return reply
+            origin = self.algorithm.origin(self._sent(client), reply)
+            return scaled_down(reply, origin or {}, far[client])
 
         return Lazy(tuple(accepted), read), faults
 
@@ -281,15 +267,8 @@ class Server:
         reply = self.algorithm.check(self.state, client, answer)
         return expect(reply, self.types.up, self.algorithm, "check"), note
 
-    def _size(self, client: ClientId, reply: Message) -> Size | None:
-        """Return the size of a client's update; None if the algorithm does not measure it."""
-        sent = self.request.inbox.get(client) if self.request is not None else None
-        return None if sent is None else size_of(reply, self._origin(client, reply), sent)
-
-    def _origin(self, client: ClientId, reply: Message) -> Params | None:
-        """Return the weights that a client's update is measured from."""
-        sent = self.request.inbox.get(client) if self.request is not None else None
-        return None if sent is None else self.algorithm.origin(sent, reply)
+    def _sent(self, client: ClientId) -> Message | None:
+        return None if self.request is None else self.request.inbox.get(client)
 
     @property
     def due(self) -> bool:
@@ -329,9 +308,7 @@ def run(server: Server, federation: Federation) -> Iterator[Round]:
     while not server.finished:
         server.take(federation.train(server.ask()))
         offered = server.offer()
+        scores = None if offered is None else federation.evaluate(server.done.number, offered)
         # Evaluation may fail for every client; the run continues without scores.
-        scores = (
-            None if offered is None else federation.evaluate(server.done.number, offered) or None
-        )
-        yield replace(server.done, scores=scores)
+        yield replace(server.done, scores=scores or None)
     server.require_replies()

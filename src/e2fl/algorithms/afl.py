@@ -17,14 +17,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import (
-    Description,
-    GlobalModel,
-    is_finite,
-    require_examples,
-    require_loss,
-    to_all,
-)
+from e2fl.algorithms.base import Description, GlobalModel, is_finite, to_all
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.errors import ConfigError
 from e2fl.learning import Learner
@@ -74,15 +67,12 @@ class AFL(GlobalModel[Mixture, Slope]):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("learning_rate", "mixture_rate"):
-            rate = getattr(self, name)
-            if not (math.isfinite(rate) and rate > 0):
-                raise ConfigError(f"algorithm.{name} must be above 0, not {rate}")
-        if self.over not in OVER:
-            raise ConfigError(f"algorithm.over is one of {', '.join(OVER)}; not '{self.over}'")
+            self.require(0 < getattr(self, name) < math.inf, name, "above 0")
+        self.require(self.over in OVER, "over", " or ".join(OVER))
 
     def start(self, model: Model, population: Population, seed: int) -> Mixture:
         initial = model.initial_weights(seed)
-        part_of = {client: place for place, client in enumerate(population.ids)}
+        part_of = {client: part for part, client in enumerate(population.ids)}
         if self.over == "groups":
             declared = population.declared_groups
             if len(declared) < len(population):
@@ -103,11 +93,6 @@ class AFL(GlobalModel[Mixture, Slope]):
         gradient = learner.gradient(message.params, client.train)
         return Slope(gradient, learner.loss(message.params, client.train), len(client.train))
 
-    def check(self, state: Mixture, client: ClientId, reply: Slope) -> Slope:
-        require_loss(reply.loss)
-        require_examples(reply.examples)
-        return reply
-
     def origin(self, sent: Weights, reply: Slope) -> Params:
         return {}
 
@@ -118,10 +103,7 @@ class AFL(GlobalModel[Mixture, Slope]):
         for client, reply in replies.items():
             examples[state.part_of[client]] += reply.examples
         losses = np.zeros(len(state.shares))
-        slope = {
-            name: torch.zeros(value.shape, dtype=torch.float64)
-            for name, value in state.params.items()
-        }
+        slope = {name: torch.zeros_like(value).double() for name, value in state.params.items()}
         for client, reply in replies.items():
             part = state.part_of[client]
             weight = reply.examples / examples[part]  # a part's loss is that of all its examples

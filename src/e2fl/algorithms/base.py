@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
+import numpy as np
 import torch
 from typing_extensions import Doc
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, WireError
+from e2fl.errors import ConfigError, WireError, require_setting
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw, Participation, Uniform
@@ -27,6 +28,13 @@ State = TypeVar("State")
 Down = TypeVar("Down", bound=Message)
 Up = TypeVar("Up", bound=Message)
 Served = TypeVar("Served", bound=Message)
+
+# Fields of replies with numbers that clients claim: what an honest client sends, and the error.
+CLAIMS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "examples": (lambda examples: examples >= 1, "to be trained on {} examples"),
+    "loss": (lambda loss: loss >= 0, "a loss of {}"),
+    "learning_rate": (lambda rate: rate > 0, "a learning rate of {}"),
+}
 
 
 @dataclass(frozen=True)
@@ -94,10 +102,11 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
                 setattr(cls, name, value)
 
     def __post_init__(self) -> None:
-        if self.clients_per_round < 1:
-            raise ConfigError(
-                f"algorithm.clients_per_round must be at least 1, not {self.clients_per_round}"
-            )
+        self.require(self.clients_per_round >= 1, "clients_per_round", "at least 1")
+
+    def require(self, allowed: bool, setting: str, rule: str) -> None:
+        """Raise `ConfigError` unless a setting is allowed; `rule` says what it must be."""
+        require_setting(allowed, f"algorithm.{setting}", rule, getattr(self, setting))
 
     # On the server.
 
@@ -129,8 +138,13 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     def check(self, state: State, client: ClientId, reply: Up) -> Up:
         """Return the reply as `aggregate` reads it, decoded if it is coded.
 
-        Raise `WireError` if a well-formed reply is not one this client may send.
+        Raise `WireError` if a well-formed reply is not one this client may send. Here: if its
+        `examples`, `loss` or `learning_rate` is a number that no honest client sends.
         """
+        for name, (honest, words) in CLAIMS.items():
+            claim = getattr(reply, name, None)
+            if claim is not None and not (math.isfinite(claim) and honest(claim)):
+                raise WireError(f"a reply claims {words.format(claim)}")
         return reply
 
     def origin(self, sent: Down, reply: Up) -> Params | None:
@@ -189,36 +203,25 @@ def types_of(
     some of them.
     """
     cls = algorithm if isinstance(algorithm, type) else type(algorithm)
-    found = _arguments(cls)
-    if found is None or any(isinstance(kind, TypeVar) for kind in found):
+    known: dict[Any, Any] = {}
+    for parent in cls.__mro__:
+        for base in vars(parent).get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Algorithm):
+                named = [known.get(kind, kind) for kind in get_args(base)]
+                known |= dict(zip(getattr(origin, "__parameters__", ()), named, strict=False))
+    state, *messages = (known.get(kind, kind) for kind in (State, Down, Up, Served))
+    if any(isinstance(kind, TypeVar) for kind in (state, *messages)):
         raise ConfigError(
-            f"{cls.__name__} does not name its types: derive it from Algorithm[State, Down, Up, Served] "
-            "or from an algorithm that does"
+            f"{cls.__name__} does not name its types: derive it from "
+            "Algorithm[State, Down, Up, Served] or from an algorithm that does"
         )
-    for kind, what in zip(found[1:], ("Down", "Up", "Served"), strict=True):
+    for kind, what in zip(messages, ("Down", "Up", "Served"), strict=True):
         if not (isinstance(kind, type) and issubclass(kind, Message)):
             raise ConfigError(
                 f"{cls.__name__} names {kind!r} as {what}; it must be a Message, a frozen dataclass"
             )
-    return Types(*found)
-
-
-def _arguments(cls: type) -> tuple[Any, ...] | None:
-    for base in getattr(cls, "__orig_bases__", ()) or cls.__bases__:
-        origin = get_origin(base) or base
-        if origin is Algorithm:
-            return get_args(base) or None
-        inner = (
-            _arguments(origin)
-            if isinstance(origin, type) and issubclass(origin, Algorithm)
-            else None
-        )
-        if inner is not None:
-            given = dict(zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False))
-            return tuple(
-                given.get(kind, kind) if isinstance(kind, TypeVar) else kind for kind in inner
-            )
-    return None
+    return Types(state, *messages)
 
 
 class HasParams(Protocol):
@@ -290,19 +293,7 @@ def require_finite(params: Params) -> Params:
     return params
 
 
-def require_loss(loss: float) -> None:
-    """Raise `WireError` unless the loss a reply claims is finite and not negative."""
-    if not (math.isfinite(loss) and loss >= 0):
-        raise WireError(f"a reply claims a loss of {loss}")
-
-
-def require_examples(examples: int) -> None:
-    """Raise `WireError` unless a reply claims at least one example."""
-    if examples < 1:
-        raise WireError(f"a reply claims to be trained on {examples} examples")
-
-
-def require_rate(rate: float) -> None:
-    """Raise `WireError` unless the learning rate a reply claims is finite and positive."""
-    if not (math.isfinite(rate) and rate > 0):
-        raise WireError(f"a reply claims a learning rate of {rate}")
+def squared_norm(params: Params) -> float:
+    """Return the squared Euclidean norm over all layers."""
+    # By NumPy: torch splits a large sum among its threads, so the last bit depends on their number.
+    return sum(float(np.square(value.double().numpy().ravel()).sum()) for value in params.values())

@@ -15,7 +15,6 @@ from typing_extensions import Doc
 from e2fl.algorithms.base import ClientModel, ClientModels, require_finite
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.data.federated import Client
-from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.wire import Weights
 
@@ -41,28 +40,23 @@ class Ditto(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.proximal) and self.proximal >= 0):
-            raise ConfigError(f"algorithm.proximal must be 0 or more, not {self.proximal}")
+        self.require(0 <= self.proximal < math.inf, "proximal", "0 or more")
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
-        own = client.memory.get("own", message.params)
-        client.memory["own"] = require_finite(
-            learner.fit(
-                own,
-                client.train,
-                toward=message.params,
-                proximal=self.proximal,
-                purpose="batches of the own model",
-            )
+        own = learner.fit(
+            client.memory.get("own", message.params),
+            client.train,
+            toward=message.params,
+            proximal=self.proximal,
+            purpose="batches of the own model",
         )
+        client.memory["own"] = require_finite(own)
         return super().train(message, client, learner)
 
     def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.params)
-        own = client.memory.get("own")
-        return ClientModels(
-            {"own": global_model if own is None else ClientModel(own), "global": global_model}
-        )
+        own = ClientModel(client.memory["own"]) if "own" in client.memory else global_model
+        return ClientModels({"own": own, "global": global_model})
 
     def for_unseen(self, state: Shared, client: Client, learner: Learner) -> ClientModels:
         self.train(self.broadcast(state, [client.id])[client.id], client, learner)

@@ -25,7 +25,7 @@ from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Descripti
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership
-from e2fl.grouping.base import BallotsByGroup, ExamplesByGroup, Replies
+from e2fl.grouping.base import ExamplesByGroup, Replies
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, Draw
@@ -87,10 +87,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         str, Doc("or present_only, init_vote: how a group without ballots in a round votes")
     ] = "carry_forward"
     inside: Annotated[
-        str,
-        Doc(
-            "or majority: a client with several groups casts a ballot for each, or for its largest"
-        ),
+        str, Doc("or majority: a client with several groups votes in each, or in its largest")
     ] = "each"
     final_full_vote: Annotated[
         bool, Doc("one more round, in which all clients of every small group vote")
@@ -117,40 +114,34 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, choices in (
-            ("absent", self.absent, ABSENT),
-            ("inside", self.inside, INSIDE),
-        ):
-            if value not in choices:
-                raise ConfigError(f"algorithm.{name} is one of {', '.join(choices)}; not '{value}'")
+        self.require(self.absent in ABSENT, "absent", " or ".join(ABSENT))
+        self.require(self.inside in INSIDE, "inside", " or ".join(INSIDE))
+        for name in ("incumbents", "smoothing"):
+            weight = getattr(self, name)
+            self.require(weight == 0 or 0.001 <= weight <= 1000, name, "0, or 0.001 to 1000")
         if self.final_full_vote and self.absent == "present_only":
             raise ConfigError(
                 "algorithm.final_full_vote would let only small groups vote; use carry_forward"
             )
-        for name, weight in (("incumbents", self.incumbents), ("smoothing", self.smoothing)):
-            if not (weight == 0 or 0.001 <= weight <= 1000):
-                raise ConfigError(
-                    f"algorithm.{name} must be 0, or between 0.001 and 1000, not {weight}"
-                )
         if isinstance(self.downlink, Boundary):
             raise ConfigError(
-                "algorithm.downlink cannot be 'boundary': clients need the whole ranking; use 'buckets'"
+                "algorithm.downlink cannot be 'boundary': clients need the whole ranking; "
+                "use 'buckets'"
             )
-
-    # On the server.
-
-    def start(self, model: Model, population: Population, seed: int) -> Rankings:
-        ranking = model.supernet(seed).ranking
-        membership = expect(
-            self.grouping.begin(model, population, seed), Membership, self.grouping, "begin"
-        )
-        initial = ranking if self.coded or self.absent == "init_vote" else {}
-        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
 
     @property
     def coded(self) -> bool:
         """Whether messages are coded; otherwise they are those of the paper, to the byte."""
         return self.ballot != Exact() or self.downlink != Exact()
+
+    # On the server.
+
+    def start(self, model: Model, population: Population, seed: int) -> Rankings:
+        ranking = model.supernet(seed).ranking
+        begun = self.grouping.begin(model, population, seed)
+        membership = expect(begun, Membership, self.grouping, "begin")
+        initial = ranking if self.coded or self.absent == "init_vote" else {}
+        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
 
     def rounds(self, asked: int, population: Population) -> int:
         return asked + 1 if self.final_full_vote else asked
@@ -161,19 +152,15 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         preparation = self.grouping.ask(state.membership, population)
         if preparation is not None:
             return preparation
-        small = (
-            self._small(state.membership) if self.final_full_vote and round_number == last else []
-        )
+        small: list[ClientId] = []
+        if self.final_full_vote and round_number == last:
+            # All clients of groups that often have a single ballot.
+            assignments = sorted(state.membership.assignments.items())
+            sizes = Counter(group for _, group in assignments)
+            small = [
+                client for client, group in assignments if sizes[group] <= self.clients_per_round
+            ]
         return Ask(small or draw(self.clients_per_round))
-
-    def _small(self, membership: Membership) -> list[ClientId]:
-        """Return the clients of groups with at most `clients_per_round` clients.
-
-        These often have a single ballot.
-        """
-        sizes = Counter(membership.assignments.values())
-        assignments = sorted(membership.assignments.items())
-        return [client for client, group in assignments if sizes[group] <= self.clients_per_round]
 
     def broadcast(
         self, state: Rankings, clients: Sequence[ClientId]
@@ -182,30 +169,26 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             state.membership,
             clients,
             state.global_ranking,
-            lambda q: self._mask(state, q, state.groups),
+            lambda group: self._mask(state, group, state.groups),
         )
         if not self.coded:
             return plain
-        origin = Reference(state.initial, state.fan_in, state.keep)
         distinct = {id(invitation): invitation for invitation in plain.values()}
-        most = max((len(one.masks) for one in distinct.values()), default=0)
-        if most > self.grouping.most_masks():
-            raise ConfigError(
-                f"{type(self.grouping).__name__}.invite sends {most} masks; most_masks must return as many"
-            )
         coded = {
-            key: CodedInvitation.of(invitation, self.downlink, origin)
+            key: CodedInvitation.of(invitation, self.downlink, self._origin(state))
             for key, invitation in distinct.items()
         }
         return {client: coded[id(invitation)] for client, invitation in plain.items()}
+
+    def _origin(self, state: Rankings) -> Reference:
+        """Return the reference for what the server sends: the initial ranking."""
+        return Reference(state.initial, state.fan_in, state.keep)
 
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
         expected = CodedBallots if self.coded else Ballots
         if not isinstance(reply, expected):
-            raise WireError(
-                f"a reply is of type {type(reply).__name__}; {expected.__name__} is expected"
-            )
+            raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} is expected")
         # Before decoding, because a few bytes may stand for many rankings.
         ballots = len(reply.rankings if isinstance(reply, Ballots) else reply.lengths)
         self.grouping.check(state.membership, client, reply.groups, ballots)
@@ -215,36 +198,33 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
 
     def _reference(self, state: Rankings, client: ClientId) -> Reference:
         """Return the reference for a client's ballots: the ranking it was sent."""
+        elected = state.unrounded or state.global_ranking
         start = self.grouping.start_for(state.membership, client, state.global_ranking)
-        base = self.grouping.start_for(
-            state.membership, client, state.unrounded or state.global_ranking
-        )
+        base = self.grouping.start_for(state.membership, client, elected)
         reference = Reference(start, state.fan_in, state.keep, base)
         layers = self.grouping.ask_layers(state.membership)
         return reference if layers is None else reference.only(layers)
 
     def aggregate(self, state: Rankings, replies: Mapping[ClientId, AnyBallots]) -> Rankings:
-        membership, by_group = self._sorted(state.membership, cast(Replies, replies))
+        ballots = cast(Replies, replies)
+        membership, by_group = expect(
+            self.grouping.sort(state.membership, ballots), tuple, self.grouping, "sort"
+        )
         # One vote inside each group, in which its previous ranking may take part.
         elected = {
-            q: elect(ballots, state.groups.get(q), self.incumbents, rule=self.vote)
-            for q, ballots in by_group.items()
+            group: elect(rankings, state.groups.get(group), self.incumbents, rule=self.vote)
+            for group, rankings in by_group.items()
         }
         if not elected:
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
         global_ranking = elect(self._voters(state, groups, elected), rule=self.vote)
-        after = replace(
-            self._with_global(state, global_ranking), groups=groups, membership=membership
-        )
-        return self._smoothed(after, elected, global_ranking)
-
-    def _sorted(
-        self, membership: Membership, ballots: Replies
-    ) -> tuple[Membership, BallotsByGroup]:
-        """Return the updated membership and the ballots cast in each group."""
-        return expect(self.grouping.sort(membership, ballots), tuple, self.grouping, "sort")
+        after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
+        if self.downlink != Exact():  # clients train from the ranking as they decode it
+            rounded = self.downlink.rounded(global_ranking, self._origin(state))
+            after = replace(after, global_ranking=rounded, unrounded=global_ranking)
+        return self._smoothed(after, elected, global_ranking) if self.smoothing else after
 
     def _voters(
         self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]
@@ -259,30 +239,19 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return [groups.get(group, state.initial) for group in range(state.membership.groups)]
         return groups.values()
 
-    def _with_global(self, state: Rankings, ranking: Ranking) -> Rankings:
-        """Return the state with this global ranking, rounded as clients decode it: they train from
-        the rounded one.
-        """
-        if self.downlink == Exact():
-            return replace(state, global_ranking=ranking)
-        origin = Reference(state.initial, state.fan_in, state.keep)
-        return replace(
-            state, global_ranking=self.downlink.rounded(ranking, origin), unrounded=ranking
-        )
-
     def _smoothed(
         self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking
     ) -> Rankings:
         """Return the state with these rankings averaged into those that are served."""
-        if not self.smoothing:
-            return state
+
+        def averaged(ranking: Ranking, before: Ranking | None) -> Ranking:
+            return elect([ranking], before, self.smoothing, rule=self.vote)
+
         groups = {
-            q: elect([ranking], state.smooth_groups.get(q), self.smoothing, rule=self.vote)
-            for q, ranking in elected.items()
+            group: averaged(ranking, state.smooth_groups.get(group))
+            for group, ranking in elected.items()
         }
-        smooth_global = elect(
-            [global_ranking], state.smooth_global or None, self.smoothing, rule=self.vote
-        )
+        smooth_global = averaged(global_ranking, state.smooth_global or None)
         return replace(
             state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global
         )
@@ -296,22 +265,22 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         ranking = rankings.get(group, state.membership.starts.get(group, fallback))
         return mask_layers(ranking, state.keep)
 
-    def _served_masks(self, state: Rankings, groups: Iterable[GroupId]) -> dict[GroupId, Mask]:
+    def _served(
+        self, state: Rankings, groups: Iterable[GroupId]
+    ) -> tuple[dict[GroupId, Mask], Mask]:
+        """Return the masks of these groups, and the global mask."""
         rankings = state.groups | state.smooth_groups
-        return {group: self._mask(state, group, rankings) for group in sorted(groups)}
-
-    def _global_mask(self, state: Rankings) -> Mask:
-        return mask_layers(state.smooth_global or state.global_ranking, state.keep)
+        masks = {group: self._mask(state, group, rankings) for group in sorted(groups)}
+        return masks, mask_layers(state.smooth_global or state.global_ranking, state.keep)
 
     def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
-        global_mask = self._global_mask(state)
-        masks = self._served_masks(state, {q for groups in offers.values() for q in groups})
+        masks, global_mask = self._served(state, {q for groups in offers.values() for q in groups})
         messages = {
             groups: Masks(
                 groups,
-                tuple(q for q in groups if q in state.groups),
-                tuple(masks[q] for q in groups),
+                tuple(group for group in groups if group in state.groups),
+                tuple(masks[group] for group in groups),
                 global_mask,
             )
             for groups in set(offers.values())
@@ -319,15 +288,14 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return {client: messages[groups] for client, groups in offers.items()}
 
     def describe(self, state: Rankings) -> Description:
+        def models() -> dict[str, Mask]:
+            masks, global_mask = self._served(state, state.groups)
+            return {"global": global_mask} | {f"group{q}": mask for q, mask in masks.items()}
+
         membership = state.membership
         clustering = {"clustering": dict(membership.metadata)} if membership.metadata else {}
         return Description(
-            models=lambda: {
-                "global": self._global_mask(state),
-                **{
-                    f"group{q}": mask for q, mask in self._served_masks(state, state.groups).items()
-                },
-            },
+            models=models,
             metadata={"groups_seen": sorted(state.groups)} | clustering,
             assignments=membership.assignments if membership.found else None,
         )
@@ -344,17 +312,17 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             self.grouping.examples_by_group(message.masks, client, learner), self.grouping
         )
         if self.inside == "majority" and len(parts) > 1:
-            largest = max(parts, key=lambda part: len(part[1]))  # ties: the first
-            parts = [(largest[0], client.train)]
-        rankings = [
-            learner.fit_scores(message.ranking, rows, part=place)
-            for place, (_, rows) in enumerate(parts)
-        ]
+            largest, _ = max(parts, key=lambda part: len(part[1]))  # ties: the first
+            parts = [(largest, client.train)]
         groups = tuple(group for group, _ in parts)
+        rankings = tuple(
+            learner.fit_scores(message.ranking, rows, part=position)
+            for position, (_, rows) in enumerate(parts)
+        )
         if not self.coded:
-            return Ballots(groups, tuple(rankings))
+            return Ballots(groups, rankings)
         reference = Reference(message.ranking, fan_in, keep)
-        return UncodedBallots(groups, tuple(rankings), self.ballot, reference, learner.meter)
+        return UncodedBallots(groups, rankings, self.ballot, reference, learner.meter)
 
     def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
         global_model = ClientModel(message.global_mask)
@@ -362,8 +330,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         own = self.grouping.own_group(message.groups, message.masks, client, learner)
         if own is not None and own not in masks:
             raise ConfigError(
-                f"{type(self.grouping).__name__}.own_group returned {own!r}; it must return one of {message.groups}, "
-                "or None"
+                f"{type(self.grouping).__name__}.own_group returned {own!r}; "
+                f"it must return one of {message.groups}, or None"
             )
         if own is not None:
             # A group that never voted has learned nothing: its clients use the global model.
@@ -389,8 +357,8 @@ def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], Examples):
             raise ConfigError(
-                f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}; it must return pairs of a group "
-                "and examples, such as [(0, client.train)]"
+                f"{type(grouping).__name__}.examples_by_group returned {pair!r:.60}; it must "
+                "return pairs of a group and examples, such as [(0, client.train)]"
             )
     return pairs
 

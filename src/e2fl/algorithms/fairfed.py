@@ -25,12 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, average, require_examples
+from e2fl.algorithms.base import Description, GlobalModel, average
 from e2fl.data.federated import Client, ClientId, Examples, Population
-from e2fl.errors import ConfigError, WireError
+from e2fl.errors import WireError
+from e2fl.evaluation import NO_GROUP, Tally
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.wire import Message, Weights
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,7 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.beta) and self.beta >= 0):
-            raise ConfigError(f"algorithm.beta must be 0 or more, not {self.beta}")
+        self.require(0 <= self.beta < math.inf, "beta", "0 or more")
 
     def start(self, model: Model, population: Population, seed: int) -> Weighted:
         warning = misfit(classes=model.classes, groups=population.groups)
@@ -85,35 +87,31 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Counted:
         groups = row_groups(client)
-        parts = {
-            group: client.train.take(np.flatnonzero(groups == group))
+        tallies = {
+            group: learner.tally(message.params, client.train.take(np.flatnonzero(groups == group)))
             for group in np.unique(groups).tolist()
         }
-        tallies = {group: learner.tally(message.params, rows) for group, rows in parts.items()}
-        counts = [
-            (tally.positives, tally.true_positive) if tally else (0, 0)
-            for tally in map(tallies.get, (0, 1))
-        ]
+        first, second = (tallies.get(group, Tally()) for group in (0, 1))
         weight = reweighed(client.train, groups) if self.reweighing else None
         return Counted(
             learner.fit(message.params, client.train, weight=weight),
             len(client.train),
             sum(tally.correct for tally in tallies.values()),
-            *counts[0],
-            *counts[1],
+            first.positives,
+            first.true_positive,
+            second.positives,
+            second.true_positive,
         )
 
     def check(self, state: Weighted, client: ClientId, reply: Counted) -> Counted:
-        require_examples(reply.examples)
-        pairs = (
-            (reply.positive_0, reply.found_0),
-            (reply.positive_1, reply.found_1),
-            (reply.examples, reply.correct),
+        super().check(state, client, reply)
+        parts = (
+            0 <= reply.correct <= reply.examples,
+            0 <= reply.found_0 <= reply.positive_0,
+            0 <= reply.found_1 <= reply.positive_1,
+            reply.positive_0 + reply.positive_1 <= reply.examples,
         )
-        if (
-            any(not 0 <= part <= whole for whole, part in pairs)
-            or sum(p for p, _ in pairs[:2]) > reply.examples
-        ):
+        if not all(parts):
             raise WireError("a reply counts more examples than it claims to have")
         return reply
 
@@ -123,14 +121,11 @@ class FairFed(GlobalModel[Weighted, Counted]):
         counted = list(replies.values())
         examples = np.array([reply.examples for reply in counted], dtype=np.float64)
         shares = examples / examples.sum()
-        raw = np.array(
-            [
-                state.weights.get(client, share)
-                for client, share in zip(replies, shares, strict=True)
-            ]
-        )
-        distances = np.array(distances_to_all(counted))
-        raw = raw - self.beta * (distances - distances.mean())
+        before = [
+            state.weights.get(client, share) for client, share in zip(replies, shares, strict=True)
+        ]
+        distances, gap = distances_to_all(counted)
+        raw = np.array(before) - self.beta * (distances - distances.mean())
         weights = np.maximum(raw, 0)
         if not weights.sum() > 0:
             weights = shares
@@ -139,7 +134,7 @@ class FairFed(GlobalModel[Weighted, Counted]):
             state,
             params=average([reply.params for reply in counted], weights.tolist()),
             weights=dict(sorted((state.weights | kept).items())),
-            gap=gap_of_all(counted),
+            gap=gap,
         )
 
     def describe(self, state: Weighted) -> Description:
@@ -157,88 +152,58 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
 def misfit(*, classes: int, groups: int) -> str:
     """Return how FairFed treats data it is not defined for; empty for two classes and two groups."""
-    said = []
+    reasons = []
     if classes != 2:
-        said.append(f"of {classes} classes only class 1 counts as favourable")
+        reasons.append(f"of {classes} classes only class 1 counts as favourable")
     if groups > 2:
-        said.append(f"of {groups} groups only the first two are compared")
+        reasons.append(f"of {groups} groups only the first two are compared")
     if groups < 2:
-        said.append("without groups clients are judged by accuracy alone")
-    return (
-        f"fairfed is defined for two classes and two groups: {', and '.join(said)}" if said else ""
-    )
+        reasons.append("without groups clients are judged by accuracy alone")
+    text = f"fairfed is defined for two classes and two groups: {', and '.join(reasons)}"
+    return text if reasons else ""
 
 
 def row_groups(client: Client) -> NDArray[np.int64]:
     """Return the group of each training example: its own, or the client's, or -1 for none."""
     if client.train.group is not None:
         return client.train.group
-    return np.full(len(client.train), -1 if client.group is None else client.group, dtype=np.int64)
+    group = NO_GROUP if client.group is None else client.group
+    return np.full(len(client.train), group, dtype=np.int64)
 
 
 def reweighed(examples: Examples, groups: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return P(group) P(class) / P(group, class) for each example: above 1 where a class is rare in
     a group.
     """
-    n = len(examples)
-    _, cell, size = np.unique(
-        np.stack([groups, examples.y]), axis=1, return_inverse=True, return_counts=True
-    )
-    _, of_group, group_size = np.unique(groups, return_inverse=True, return_counts=True)
-    _, of_class, class_size = np.unique(examples.y, return_inverse=True, return_counts=True)
-    weights = (group_size[of_group] / n) * (class_size[of_class] / n) / (size[cell.reshape(-1)] / n)
-    return weights.astype(np.float32)
+    cells = np.stack([groups, examples.y])
+    by_group, by_class, by_cell = map(_shares, (cells[:1], cells[1:], cells))
+    return (by_group * by_class / by_cell).astype(np.float32)
 
 
-def gap_of(counted: Counted) -> float | None:
-    """Return the equal opportunity difference of one client, where it is defined."""
-    if not counted.positive_0 or not counted.positive_1:
-        return None
-    return counted.found_0 / counted.positive_0 - counted.found_1 / counted.positive_1
+def _shares(keys: NDArray[np.int64]) -> Floats:
+    """Return, for each column, the share of columns that are equal to it."""
+    _, of, sizes = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    shares: Floats = sizes[of.reshape(-1)] / keys.shape[1]
+    return shares
 
 
-def parts_of_gap(counted: Sequence[Counted]) -> list[float] | None:
-    """Return each client's contribution to the global equal opportunity difference, where that is
-    defined.
+def distances_to_all(counted: Sequence[Counted]) -> tuple[Floats, float | None]:
+    """Return each client's distance to the global measure, and the global equal opportunity
+    difference where it is defined.
+
+    The distance is one in fairness, or in accuracy where a difference is undefined.
     """
-    n = sum(reply.examples for reply in counted)
-    whole = (
-        sum(reply.positive_0 for reply in counted) / n,
-        sum(reply.positive_1 for reply in counted) / n,
-    )
-    if not all(whole):
-        return None
-
-    def part(reply: Counted) -> float:
-        terms = []
-        for found, positive, everywhere in zip(
-            (reply.found_0, reply.found_1), (reply.positive_0, reply.positive_1), whole, strict=True
-        ):
-            rate = found / positive if positive else 0.0
-            terms.append(rate * (positive / reply.examples) / everywhere)
-        return reply.examples / n * (terms[0] - terms[1])
-
-    return [part(reply) for reply in counted]
-
-
-def gap_of_all(counted: Sequence[Counted]) -> float | None:
-    """Return the global equal opportunity difference: the sum of the clients' contributions."""
-    parts = parts_of_gap(counted)
-    return None if parts is None else math.fsum(parts)
-
-
-def distances_to_all(counted: Sequence[Counted]) -> list[float]:
-    """Return each client's distance to the global measure: in fairness, or in accuracy where that
-    is undefined.
-    """
-    n = sum(reply.examples for reply in counted)
-    accuracy = sum(reply.correct for reply in counted) / n
-    global_gap = gap_of_all(counted)
-    distances = []
-    for reply in counted:
-        own = gap_of(reply)
-        if own is None or global_gap is None:
-            distances.append(abs(accuracy - reply.correct / reply.examples))
-        else:
-            distances.append(abs(global_gap - own))
-    return distances
+    examples = np.array([reply.examples for reply in counted], dtype=np.float64)
+    correct = np.array([reply.correct for reply in counted], dtype=np.float64)
+    positive = np.array([(reply.positive_0, reply.positive_1) for reply in counted])
+    found = np.array([(reply.found_0, reply.found_1) for reply in counted])
+    total = examples.sum()
+    in_accuracy = np.abs(correct.sum() / total - correct / examples)
+    if not positive.any(axis=0).all():
+        return in_accuracy, None
+    rates = np.divide(found, positive, out=np.zeros(found.shape), where=positive > 0)
+    # The global difference is the sum of what clients add to it.
+    terms = rates * (positive / examples[:, None]) / (positive.sum(axis=0) / total)
+    gap = math.fsum(examples / total * (terms[:, 0] - terms[:, 1]))
+    in_fairness = np.abs(gap - (rates[:, 0] - rates[:, 1]))
+    return np.where(positive.all(axis=1), in_fairness, in_accuracy), gap

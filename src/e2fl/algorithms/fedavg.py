@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, average, require_examples
+from e2fl.algorithms.base import GlobalModel, average
 from e2fl.data.federated import Client, ClientId, Population
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
@@ -51,10 +51,6 @@ class FedAvg(GlobalModel[Shared, Update]):
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         return Update(learner.fit(message.params, client.train), len(client.train))
-
-    def check(self, state: Shared, client: ClientId, reply: Update) -> Update:
-        require_examples(reply.examples)
-        return reply
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Update]) -> Shared:
         if not replies:

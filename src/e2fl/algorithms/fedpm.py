@@ -38,7 +38,6 @@ from e2fl.algorithms.base import (
     to_all,
 )
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.randomness import stream
@@ -97,21 +96,16 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reset is not None and self.reset < 1:
-            raise ConfigError(f"algorithm.reset must be at least 1 round, not {self.reset}")
-        if self.inference not in INFERENCE:
-            raise ConfigError(
-                f"algorithm.inference is one of {', '.join(INFERENCE)}; not '{self.inference}'"
-            )
+        self.require(self.reset is None or self.reset >= 1, "reset", "at least 1 round")
+        self.require(self.inference in INFERENCE, "inference", " or ".join(INFERENCE))
 
     # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Posterior:
         model.require_rankable()
         reset = self.reset or math.ceil(len(population) / self.clients_per_round)
-        return Posterior(
-            {layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}, 0, 0, reset, seed
-        )
+        none = {layer.name: torch.zeros(layer.shape) for layer in model.spec.layers}
+        return Posterior(none, 0, 0, reset, seed)
 
     def broadcast(
         self, state: Posterior, clients: Sequence[ClientId]
@@ -121,15 +115,12 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     def aggregate(self, state: Posterior, replies: Mapping[ClientId, Subnetwork]) -> Posterior:
         if not replies:
             return state
-        anew = state.rounds % state.reset == 0
-        kept = {
-            name: torch.zeros_like(value) if anew else value.clone()
-            for name, value in state.kept.items()
-        }
+        again = int(state.rounds % state.reset > 0)  # 0: counting starts anew
+        kept = {name: again * value for name, value in state.kept.items()}
         for reply in replies.values():
             for name, value in kept.items():
                 value += torch.from_numpy(reply.mask[name]).view(value.shape)
-        masks = len(replies) + (0 if anew else state.masks)
+        masks = again * state.masks + len(replies)
         return replace(state, kept=kept, masks=masks, rounds=state.rounds + 1)
 
     def serve(self, state: Posterior, clients: Sequence[ClientId]) -> Mapping[ClientId, Subnetwork]:
@@ -138,9 +129,8 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
     def _mask(self, state: Posterior) -> Mask:
         if self.inference == "sample":
             return draw(state.probabilities, stream(state.seed, "fedpm inference", state.rounds))
-        return {
-            name: (value.flatten() >= 0.5).numpy() for name, value in state.probabilities.items()
-        }
+        probabilities = state.probabilities.items()
+        return {name: (value.flatten() >= 0.5).numpy() for name, value in probabilities}
 
     def describe(self, state: Posterior) -> Description:
         kept = sum(float(value.sum(dtype=torch.float64)) for value in state.kept.values())
@@ -154,31 +144,26 @@ class FedPM(Algorithm[Posterior, Weights, Subnetwork, Subnetwork]):
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Subnetwork:
         rng = stream(learner.seed, "fedpm", learner.round_number, learner.client_id)
-        scores = {
-            name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in message.params.items()
-        }
-        # Without weight decay: next to the small gradients of scores it would pull every
-        # probability to 1/2.
-        optimizer = torch.optim.Adam(
-            list(scores.values()), betas=(learner.settings.momentum, 0.999)
-        )
+        start = message.params.items()
+        scores = {name: value.clamp(EDGE, 1 - EDGE).logit() for name, value in start}
+        # Without weight decay, which would pull every probability to 1/2: gradients are small.
+        betas = (learner.settings.momentum, 0.999)
+        optimizer = torch.optim.Adam(list(scores.values()), betas=betas)
         for batch in learner.batches(client.train, scores=True):
             optimizer.param_groups[0]["lr"] = batch.learning_rate
             mask = draw({name: score.sigmoid() for name, score in scores.items()}, rng)
-            subnetwork = learner.supernet.subnetwork(mask)
-            moved = {name: weight.to(learner.engine.device) for name, weight in subnetwork.items()}
+            subnetwork = learner.supernet.subnetwork(mask).items()
+            moved = {name: weight.to(learner.engine.device) for name, weight in subnetwork}
             gradients = learner.engine.gradients(moved, batch)
             for name, score in scores.items():
-                probability = score.sigmoid()
-                weight = learner.supernet.weights[name]
+                weight, probability = learner.supernet.weights[name], score.sigmoid()
                 score.grad = gradients[name].cpu() * weight * probability * (1 - probability)
             optimizer.step()
         if not is_finite(scores):
             raise diverged("scores")
         trained = {name: score.sigmoid() for name, score in scores.items()}
-        learner.meter.ballot_bits += sum(
-            float(entropy(value.double()).sum()) for value in trained.values()
-        )
+        bits = (float(entropy(value.double()).sum()) for value in trained.values())
+        learner.meter.ballot_bits += sum(bits)
         return Subnetwork(draw(trained, rng))
 
     def model_for(self, message: Subnetwork, client: Client, learner: Learner) -> ClientModels:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-import torch
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import (
@@ -23,13 +22,10 @@ from e2fl.algorithms.base import (
     Description,
     average,
     is_finite,
-    require_examples,
-    require_loss,
-    require_rate,
     to_all,
 )
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError, DataError, WireError
+from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.base import require_count
 from e2fl.grouping.lowest_loss import lowest_loss
 from e2fl.learning import Learner
@@ -110,35 +106,29 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.averaging not in AVERAGING:
-            raise ConfigError(
-                f"algorithm.averaging is one of {', '.join(AVERAGING)}; not '{self.averaging}'"
-            )
-        for name in ("restarts", "trial_rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"algorithm.{name} must be at least 1, not {getattr(self, name)}")
+        self.require(self.averaging in AVERAGING, "averaging", " or ".join(AVERAGING))
+        self.require(self.restarts >= 1, "restarts", "at least 1")
+        self.require(self.trial_rounds >= 1, "trial_rounds", "at least 1")
+
+    # On the server.
 
     def start(self, model: Model, population: Population, seed: int) -> Groups:
         count = population.groups if self.groups is None else self.groups
         if self.groups is None and count < 1:
             raise ConfigError("this data declares no groups; set algorithm.groups to their number")
-        if self.oracle_groups and (
-            population.groups > count
-            or any(group is None for group in population.declared.values())
-        ):
+        declared = population.declared_groups if self.oracle_groups else {}
+        if self.oracle_groups and (population.groups > count or len(declared) < len(population)):
             raise ConfigError(
                 f"algorithm.oracle_groups needs clients that declare one of {count} groups"
             )
         require_count(count, population, "algorithm.groups")
+        weights = [model.initial_weights(seed, which) for which in range(self.restarts * count)]
         first, *others = (
-            Trial(
-                tuple(model.initial_weights(seed, start * count + group) for group in range(count)),
-                math.inf,
-            )
-            for start in range(self.restarts)
+            Trial(tuple(weights[begin : begin + count]), math.inf)
+            for begin in range(0, len(weights), count)
         )
-        known = dict(population.declared_groups) if self.oracle_groups else {}
-        return Groups(first, tuple(others), None, 0, (0,) * count, (0,) * count, known)
+        none = (0,) * count
+        return Groups(first, tuple(others), None, 0, none, none, dict(declared))
 
     def rounds(self, asked: int, population: Population) -> int:
         """Return the rounds asked for, for the start that is kept, plus the trials of the others."""
@@ -149,7 +139,10 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         return asked + (self.restarts - 1) * self.trial_rounds
 
     def broadcast(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return self._offer(self._up_next(state), clients)
+        return self._offer(self._next(state), clients)
+
+    def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
+        return self._offer(self._served(state), clients)
 
     def _offer(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
         models = state.current.models
@@ -157,43 +150,13 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
         if not self.oracle_groups:
             return to_all(everything, clients)
         own = {group: Choice((group,), (model,)) for group, model in enumerate(models)}
-        return {
-            client: own[state.assigned[client]] if client in state.assigned else everything
-            for client in clients
-        }
-
-    def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
-        if self.oracle_groups:
-            group, model = self._declared(message, client)
-            loss = learner.loss(model, client.train)
-        else:
-            group, loss = lowest_loss(message.models, client, learner)
-            model = message.models[group]
-        n, rate = len(client.train), learner.rate
-        if self.averaging == "gradient":
-            return Chosen(learner.gradient(model, client.train), group, n, loss, rate)
-        return Chosen(learner.fit(model, client.train), group, n, loss, rate)
-
-    def _declared(self, message: Choice, client: Client) -> tuple[GroupId, Params]:
-        """Return the group a client declares, and its model."""
-        if client.group is None or client.group not in message.groups:
-            raise DataError(
-                f"client {client.id} declares no group it was sent a model for; algorithm.oracle_groups needs one"
-            )
-        return client.group, message.models[message.groups.index(client.group)]
+        return {client: own.get(state.assigned.get(client, -1), everything) for client in clients}
 
     def check(self, state: Groups, client: ClientId, reply: Chosen) -> Chosen:
-        require_examples(reply.examples)
-        require_loss(reply.loss)
-        if not 0 <= reply.group < len(state.current.models):
-            raise WireError(
-                f"a reply chose group {reply.group}; there are groups 0 to {len(state.chosen) - 1}"
-            )
-        if self.oracle_groups and reply.group != state.assigned.get(client, reply.group):
-            raise WireError(
-                f"a reply chose group {reply.group}; its client is in group {state.assigned[client]}"
-            )
-        require_rate(reply.learning_rate)
+        super().check(state, client, reply)
+        own = state.assigned.get(client, reply.group) if self.oracle_groups else reply.group
+        if not 0 <= reply.group < len(state.chosen) or reply.group != own:
+            raise WireError(f"a reply chose group {reply.group}, which its client may not choose")
         return reply
 
     def origin(self, sent: Choice, reply: Chosen) -> Params | None:
@@ -204,17 +167,16 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
     def aggregate(self, state: Groups, replies: Mapping[ClientId, Chosen]) -> Groups:
         if not replies:
             return state
-        state = self._up_next(state)
+        state = self._next(state)
         by_group: dict[GroupId, list[Chosen]] = {}
-        chosen: dict[ClientId, GroupId] = {}
-        for client, reply in replies.items():
+        for reply in replies.values():
             by_group.setdefault(reply.group, []).append(reply)
-            chosen[client] = reply.group
         models = list(state.current.models)
         for group, members in by_group.items():  # a group that no client chose stays unchanged
             models[group] = self._merged(models[group], members, len(replies))
         loss = sum(reply.loss for reply in replies.values()) / len(replies)
         counts = tuple(len(by_group.get(group, ())) for group in range(len(models)))
+        chosen = {client: reply.group for client, reply in replies.items()}
         return replace(
             state,
             current=Trial(tuple(models), loss),
@@ -224,63 +186,43 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             assigned=state.assigned if self.oracle_groups else state.assigned | chosen,
         )
 
-    def _merged(self, model: Params, chosen: Sequence[Chosen], clients: int) -> Params:
+    def _merged(self, model: Params, members: Sequence[Chosen], clients: int) -> Params:
         if self.averaging == "model":
-            weights = [reply.examples if self.weighted else 1 for reply in chosen]
-            return average([reply.params for reply in chosen], weights)
+            weights = [reply.examples if self.weighted else 1 for reply in members]
+            return average([reply.params for reply in members], weights)
         stepped = {name: value.double() for name, value in model.items()}
-        for reply in chosen:
+        for reply in members:
             for name, gradient in reply.params.items():
                 # Divided by all clients of the round, not by those of the group: as in the paper.
                 stepped[name] -= (reply.learning_rate / clients) * gradient.double()
-        after = {name: value.to(torch.float32) for name, value in stepped.items()}
+        after = {name: value.float() for name, value in stepped.items()}
         return after if is_finite(after) else model
 
-    def _up_next(self, state: Groups) -> Groups:
+    def _next(self, state: Groups) -> Groups:
         """Return the state for the next round: unchanged, or after a trial the next start, and
         finally the best one.
         """
-        if (
-            self.restarts == 1
-            or state.rounds != self.trial_rounds
-            or (not state.waiting and state.best is None)
-        ):
+        over = state.best is None and not state.waiting
+        if self.restarts == 1 or state.rounds != self.trial_rounds or over:
             return state
-        best = (
-            state.current
-            if state.best is None or state.current.loss < state.best.loss
-            else state.best
-        )
-        if not state.waiting and best is state.current:
+        best = min(filter(None, (state.best, state.current)), key=lambda trial: trial.loss)
+        if best is state.current and not state.waiting:
             return replace(state, best=None)
         none = (0,) * len(state.chosen)  # earlier choices were among the models of another trial
-        other = replace(
-            state, chosen=none, ever=none, assigned=state.assigned if self.oracle_groups else {}
-        )
-        if state.waiting:
-            return replace(
-                other, current=state.waiting[0], waiting=state.waiting[1:], best=best, rounds=0
-            )
-        return replace(other, current=best, best=None)
+        assigned = state.assigned if self.oracle_groups else {}
+        if not state.waiting:
+            return Groups(best, (), None, state.rounds, none, none, assigned)
+        following, *others = state.waiting
+        return Groups(following, tuple(others), best, 0, none, none, assigned)
 
-    def _in_use(self, state: Groups) -> Groups:
+    def _served(self, state: Groups) -> Groups:
         """Return the start tried last, while starts are tried; after that, the best."""
-        return state if state.waiting else self._up_next(state)
-
-    def serve(self, state: Groups, clients: Sequence[ClientId]) -> Mapping[ClientId, Choice]:
-        return self._offer(self._in_use(state), clients)
-
-    def model_for(self, message: Choice, client: Client, learner: Learner) -> ClientModels:
-        if self.oracle_groups and client.group is not None:
-            group, model = self._declared(message, client)
-            return ClientModels({"group": ClientModel(model)}, group)
-        group, _ = lowest_loss(message.models, client, learner)
-        return ClientModels({"group": ClientModel(message.models[group])}, group)
+        return state if state.waiting else self._next(state)
 
     def describe(self, state: Groups) -> Description:
-        in_use = self._in_use(state).current.models
+        models = self._served(state).current.models
         return Description(
-            models=lambda: {f"group{group}": model for group, model in enumerate(in_use)},
+            models=lambda: {f"group{group}": model for group, model in enumerate(models)},
             metadata={
                 "chosen": list(state.chosen),
                 "chosen_ever": list(state.ever),
@@ -289,5 +231,27 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
             },
             assignments=None if self.oracle_groups else state.assigned,
             # Groups chosen among the models of one start cannot be compared with those of the next.
-            next_assignments=None if self.oracle_groups else self._up_next(state).assigned,
+            next_assignments=None if self.oracle_groups else self._next(state).assigned,
         )
+
+    # On a client.
+
+    def train(self, message: Choice, client: Client, learner: Learner) -> Chosen:
+        group, model, loss = self._choose(message, client, learner)
+        if loss is None:
+            loss = learner.loss(model, client.train)
+        fit = learner.gradient if self.averaging == "gradient" else learner.fit
+        return Chosen(fit(model, client.train), group, len(client.train), loss, learner.rate)
+
+    def model_for(self, message: Choice, client: Client, learner: Learner) -> ClientModels:
+        group, model, _ = self._choose(message, client, learner)
+        return ClientModels({"group": ClientModel(model)}, group)
+
+    def _choose(
+        self, message: Choice, client: Client, learner: Learner
+    ) -> tuple[GroupId, Params, float | None]:
+        """Return the group of a client, its model, and the loss if models were compared."""
+        if self.oracle_groups and client.group in message.groups:
+            return client.group, message.models[message.groups.index(client.group)], None
+        position, loss = lowest_loss(message.models, client, learner)
+        return message.groups[position], message.models[position], loss

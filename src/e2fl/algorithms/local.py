@@ -16,7 +16,6 @@ from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, require_finite, to_all
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, Draw
@@ -42,8 +41,7 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.epochs < 1:
-            raise ConfigError(f"algorithm.epochs must be at least 1, not {self.epochs}")
+        self.require(self.epochs >= 1, "epochs", "at least 1")
 
     def start(self, model: Model, population: Population, seed: int) -> Alone:
         return Alone()
@@ -61,9 +59,8 @@ class Local(Algorithm[Alone, Nothing, Nothing, Nothing]):
         return to_all(Nothing(), clients)
 
     def train(self, message: Nothing, client: Client, learner: Learner) -> Nothing:
-        client.memory["own"] = require_finite(
-            learner.fit(learner.initial, client.train, epochs=self.epochs)
-        )
+        own = learner.fit(learner.initial, client.train, epochs=self.epochs)
+        client.memory["own"] = require_finite(own)
         return message
 
     def aggregate(self, state: Alone, replies: Mapping[ClientId, Nothing]) -> Alone:

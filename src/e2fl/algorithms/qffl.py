@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-import numpy as np
 import torch
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Description, GlobalModel, is_finite, require_loss, require_rate
+from e2fl.algorithms.base import Description, GlobalModel, is_finite, squared_norm
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.wire import Message, Weights
@@ -58,8 +56,7 @@ class QFFL(GlobalModel[Stepped, Step]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.q) and self.q >= 0):
-            raise ConfigError(f"algorithm.q must be 0 or more, not {self.q}")
+        self.require(0 <= self.q < math.inf, "q", "0 or more")
 
     def start(self, model: Model, population: Population, seed: int) -> Stepped:
         return Stepped(model.initial_weights(seed))
@@ -68,11 +65,6 @@ class QFFL(GlobalModel[Stepped, Step]):
         loss = learner.loss(message.params, client.train)
         return Step(learner.fit(message.params, client.train), loss, learner.rate)
 
-    def check(self, state: Stepped, client: ClientId, reply: Step) -> Step:
-        require_loss(reply.loss)
-        require_rate(reply.learning_rate)
-        return reply
-
     def aggregate(self, state: Stepped, replies: Mapping[ClientId, Step]) -> Stepped:
         if not replies:
             return state
@@ -80,18 +72,13 @@ class QFFL(GlobalModel[Stepped, Step]):
         delta = {name: torch.zeros_like(value) for name, value in w.items()}
         h = 0.0
         for reply in replies.values():
-            if not math.isfinite(reply.loss):
-                continue
-            # L, the Lipschitz constant as the paper estimates it.
-            steepness = 1 / reply.learning_rate
+            lipschitz = 1 / reply.learning_rate  # as the paper estimates it
             loss = reply.loss + TINY
-            dw = {
-                name: steepness * (w[name] - value.double()) for name, value in reply.params.items()
-            }
-            norm = squared_norm(dw)
+            weight = _power(loss, self.q)
+            dw = {name: lipschitz * (w[name] - value) for name, value in reply.params.items()}
             for name in delta:
-                delta[name] += _power(loss, self.q) * dw[name]
-            h += self.q * _power(loss, self.q - 1) * norm + steepness * _power(loss, self.q)
+                delta[name] += weight * dw[name]
+            h += self.q * _power(loss, self.q - 1) * squared_norm(dw) + lipschitz * weight
         # High powers of the losses underflow to 0 or overflow: there is no step to take.
         if math.isfinite(h) and h > 0:
             stepped = {name: (value - delta[name] / h).float() for name, value in w.items()}
@@ -101,15 +88,6 @@ class QFFL(GlobalModel[Stepped, Step]):
 
     def describe(self, state: Stepped) -> Description:
         return replace(super().describe(state), metadata={"steps_not_taken": state.skipped})
-
-
-def squared_norm(params: Params) -> float:
-    """Return the squared Euclidean norm over all layers, summed in a fixed order for any number of
-    threads.
-    """
-    # torch splits a large sum among its threads, and the last bit then depends on how many there
-    # are.
-    return sum(float(np.square(value.numpy().ravel()).sum()) for value in params.values())
 
 
 def _power(base: float, exponent: float) -> float:

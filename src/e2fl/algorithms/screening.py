@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from e2fl.algorithms.base import squared_norm
 from e2fl.data.federated import ClientId
 from e2fl.models import Params
 from e2fl.wire import Message
@@ -26,15 +25,14 @@ FEW = 3  # updates; a median of fewer says little
 SMALLEST = 0.3  # the least typical update, as a share of the norm of the weights sent
 
 
-def capped(reply: Message, most: int) -> tuple[Message, str]:
+def capped(reply: Any, most: int) -> tuple[Message, str]:
     """Return the reply with its field `examples` at most `most`, and what was changed; 0: no limit
     is known.
     """
-    claimed: Any = getattr(reply, "examples", None)
+    claimed = getattr(reply, "examples", None)
     if not most or not isinstance(claimed, int) or claimed <= most:
         return reply, ""
-    lowered: Any = replace(reply, examples=most)  # type: ignore[type-var]  # messages are dataclasses
-    return lowered, f"claims {claimed} examples, counted as {most}"
+    return replace(reply, examples=most), f"claims {claimed} examples, counted as {most}"
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,10 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     field = reply.weights_field()
     if origin is None or field is None:
         return None
+    weights = getattr(reply, field)
+    moved = {name: weights[name].double() - start for name, start in origin.items()} or weights
     whole = origin or getattr(sent, sent.weights_field() or "", {})
-    return Size(_norm(getattr(reply, field), origin), _norm(whole, {}))
+    return Size(math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole)))
 
 
 def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, float]:
@@ -63,9 +63,8 @@ def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, flo
     The value is the factor that brings the update down to the median of the round.
     """
     sent = max((size.sent for size in sizes.values()), default=0.0)
-    median = (
-        statistics.median(size.update for size in sizes.values()) if len(sizes) >= FEW else sent
-    )
+    updates = [size.update for size in sizes.values()]
+    median = statistics.median(updates) if len(updates) >= FEW else sent
     typical = max(median, SMALLEST * sent)
     if not limit or not typical:
         return {}
@@ -76,26 +75,12 @@ def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, flo
     }
 
 
-def scaled_down(reply: Message, origin: Params, factor: float) -> Message:
+def scaled_down(reply: Any, origin: Params, factor: float) -> Message:
     """Return the reply with its update divided by `factor`."""
     field = reply.weights_field()
-    assert field is not None
     weights: Params = {}
     for name, value in getattr(reply, field).items():
         start = origin[name].double() if origin else 0.0
         weights[name] = (start + (value.double() - start) / factor).float()
-    scaled: Any = replace(reply, **{field: weights})  # type: ignore[type-var]
-    return scaled  # type: ignore[no-any-return]
-
-
-def _norm(params: Params, origin: Params) -> float:
-    """Return the Euclidean norm of the difference, summed in a fixed order for any number of
-    threads.
-    """
-    total = 0.0
-    for name, value in params.items():
-        flat = value.detach().cpu().numpy().ravel().astype(np.float64)
-        if origin:
-            flat -= origin[name].detach().cpu().numpy().ravel()
-        total += float(np.square(flat).sum())
-    return math.sqrt(total)
+    scaled: Message = replace(reply, **{field: weights})
+    return scaled

@@ -2,8 +2,7 @@
 
 Li et al., "Tilted Empirical Risk Minimization", ICLR 2021; here the tilt is over clients, once a
 round. Departure: the paper tilts gradients; this tilts whole local updates, as federated averaging
-does. `tilt = 0` is the plain mean, a large tilt follows the worst client, a negative one ignores
-outliers.
+does.
 """
 
 import math
@@ -13,10 +12,10 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, average, require_loss
+from e2fl.algorithms.base import GlobalModel, average
 from e2fl.algorithms.fedavg import Shared
 from e2fl.data.federated import Client, ClientId, Population
-from e2fl.errors import ConfigError
+from e2fl.errors import WireError
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.wire import Message, Weights
@@ -45,8 +44,7 @@ class TERM(GlobalModel[Shared, Graded]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not math.isfinite(self.tilt):
-            raise ConfigError(f"algorithm.tilt must be a finite number, not {self.tilt}")
+        self.require(math.isfinite(self.tilt), "tilt", "a finite number")
 
     def start(self, model: Model, population: Population, seed: int) -> Shared:
         return Shared(model.initial_weights(seed))
@@ -56,18 +54,14 @@ class TERM(GlobalModel[Shared, Graded]):
         return Graded(learner.fit(message.params, client.train), loss)
 
     def check(self, state: Shared, client: ClientId, reply: Graded) -> Graded:
-        require_loss(reply.loss)
-        require_loss(abs(self.tilt) * reply.loss)
+        if not math.isfinite(self.tilt * super().check(state, client, reply).loss):
+            raise WireError(f"a reply claims a loss of {reply.loss}")
         return reply
 
     def aggregate(self, state: Shared, replies: Mapping[ClientId, Graded]) -> Shared:
-        kept = [reply for reply in replies.values() if math.isfinite(reply.loss)]
-        if not kept:
+        if not replies:
             return state
-        tilted = [self.tilt * reply.loss for reply in kept]
+        tilted = [self.tilt * reply.loss for reply in replies.values()]
         highest = max(tilted)  # subtracted, so that no exponential overflows
-        return Shared(
-            average(
-                [reply.params for reply in kept], [math.exp(value - highest) for value in tilted]
-            )
-        )
+        weights = [math.exp(value - highest) for value in tilted]
+        return Shared(average([reply.params for reply in replies.values()], weights))
