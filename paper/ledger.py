@@ -1,4 +1,4 @@
-"""The ledger: every run that the pages are made from, a line of JSON each.
+"""The ledger: every run that the pages are made from, a line of JSON each, and one frame of it.
 
 There is one file per experiment. A line holds how the run differs from the shipped variant
 (`overrides`), all its settings, its evaluated rounds, what the pages use of its summary, and its
@@ -6,14 +6,16 @@ origin: the command that repeats it, the commit, the kind of machine, the versio
 """
 
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from e2fl.errors import RunError
 from e2fl.files import write_text
+from e2fl.runs.records import numbers_of
 
 Json = dict[str, Any]
 Identity = tuple[str, str, str, int]
@@ -38,19 +40,6 @@ class Run:
     summary: Json
     origin: Json
 
-    def __post_init__(self) -> None:
-        """Raise `ValueError` if the evaluated rounds cannot be those of a run."""
-        numbers = [line["round"] for line in self.rounds]
-        if numbers != sorted(set(numbers)):
-            raise ValueError("its rounds are not in order")
-        for line in self.rounds:
-            figures = [*line["clients"].values(), *(line.get("group") or {}).values()]
-            if not all(isinstance(figure, int | float) for figure in figures):
-                raise ValueError(f"round {line['round']} has figures that are not numbers")
-        for name in ("overrides", "settings", "summary", "origin"):
-            if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} is not an object")
-
     @property
     def identity(self) -> Identity:
         """What distinguishes this run from others: more rounds are the same run, continued."""
@@ -62,72 +51,44 @@ class Run:
         return int(self.rounds[-1]["round"]) if self.rounds else 0
 
     @property
-    def progress(self) -> tuple[int, bool, int]:
-        """How far the run has got: of two with one identity, the greater is kept."""
-        return self.reached, self.finished, len(self.rounds)
-
-    def at(self, number: int) -> Json | None:
-        """Return the record of an evaluated round."""
-        return next((line for line in self.rounds if line["round"] == number), None)
-
-    def value(self, path: str, number: int) -> float | None:
-        """Return a figure such as group/worst10 or views/global/clients/mean at a round.
-
-        `group` is over declared groups, `clusters` over those that were found: methods that find
-        none could not be compared with those that do.
-        """
-        part: Any = self.at(number) or {}
-        names = path.split("/")
-        if names[0] == "views":
-            part = part.get("views", {}).get(names[1], {})
-            names = names[2:]
-        if names[0] in ("group", "clusters"):
-            if (part.get("groups_are") == FOUND) != (names[0] == "clusters"):
-                return None
-            names[0] = "group"
-        found = _dig(part, names)
-        found = _dig(self.summary, names) if found is None else found
-        return float(found) if found is not None and math.isfinite(found) else None
+    def made_by(self) -> tuple[str | None, int | None]:
+        """The kind of machine and the engine: with others the last bits may differ."""
+        return (self.origin.get("machine") or {}).get("instructions"), self.origin.get("engine")
 
     def with_rounds_of(self, other: "Run") -> "Run":
         """Return this run with the rounds that only the other of the same identity has evaluated.
 
         Rounds that both have evaluated must be equal. If there is none, both must come from the
-        same kind of machine and engine: with others the last bits may differ.
+        same kind of machine and engine.
         """
-        shared = [(line, same) for line in self.rounds if (same := other.at(line["round"]))]
-        equal = all(line["clients"] == same["clients"] for line, same in shared)
-        if not equal or not (shared or _made_alike(self, other)):
+        own = {line["round"]: line for line in self.rounds}
+        others = {line["round"]: line for line in other.rounds}
+        shared = own.keys() & others.keys()
+        equal = all(own[number]["clients"] == others[number]["clients"] for number in shared)
+        if not equal or not (shared or self.made_by == other.made_by):
             return self
-        lines = {line["round"]: line for line in (*other.rounds, *self.rounds)}
+        lines = others | own
         return replace(self, rounds=tuple(lines[number] for number in sorted(lines)))
 
 
-def canonical(overrides: Mapping[str, Any]) -> str:
+def canonical(overrides: Mapping[str, Any] | None) -> str:
     """Return overrides as one comparable string."""
-    return json.dumps(dict(overrides), sort_keys=True)
+    return json.dumps(dict(overrides or {}), sort_keys=True)
 
 
 def read_ledger(folder: Path = LEDGER) -> list[Run]:
     """Return all runs of a ledger, in a fixed order."""
     if not folder.is_dir():
         raise RunError(f"there is no ledger {folder}: the folder does not exist")
-    runs: dict[Identity, Run] = {}
+    runs = []
     for path in sorted(folder.glob("*.jsonl")):
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            run = _read(text, f"line {number} of {path}")
-            if not run.rounds or run.experiment != path.stem or run.identity in runs:
-                raise RunError(f"line {number} of {path} is empty, twice there, or misplaced")
-            runs[run.identity] = run
-    return [runs[identity] for identity in sorted(runs)]
-
-
-def _read(text: str, where: str) -> Run:
-    try:
-        values = json.loads(text)
-        return Run(**values | {"rounds": tuple(values["rounds"])})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{where} is damaged: {error}; restore it from the repository") from error
+            try:
+                values = json.loads(text)
+                runs.append(Run(**values | {"rounds": tuple(values["rounds"])}))
+            except (ValueError, KeyError, TypeError) as error:
+                raise RunError(f"line {number} of {path} is damaged: {error}") from error
+    return sorted(runs, key=lambda run: run.identity)
 
 
 def write_ledger(runs: Iterable[Run], folder: Path) -> None:
@@ -144,24 +105,56 @@ def merged(runs: Iterable[Run]) -> list[Run]:
     """Return one run for each identity: the farthest, with the rounds of the others."""
     farthest: dict[Identity, Run] = {}
     for run in runs:
-        known = farthest.get(run.identity)
-        if known is None:
-            farthest[run.identity] = run
-        elif run.progress > known.progress:
-            farthest[run.identity] = run.with_rounds_of(known)
-        else:
-            farthest[run.identity] = known.with_rounds_of(run)
+        pair = [farthest.get(run.identity, run), run]
+        pair.sort(key=lambda one: (one.reached, one.finished, len(one.rounds)), reverse=True)
+        farthest[run.identity] = pair[0].with_rounds_of(pair[1])
     return list(farthest.values())
 
 
-def _dig(values: Any, names: Iterable[str]) -> Any:
-    for name in names:
-        values = values.get(name) if isinstance(values, Mapping) else None
-    return values
+def frame(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return a row for each run and evaluated round, with a column for each figure by its path.
+
+    `group/...` is over declared groups, `clusters/...` over those that were found: methods that
+    find none could not be compared with those that do. Bytes are in MiB.
+    """
+    rows = []
+    for run in runs:
+        shared = {
+            "experiment": run.experiment,
+            "method": run.method,
+            "overrides": canonical(run.overrides),
+            "seed": run.seed,
+            "run": run,
+            "ended": run.finished and run.reached < run.planned,  # by itself, as Local does
+        }
+        rows += [shared | _figures(run, line) for line in run.rounds]
+    made = pd.DataFrame(rows, columns=None if rows else ["experiment", "method", "overrides"])
+    return (
+        made.sort_values(["experiment", "method", "overrides", "seed", "round"]) if rows else made
+    )
 
 
-def _made_alike(first: Run, second: Run) -> bool:
-    """Return whether both are known to come from the same kind of machine and engine."""
-    kinds = [(run.origin.get("machine") or {}).get("instructions") for run in (first, second)]
-    engines = [run.origin.get("engine") for run in (first, second)]
-    return kinds[0] is not None and kinds[0] == kinds[1] and engines[0] == engines[1]
+def _figures(run: Run, line: Json) -> dict[str, float]:
+    """Return the figures of a round, bytes in MiB, and two that are derived from bytes.
+
+    bytes/total is what was sent until this round; bytes/ballot is the KiB of a ballot of rank
+    clustering.
+    """
+    figures = numbers_of(run.summary) | numbers_of(line)
+    for view in ("", *line.get("views", {})):
+        part, prefix = (line["views"][view], f"views/{view}/") if view else (line, "")
+        if part.get("groups_are") == FOUND:
+            for path in [path for path in figures if path.startswith(f"{prefix}group/")]:
+                name = path.removeprefix(f"{prefix}group/")
+                figures[f"{prefix}clusters/{name}"] = figures.pop(path)
+    inference = line.get("inference", {})
+    if inference.get("bytes") and "bytes/down_per_client_round" in figures:
+        clients = sum(inference["found"].values())
+        received = clients * figures["bytes/down_per_client_round"]
+        figures["bytes/ballot"] = (inference["bytes"] - received) / clients * 2**10
+    if "bytes/up_total" in figures:
+        figures["bytes/total"] = figures["bytes/up_total"] + figures["bytes/down_total"]
+    return {
+        path: value / 2**20 if path.startswith("bytes/") else value
+        for path, value in figures.items()
+    }

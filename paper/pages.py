@@ -1,35 +1,232 @@
-"""The pages and figures of the site, from the ledger and the templates."""
+"""The pages of the site, from the ledger and the templates, and what the templates ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from e2fl.errors import RunError
 from e2fl.files import write_text
+from e2fl.metrics.intervals import over_seeds
 from paper import figures
-from paper.ballots import ballot_points
-from paper.claims import counted
-from paper.facts import Facts
-from paper.leaderboard import leaderboard
-from paper.ledger import HERE, Json, Run
+from paper.claims import UNTESTED, counted, findings, paired
+from paper.ledger import HERE, Json, Run, frame
 from paper.studies import OUR_OWN, state
-from paper.tables import PAPER, select
+from paper.tables import (
+    PAPER,
+    Repeats,
+    Table,
+    at_round,
+    cell,
+    columns,
+    declared,
+    labelled,
+    leaderboard,
+    paper_value,
+    repeats_of,
+    select,
+    table,
+)
 
 PAGES = ("results.md", "studies.md", "leaderboard.md")
-SAMPLES: dict[int, Json] = {233: {}, 60: {"data.samples_per_client": 60}}  # images, and overrides
 LONG = ("table1", "femnist")  # experiments of thousands of rounds
+ALPHAS: dict[int, Json] = {5000: {}, 1: {"data.alpha": 1}}  # of Adult, with their overrides
+MEASURES = {
+    "group/mean": "mean over groups",
+    "group/worst10": "worst group",
+    "group/variance": "variance over groups",
+    "clients/mean": "mean over clients",
+    "clients/variance": "variance over clients",
+}
+Overrides = Mapping[str, Any]
+
+
+class Facts:
+    """Figures and words that the runs decide; the public methods are functions of templates."""
+
+    def __init__(self, frame: pd.DataFrame):
+        self.frame = frame
+        self.findings = findings(frame)
+
+    def table(self, name: str, overrides: Overrides | None = None) -> Table:
+        """Return a table of tables.toml."""
+        return table(name, self.frame, overrides)
+
+    def require(self, condition: object, sentence: str) -> str:
+        """Raise an error if a sentence that was written by hand no longer holds."""
+        if not condition:
+            raise RunError(f"the ledger no longer supports '{sentence}': write it anew")
+        return ""
+
+    def repeats(
+        self,
+        experiment: str,
+        method: str,
+        at: int | None = None,
+        overrides: Overrides | None = None,
+        seed: int | None = None,
+    ) -> Repeats:
+        """Return the runs of a method; default: at the last round, as shipped, all seeds."""
+        rows = select(self.frame, experiment, overrides, method)
+        if seed is not None:
+            rows = rows[rows["seed"] == seed]
+        return next(iter(repeats_of(rows) if at is None else at_round(rows, at)), Repeats(rows))
+
+    def number(
+        self, experiment: str, method: str, path: str = "clients/mean", *at: Any, **where: Any
+    ) -> float | None:
+        """Return a figure, the mean over seeds; None if not measured. at, where: as `repeats`."""
+        mean = self.repeats(experiment, method, *at, **where).mean(path)
+        return None if mean is None else mean.value
+
+    def value(self, *where: Any, digits: int = 1, **more: Any) -> str:
+        """Return `number` as text."""
+        number = self.number(*where, **more)
+        return "(not run)" if number is None else f"{number:.{digits}f}"
+
+    def interval(self, experiment: str, method: str, path: str, *at: Any, **where: Any) -> str:
+        """Return a mean over seeds with half the width of its interval."""
+        return cell(self.repeats(experiment, method, *at, **where).mean(path), 1)
+
+    def paper(self, path: str, digits: int = 1) -> str:
+        """Return one of the paper's numbers."""
+        return f"{paper_value(path):.{digits}f}"
+
+    def course(
+        self,
+        experiment: str,
+        method: str,
+        path: str,
+        overrides: Overrides | None = None,
+        seed: int = 0,
+        form: str = "{:.1f} after {}",
+        rounds: Sequence[int] = (),
+    ) -> str:
+        """Return a figure at these rounds, or at every evaluated one, as far as a run has got."""
+        rows = self.repeats(experiment, method, None, overrides, seed).rows
+        course = rows.set_index("round")[path].dropna()
+        return ", ".join(
+            form.format(value, n) for n, value in course.items() if not rounds or n in rounds
+        )
+
+    def reached(
+        self, experiment: str, methods: Iterable[str], overrides: Overrides | None = None
+    ) -> int:
+        """Return the last round that seed 0 of all these methods has evaluated; 0 if none has."""
+        rounds = [
+            set(self.repeats(experiment, method, None, overrides, 0).rows["round"])
+            for method in methods
+        ]
+        return int(max(set.intersection(*rounds), default=0))
+
+    def smallest(self, experiment: str, method: str, at: int, overrides: Overrides) -> int:
+        """Return the number of clients in the smallest group that was found, on seed 0."""
+        rows = self.repeats(experiment, method, at, overrides, 0).rows
+        found = rows[rows["round"] == at].filter(like="inference/found/")
+        return int(found.min().min())
+
+    def by_seed(self, experiment: str, methods: Sequence[str], path: str, at: int) -> pd.DataFrame:
+        """Return a figure of several methods: a row per seed that all have, a column per method."""
+        values = {method: self.repeats(experiment, method, at).values(path) for method in methods}
+        return pd.DataFrame(values).dropna()
+
+    def evidence(self, claim: str) -> str:
+        """Return our figures for a claim in every setting that was run, and the paper's."""
+        tested = [f for f in self.findings if f.claim == claim and f.verdict != UNTESTED]
+        shown = "; ".join(f"{finding.figure} ({finding.setting})" for finding in tested)
+        return f"{shown}. Paper: {tested[0].paper}." if tested else "not run."
+
+    def away(self, suffix: str) -> list[float]:
+        """Return how far Table 5 is from the paper, for each layer that was run."""
+        pairs = [
+            (self.number("table5", f"{layer}{suffix}", "inference/matched"), row)
+            for layer, row in PAPER["table5"].items()
+        ]
+        return [own - row["inference"]["matched"] for own, row in pairs if own is not None]
+
+    def inside(self, method: str, view: str = "") -> dict[bool, dict[str, list[int]]]:
+        """Return which of the paper's numbers for Adult lie in our intervals, and which do not."""
+        found: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
+        for alpha, overrides in ALPHAS.items():
+            repeats = self.repeats("adult", method, PAPER["rounds_adult"], overrides)
+            for column in columns("adult"):
+                ours = repeats.interval(column, view)
+                given = paper_value(f"table4/{alpha}/{method}/{column.path}")
+                if ours is not None and ours.half is not None and given is not None:
+                    holds = abs(ours.value - given) <= ours.half
+                    found[holds].setdefault(column.title, []).append(alpha)
+        return found
+
+    def counted(self, *readings: tuple[str, str]) -> str:
+        """Return how many of the paper's numbers for Adult lie in our intervals."""
+        counts = {True: 0, False: 0}
+        for reading in readings:
+            for holds, titles in self.inside(*reading).items():
+                counts[holds] += sum(map(len, titles.values()))
+        return f"{counts[True]} of {sum(counts.values())}"
+
+    def nearest(self, views: Sequence[str]) -> dict[str, int]:
+        """Return in how many runs of Adult each reading comes nearest to the paper's EOD."""
+        nearest = dict.fromkeys(views, 0)
+        for alpha, overrides in ALPHAS.items():
+            given = PAPER["table4"][str(alpha)]["e2fl"]["protected"]["eod"]
+            repeats = self.repeats("adult", "e2fl", PAPER["rounds_adult"], overrides)
+            paths = {v: f"views/{v}/protected/eod" if v else "protected/eod" for v in views}
+            distances = pd.DataFrame({v: (repeats.values(paths[v]) - given).abs() for v in views})
+            for view in map(str, distances.idxmin(axis=1)):
+                nearest[view] += 1
+        return nearest
+
+    def share(self, path: str, alpha: int) -> float:
+        """Return a figure of the women's model on Adult, in percent of FedAvg's."""
+        paths = {"e2fl": f"views/as_group0/{path}", "fedavg": path}
+        pair = paired(select(self.frame, "adult", ALPHAS[alpha]), paths, absolute=True)
+        if pair is None:
+            raise RunError(f"the ledger has no run of Adult with alpha {alpha}")
+        means = pair.figures.mean()
+        return float(100 * means["e2fl"] / means["fedavg"])
+
+    def best(self, name: str, title: str) -> list[str]:
+        """Return the first cells of the row of a table with the highest mean in a column."""
+        spec = declared(name)
+        column = next(item for item in columns(*spec["columns"]) if item.title == title)
+        rows = labelled(name, self.frame, spec.get("overrides", {}))
+        means = {cells: repeats.interval(column) for (cells, _), repeats in rows.items()}
+        known = [(mean.value, cells) for cells, mean in means.items() if mean is not None]
+        return list(max(known)[1])
+
+    def against_steady(self, label: str) -> str:
+        """Say where a baseline with the same participation is better than e2fl_steady.
+
+        Better and worse: the 95 % interval of the difference, paired by seed, excludes 0.
+        """
+        rows = {cells[0]: own for (cells, _), own in labelled("same_turns", self.frame, {}).items()}
+        words: dict[str, list[str]] = {"Better": [], "Worse": [], "No clear difference": []}
+        for path, title in MEASURES.items():
+            pair = {name: rows[name].values(path) for name in (label, "E2FL steady")}
+            both = pd.DataFrame(pair).dropna()
+            difference = over_seeds(list(both[label] - both["E2FL steady"]))
+            wins = (difference.value < 0) == path.endswith("variance")
+            clear = difference.may_be_chance is False
+            word = ("Better" if wins else "Worse") if clear else "No clear difference"
+            theirs, ours = both.mean()
+            words[word].append(f"{title} {theirs:.1f} against {ours:.1f}")
+        return " ".join(f"{word}: {'; '.join(texts)}." for word, texts in words.items() if texts)
 
 
 def pages(runs: Sequence[Run]) -> dict[str, str]:
     """Return the text of each page, by its name."""
-    facts = Facts(runs)
+    made = frame(runs)
+    facts = Facts(made)
     progress = state(runs)
     longest = max((run.reached for run in runs if run.experiment in LONG), default=0)
+    origins = [run.origin for run in runs]
     values = {name: getattr(facts, name) for name in dir(Facts) if not name.startswith("_")}
     values |= {
         "runs": runs,
-        "samples": SAMPLES,
+        "samples": figures.SAMPLES,
         "findings": facts.findings,
         "verdicts": counted(facts.findings),
         "state": progress,
@@ -39,11 +236,11 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
             if needed == finished and not title.startswith(OUR_OWN)
         ],
         "percent_of_rounds": round(100 * longest / PAPER["rounds"]),
-        "figures": figure_names(runs),
-        "sections": [(heading, board.text) for heading, board in leaderboard(runs)],
-        "commits": sorted({_commit(run) for run in runs if run.origin.get("commit")}),
-        "engines": sorted({str(run.origin["engine"]) for run in runs}),
-        "machines": sorted({_machine(run) for run in runs if run.origin.get("machine")}),
+        "figures": list(figures.charts(made)),
+        "sections": [(heading, board.text) for heading, board in leaderboard(made)],
+        "commits": sorted({_commit(origin["commit"]) for origin in origins if origin["commit"]}),
+        "engines": sorted({str(origin["engine"]) for origin in origins}),
+        "machines": sorted({_machine(o["machine"]) for o in origins if o["machine"]}),
     }
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -63,38 +260,14 @@ def write(runs: Sequence[Run], docs: Path) -> list[Path]:
     for name, text in pages(runs).items():
         write_text(docs / name, text)
         written.append(docs / name)
-    for name, chart in charts(runs).items():
+    for name, chart in figures.charts(frame(runs)).items():
         written += figures.write(chart, docs / "figures", name)
     return written
 
 
-def charts(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return every figure that the ledger has data for, by the name of its files."""
-    made = {}
-    for samples, overrides in SAMPLES.items():
-        rotated, inference = (select(runs, name, overrides) for name in ("table1", "inference"))
-        made[f"figure3-{samples}"] = figures.figure3(rotated, samples)
-        made[f"inference-{samples}"] = figures.figure_inference(inference, samples)
-    made["ballots"] = figures.figure_ballots(ballot_points(runs))
-    return {name: chart for name, chart in made.items() if chart is not None}
-
-
-def figure_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names that `charts` has, without drawing anything."""
-    names = ["ballots"] if figures.worth_drawing(ballot_points(runs)) else []
-    for samples, overrides in SAMPLES.items():
-        if figures.loss_rows(select(runs, "table1", overrides)):
-            names.append(f"figure3-{samples}")
-        if figures.matched_rows(select(runs, "inference", overrides)):
-            names.append(f"inference-{samples}")
-    return names
-
-
-def _commit(run: Run) -> str:
-    commit = str(run.origin["commit"])
+def _commit(commit: str) -> str:
     return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
-def _machine(run: Run) -> str:
-    kind = run.origin["machine"]
+def _machine(kind: Json) -> str:
     return f"{kind['cores']} cores with {kind['instructions'].replace('AVX512', 'AVX-512')}"

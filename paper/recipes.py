@@ -10,23 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from e2fl.config.completion import completed, trimmed
-from e2fl.config.experiment import (
-    COMMON,
-    UNSAVED,
-    Experiment,
-    base_of,
-    with_seed,
-    with_whole_numbers,
-)
+from e2fl.config.experiment import COMMON, UNSAVED, Experiment, base_of, with_seed
+from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.overrides import Change, flattened, typed
-from e2fl.construct import did_you_mean, fields_of, fit, look_up
+from e2fl.construct import did_you_mean, fields_of, look_up
 from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION
 from e2fl.runs.compare import changed_where_defined, general_and_particular
-from paper.ledger import Json, canonical
+from paper.ledger import Json
 from paper.studies import Planned, needed
 
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
@@ -47,43 +41,36 @@ def planned_runs(
     if any(change.section == "seed" for change in asked):
         raise ConfigError("a study has several seeds: name them with --seeds, not with --set seed")
     general, particular = general_and_particular(asked)
-    planned = needed(study, seeds, methods)
-    made = {_key(item): experiment_of(item, general) for item in planned}
-    checked = changed_where_defined(particular, made)
-    for experiment in checked.values():
-        experiment.build_participation()
-        _require_known(experiment)
-    overrides = {
-        _key(item): overrides_of(checked[_key(item)], item.experiment, item.method)
-        for item in planned
-    }
-    found = []
-    for item in planned:
-        experiment = with_seed(checked[_key(item)], item.seed)
+    planned = {item.label: item for item in needed(study, seeds, methods)}
+    made = changed_where_defined(
+        particular, {label: _experiment_of(item, general) for label, item in planned.items()}
+    )
+    overrides = {}
+    for label, item in planned.items():
+        made[label].build_participation()
+        _require_known(made[label])
+        overrides[label] = overrides_of(made[label], item.experiment, item.method)
+    runs: dict[object, tuple[Planned, Experiment]] = {}
+    for item in needed(study, seeds, methods):
+        experiment = with_seed(made[item.label], item.seed)
         run = replace(
             item,
-            overrides=overrides[_key(item)],
+            overrides=overrides[item.label],
             rounds=experiment.rounds,
             evaluate_every=experiment.evaluate_every,
             changed={change.name: change.value for change in asked},
         )
-        found.append((run, experiment))
-    return list({run.identity: (run, experiment) for run, experiment in found}.values())
+        runs[run.identity] = run, experiment
+    return list(runs.values())
 
 
-def _key(item: Planned) -> str:
-    return f"{item.method} {canonical(item.overrides)}"
-
-
-def experiment_of(item: Planned, changes: Sequence[Change] = ()) -> Experiment:
-    """Return the experiment of a planned run, with further changes."""
+def _experiment_of(item: Planned, changes: Sequence[Change]) -> Experiment:
     own = item.overrides | {"rounds": item.rounds, "evaluate_every": item.evaluate_every}
-    wanted = [*changes_of(own), *changes]
+    wanted = [*_changes_of(own), *changes]
     return base_of(item.experiment, wanted).variant(item.method, wanted)
 
 
-def changes_of(overrides: Mapping[str, Any]) -> list[Change]:
-    """Return overrides as changes to a configuration."""
+def _changes_of(overrides: Mapping[str, Any]) -> list[Change]:
     return [Change(tuple(key.split(".")), value) for key, value in overrides.items()]
 
 
@@ -111,9 +98,8 @@ def settings_of(experiment: Experiment) -> Json:
     """Return all settings that decide a result, by their full names."""
     values = _flat(completed(experiment))
     policy = type(experiment.build_participation())
-    values["participation.name"] = next(
-        name for name, kind in PARTICIPATION.items() if kind is policy
-    )
+    names = {kind: name for name, kind in PARTICIPATION.items()}
+    values["participation.name"] = names[policy]
     if values.get("algorithm.vote.name") == "borda":  # the rule of the paper goes without saying
         del values["algorithm.vote.name"]
     left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
@@ -129,15 +115,13 @@ def method_of(experiment: Experiment) -> str | None:
         return None
     method = experiment.label
     try:
-        changes = changes_of(overrides_of(experiment, experiment.name, method, ()))
+        changes = _changes_of(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
         again.build_algorithm()  # rejects settings that this version does not have
     except ConfigError:
         return None
-    same = _flat(completed(again)) | dict.fromkeys(UNSAID) == (
-        _flat(completed(experiment)) | dict.fromkeys(UNSAID)
-    )
-    return method if same else None
+    same = _flat(completed(again)) | dict.fromkeys(UNSAID)
+    return method if same == _flat(completed(experiment)) | dict.fromkeys(UNSAID) else None
 
 
 def command_of(experiment: Experiment, method: str) -> str:
@@ -151,18 +135,14 @@ def command_of(experiment: Experiment, method: str) -> str:
 
 def _flat(experiment: Experiment) -> Json:
     values = flattened(replace(experiment, variants={}).to_dict())
-    return {key: with_whole_numbers(value) for key, value in values.items() if value != {}}
+    return {key: whole(value) for key, value in values.items() if value != {}}
 
 
 def _require_known(experiment: Experiment) -> None:
     """Raise an error for a setting that the data set or the model does not have."""
-    sections = (
-        ("data", experiment.data, DATASETS, {"validation_share": float}),
-        ("model", experiment.model, MODELS, dict.fromkeys(COMMON, float)),
-    )
-    for section, values, registry, common in sections:
-        known = {**fields_of(look_up(values["name"], registry, section)), **common}
-        for name in values.keys() - {"name"}:
-            if name not in known:
-                raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")
-            fit(values[name], known[name], f"{section}.{name}")
+    for section, registry in (("data", DATASETS), ("model", MODELS)):
+        values = getattr(experiment, section)
+        own = fields_of(look_up(values["name"], registry, section))
+        known = {*own, "name", *(COMMON if section == "model" else ["validation_share"])}
+        for name in values.keys() - known:
+            raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")

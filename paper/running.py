@@ -1,284 +1,242 @@
-"""The missing runs of a study: listing, timing, starting or resuming them, up to a time budget."""
+"""The command: collect runs, run what a table or figure lacks, and write the pages."""
 
+import argparse
+import hashlib
 import json
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from e2fl.config.completion import completed
-from e2fl.config.experiment import Experiment
-from e2fl.errors import E2flError, RunError
+from e2fl.config.overrides import seed_numbers
+from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
-from e2fl.runs import checkpoint
-from e2fl.runs.batch import BudgetSpentError, SharedData, Task, run_all
-from e2fl.runs.progress import duration
-from e2fl.runs.store import Folder
-from e2fl.runs.watcher import Watcher, Watchers
-from paper.collecting import ORIGIN, Origin, place, read_origin
-from paper.ledger import Identity, Json
-from paper.preparation import Preparations
-from paper.recipes import overrides_of
-from paper.studies import Missing, Planned
+from e2fl.terminal import aligned
+from paper.ledger import LEDGER, Json, Run, canonical, frame, merged, read_ledger
+from paper.studies import Planned, missing, study
+from paper.tables import Table, declared, table
 
-Tell = Callable[[str], None]
-TIMED = 2  # rounds of each method that are timed before its pace is told
+if TYPE_CHECKING:
+    from e2fl.config.experiment import Experiment
+    from e2fl.runs.watcher import Watcher
+
+LONGEST = 100  # characters of a folder's name
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The speed of a method, measured on its first rounds."""
+def reproduce(options: argparse.Namespace) -> int:
+    """Collect, reproduce and write, as asked for and in this order; 3: runs are still missing."""
+    if not (options.what or options.collect or options.write_docs):
+        raise ConfigError(
+            "nothing to do: name a table such as table1, or pass --collect RUNS_DIR or --write-docs"
+        )
+    if options.budget is not None and not options.budget >= 0:  # NaN is neither
+        raise ConfigError(f"--budget takes minutes, 0 or more, not {options.budget}")
+    options.ledger = options.ledger or LEDGER
+    if not options.collect and not options.ledger.is_dir():
+        raise ConfigError(f"there is no ledger {options.ledger}: the folder does not exist")
+    if options.collect:
+        from paper.collecting import collect, origin_here
 
-    seconds: float  # of a round, not evaluated if there was such a round
-    last: int  # the last round; some methods need fewer than requested
-    preparation: float = 0.0  # seconds before the first round
+        changed, left_out = collect(options.collect, options.ledger, origin_here(options.commit))
+        print(f"{len(changed)} runs new or changed in {options.ledger}")
+        for folder in left_out:
+            print(f"left out: {folder} is no variant of a shipped experiment")
+    done = _reproduce(options) if options.what else True
+    if options.write_docs:
+        from paper.pages import write
+
+        runs = read_ledger(options.ledger)
+        if not runs:
+            raise RunError(f"the ledger {options.ledger} has no run to write pages from")
+        for path in write(runs, options.docs):
+            print(path)
+    return 0 if done else 3
 
 
-def resumable(todo: Sequence[Missing], out: Path) -> list[Missing]:
-    """Return these runs, each with the round of the checkpoint that it is resumed from."""
-    found = []
-    for item in todo:
-        newest = _newest_checkpoint(item.planned, out)
-        found.append(replace(item, reached=max(0, newest), prepared=newest >= 0))
-    return found
+def _reproduce(options: argparse.Namespace) -> bool:
+    """Run what is missing and show the outcome; return False if runs are still missing."""
+    from e2fl.runs.progress import Progress
+    from paper.recipes import planned_runs
+
+    spec = study(options.what)
+    methods = None if options.methods is None else [m for m in options.methods.split(",") if m]
+    seeds = None if options.seeds is None else seed_numbers(options.seeds)
+    for name, values in (("methods", methods), ("seeds", seeds)):
+        if values == []:
+            raise ConfigError(f"--{name} names none; leave it out to run all of them")
+    wanted = planned_runs(options.what, options.changes, seeds, methods)
+    planned = [run for run, _ in wanted]
+    todo = missing(planned, _known(options))
+    print(f"{spec['title']}: {len(planned)} runs, {len(planned) - len(todo)} of them finished")
+    done = True
+    if todo:
+        print(f"to run:\n{listing(todo)}")
+        if options.dry_run:
+            return False
+        options.after_stop = "the same command resumes from here"
+        ids = {item.identity for item in todo}
+        lacking = [(run, experiment) for run, experiment in wanted if run.identity in ids]
+        done = run_missing(lacking, options.out, options.budget, Progress())
+    keys = {run.identity[:3] for run in planned}
+    own = [run for run in _known(options) if run.identity[:3] in keys]
+    print(shown(spec, own) or f"no table has a row for these settings; runs are in {options.out}")
+    if options.what.startswith("figure"):
+        paths = _figures(options.what, own, options.out, min(run.seed for run in planned))
+        print("\n".join(map(str, paths)) or "no figure: it needs two evaluated rounds")
+    return done
 
 
-def _newest_checkpoint(planned: Planned, out: Path) -> int:
-    """Return the round of the newest checkpoint to resume from; -1 if there is none."""
-    try:
-        numbers = checkpoint.rounds(Folder(folder_of(planned, out)).checkpoints)
-    except RunError:  # reported when the run is about to start
-        return -1
-    return max((number for number in numbers if number < planned.rounds), default=-1)
+def _known(options: argparse.Namespace) -> list[Run]:
+    """Return the runs of the ledger and those in --out."""
+    from paper.collecting import read_runs
+
+    own = read_runs(options.out) if options.out.is_dir() else []
+    return merged([*read_ledger(options.ledger), *own])
+
+
+def listing(todo: Sequence[Planned]) -> str:
+    """Return what will be run, a line for each method."""
+    lines = []
+    for label in dict.fromkeys(item.label for item in todo):
+        items = [item for item in todo if item.label == label]
+        seeds = ", ".join(str(item.seed) for item in items)
+        ends = " or ".join(map(str, sorted({item.rounds for item in items})))
+        begun = [f"seed {item.seed} has {item.reached}" for item in items if item.reached]
+        text = f"  {label}: seeds {seeds}, to round {ends}"
+        lines.append(text + (f" ({', '.join(begun)})" if begun else ""))
+    return "\n".join(lines)
+
+
+def run_missing(
+    wanted: Sequence[tuple[Planned, "Experiment"]],
+    out: Path,
+    budget: float | None = None,
+    watcher: "Watcher | None" = None,
+) -> bool:
+    """Run these into folders of their own, up to a budget of minutes; return whether all ended."""
+    from e2fl.runs.batch import Task, run_all
+    from paper.collecting import ORIGIN, origin_here
+    from paper.preparation import Preparations
+
+    tasks: dict[Task, Planned] = {}
+    reasons: list[tuple[Planned, Exception]] = []
+    origin = origin_here()
+    for planned, experiment in wanted:
+        try:
+            folder, begun = _continued(experiment, folder_of(planned, out), origin)
+            tasks[Task(begun, folder)] = planned
+        except RunError as error:
+            reasons.append((planned, error))
+    sharing = Preparations(out, [task.experiment for task in tasks])
+
+    def federate(*run: Any) -> Any:
+        """Store the origin when a run begins; a resumed one keeps that of its first rounds."""
+        make = sharing.federate(*run)
+
+        def made(algorithm: Any, model: Any, folder: Any) -> Any:
+            if not (folder.path / ORIGIN).is_file():
+                write_text(folder.path / ORIGIN, json.dumps(origin, indent=1) + "\n")
+            return make(algorithm, model, folder)
+
+        return made
+
+    seconds = None if budget is None else 60 * budget
+    batch = run_all(list(tasks), budget=seconds, watcher=watcher, federate=federate)
+    reasons += [(tasks[task], error) for task, error in batch.failed.items()]
+    for planned, reason in reasons:
+        _tell(f"not run: {planned.label}, seed {planned.seed}: {reason}")
+    if batch.stopped:
+        _tell("stopped at the budget; the same command resumes from here")
+    return len(batch.runs) == len(wanted)
 
 
 def folder_of(planned: Planned, out: Path) -> Path:
-    """Return the folder of a run.
+    """Return the folder of a run, EXPERIMENT/SETTING/METHOD/seed-N below `out`.
 
-    It is one of its own if a run there has passed the last round, or cannot be continued.
+    It is one of its own if the run there was planned for more rounds.
     """
-    folder, rounds = out / place(planned), planned.rounds
-    files = Folder(folder)
-    if not (folder / "config.toml").is_file():
-        return folder
-    stored = files.read_experiment()
-    if not _same(stored, planned):
-        raise RunError(
-            f"{folder} was run with other settings, by another version; "
-            "choose another folder with --out"
-        )
-    reached = max((line["round"] for line in files.read_history()), default=0)
-    passed = max([reached, *checkpoint.rounds(files.checkpoints)]) > rounds
-    summary = files.read_summary() if files.finished() else {}
-    over = bool(summary) and reached > stored.rounds
-    ended = over or summary.get("client_models") == "dropped"
-    if stored.rounds != rounds and (passed or ended):
-        return folder.with_name(f"{folder.name}-rounds-{rounds}")
+    from e2fl.runs.store import Folder
+
+    setting = ",".join(f"{key}={_text(value)}" for key, value in planned.overrides.items())
+    names = (planned.experiment, setting or "as-shipped", planned.method, f"seed-{planned.seed}")
+    folder = out / Path(*(folder_name(name) for name in names))
+    if (folder / "config.toml").is_file() and Folder(
+        folder
+    ).read_experiment().rounds > planned.rounds:
+        return folder.with_name(f"{folder.name}-rounds-{planned.rounds}")
     return folder
 
 
-def _same(stored: Experiment, planned: Planned) -> bool:
-    """Return whether a stored experiment is that of a planned run."""
-    try:
-        overrides = overrides_of(stored, planned.experiment, planned.method)
-    except E2flError:  # of another version
-        return False
-    return (overrides, stored.seed) == (planned.overrides, planned.seed)
+def _continued(experiment: "Experiment", folder: Path, origin: Json) -> tuple[Path, "Experiment"]:
+    """Return the folder and the experiment, with the evaluations of the run that is there.
 
+    Raise an error if that run was begun on another kind of machine, or with another engine.
+    """
+    from e2fl.runs.store import Folder
+    from paper.collecting import read_origin
 
-class _Recorder(Watcher):
-    """A watcher that times rounds, stores the origin of a run, and may stop it early."""
-
-    def __init__(self, folders: Mapping[str, Path], origin: Origin):
-        self.folders, self.origin = folders, origin  # folders: by `_key`
-        self.stop_after = math.inf
-        self.start()
-
-    def start(self) -> None:
-        """Forget the run before."""
-        self.last = time.monotonic()
-        self.rounds = 0
-        self.end_round = 0
-        self.times: dict[bool, float] = {}  # seconds of the latest round, by whether evaluated
-        self.preparation = 0.0  # seconds
-
-    def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        path = self.folders[_key(experiment)] / ORIGIN
-        if not path.is_file():  # a resumed run keeps the origin of its first rounds
-            write_text(path, json.dumps(self.origin.to_json(), indent=1) + "\n")
-        self.start()
-        self.end_round = last
-
-    def advance(self, number: int, measured: Json | None) -> None:
-        now = time.monotonic()
-        if number > 0:
-            self.rounds += 1
-            self.times[measured is not None] = now - self.last
-        else:
-            self.preparation = now - self.last
-        self.last = now
-
-    def pause(self, number: int) -> None:
-        if self.rounds >= self.stop_after and number < self.end_round:
-            raise BudgetSpentError("the pace is measured")
-
-    @property
-    def pace(self) -> Pace:
-        seconds = self.times.get(False, self.times.get(True, 0.0))
-        return Pace(seconds, self.end_round, self.preparation)
-
-
-class Runner:
-    """A runner of missing runs into folders of their own, up to a budget of minutes."""
-
-    def __init__(
-        self,
-        out: Path,
-        experiments: Mapping[Identity, Experiment],
-        origin: Origin,
-        *,
-        budget: float | None,
-        tell: Tell,
-        watcher: Watcher | None = None,
-    ):
-        self.out, self.experiments, self.origin, self.tell = out, experiments, origin, tell
-        self.watcher = watcher or Watcher()
-        self.deadline = math.inf if budget is None else time.monotonic() + 60 * budget
-        self.data = SharedData()
-        self.failed: dict[Identity, str] = {}  # what is wrong
-
-    def run(self, todo: Sequence[Missing]) -> bool:
-        """Run all of these, first rounds first to time them. Return whether all were reached."""
-        tasks = self._tasks(todo)
-        sharing = Preparations(self.out, [task.experiment for task in tasks.values()], self.tell)
-        folders = {
-            _key(completed(task.experiment)): task.folder for task in tasks.values() if task.folder
-        }
-        recorder = _Recorder(folders, self.origin)
-        watcher = Watchers(recorder, self.watcher)
-
-        def run_some(identities: Sequence[Identity]) -> list[Identity]:
-            """Run these; return the finished ones."""
-            chosen = {tasks[identity]: identity for identity in identities}
-            budget = None if self.deadline == math.inf else self.deadline - time.monotonic()
-            batch = run_all(
-                list(chosen),
-                budget=budget,
-                data=self.data,
-                watcher=watcher,
-                federate=sharing.federate,
+    if not (folder / "config.toml").is_file():
+        return folder, experiment
+    begun = read_origin(folder) or origin
+    for name in ("machine", "engine"):
+        before, now = begun[name], origin[name]
+        if name == "machine":
+            before, now = before["instructions"], now["instructions"]
+        if before != now:
+            raise RunError(
+                f"{folder} was begun with another {name} ({before}, here {now}), where results may "
+                "differ in their last bits; continue it there, or pass another folder with --out"
             )
-            for task, error in batch.failed.items():
-                self.failed[chosen[task]] = str(error)
-            return [chosen[task] for task in batch.runs]
-
-        recorder.stop_after = TIMED
-        paces, finished = {}, set()
-        for label, items in _by_method(todo).items():
-            first = items[0].planned.identity
-            if first in tasks and time.monotonic() < self.deadline:
-                recorder.start()
-                finished.update(run_some([first]))
-                paces[label] = recorder.pace
-        recorder.stop_after = math.inf
-        ended = finished | self.failed.keys()
-        left = [item for item in todo if item.planned.identity not in ended]
-        if left and time.monotonic() < self.deadline:
-            self.tell(estimate(resumable(left, self.out), paces))
-            finished.update(run_some([item.planned.identity for item in left]))
-        return self._told(todo, finished)
-
-    def _tasks(self, todo: Sequence[Missing]) -> dict[Identity, Task]:
-        """Return the runs that can be started or resumed; the others fail."""
-        tasks = {}
-        for planned in (item.planned for item in todo):
-            experiment = self.experiments[planned.identity]
-            try:
-                folder = folder_of(planned, self.out)
-                if (folder / "config.toml").is_file():
-                    self._require_made_alike(folder)
-                    experiment = self._as_begun(experiment, folder)
-                tasks[planned.identity] = Task(experiment, folder)
-            except RunError as error:
-                self.failed[planned.identity] = str(error)
-        return tasks
-
-    def _told(self, todo: Sequence[Missing], finished: set[Identity]) -> bool:
-        """Name the runs that failed; return whether all runs were reached."""
-        for planned in (item.planned for item in todo):
-            if planned.identity in self.failed:
-                reason = self.failed[planned.identity]
-                self.tell(f"not run: {planned.label}, seed {planned.seed}: {reason}")
-        if len(finished) + len(self.failed) < len(todo):
-            self.tell("stopped at the budget; the same command resumes from here")
-        return len(finished) == len(todo)
-
-    def _require_made_alike(self, folder: Path) -> None:
-        """Raise an error if a run was begun on another kind of machine, or with another engine."""
-        begun, here = read_origin(folder), self.origin.to_json()
-        for name, before, now in (
-            ("kind of machine", _instructions(begun), _instructions(here)),
-            ("engine", begun.get("engine"), here["engine"]),
-        ):
-            if before is not None and before != now:
-                raise RunError(
-                    f"{folder} was begun on another {name} ({before}, here {now}), where results "
-                    "may differ in their last bits; continue it there, or run it here in another "
-                    "folder with --out"
-                )
-
-    def _as_begun(self, experiment: Experiment, folder: Path) -> Experiment:
-        """Return the experiment with the evaluations of the run in this folder."""
-        every = Folder(folder).read_experiment().evaluate_every
-        if every != experiment.evaluate_every:
-            asked = experiment.evaluate_every
-            self.tell(f"{folder} keeps evaluate_every={every}, as it was begun, not {asked}")
-        return replace(experiment, evaluate_every=every)
+    every = Folder(folder).read_experiment().evaluate_every
+    return folder, replace(experiment, evaluate_every=every)
 
 
-def _instructions(origin: Json) -> str | None:
-    return (origin.get("machine") or {}).get("instructions")
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _key(experiment: Experiment) -> str:
-    return f"{experiment.identity()} {experiment.rounds}"
+def folder_name(text: str) -> str:
+    """Return a string as the name of a folder; a long one is cut and gets its digest."""
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{digest}"
 
 
-def listing(todo: Sequence[Missing]) -> str:
-    """Return what will be run, a line for each method."""
-    lines = []
-    for method, items in _by_method(todo).items():
-        seeds = ", ".join(str(item.planned.seed) for item in items)
-        ends = sorted({item.planned.rounds for item in items})
-        resumed = [
-            f"seed {item.planned.seed} from round {item.reached}" for item in items if item.reached
-        ]
-        text = f"  {method}: seeds {seeds}, to round {' or '.join(map(str, ends))}"
-        lines.append(text + (f" (resumed: {', '.join(resumed)})" if resumed else ""))
-    return "\n".join(lines)
+def shown(spec: Json, runs: Sequence[Run]) -> str:
+    """Return the tables of a study for these runs, for each setting; empty if none has a row."""
+    if not runs:
+        return "no run has an evaluated round yet"
+    made, parts = frame(runs), dict[str, Table]()
+    bases = {name: declared(name).get("overrides", {}) for name in spec["tables"]}
+    compared = [name for name in bases if "paper" in declared(name)]
+    for overrides in {canonical(run.overrides): run.overrides for run in runs}.values():
+        fitting = [name for name in compared if bases[name].items() <= overrides.items()]
+        for name in sorted(fitting, key=lambda name: len(bases[name]))[-1:]:
+            rest = {key: value for key, value in overrides.items() if key not in bases[name]}
+            title = ", ".join(f"{key}={value}" for key, value in overrides.items())
+            parts[title or "as shipped"] = table(name, made, rest)
+    parts |= {name: table(name, made) for name in bases if name not in compared}
+    filled = {title: own for title, own in parts.items() if not own.empty and own.rows}
+    return "\n\n".join(
+        f"{title}\n{aligned([own.titles, *own.rows])}" for title, own in filled.items()
+    )
 
 
-def estimate(todo: Sequence[Missing], paces: Mapping[str, Pace]) -> str:
-    """Return how long it takes, from the pace of each method."""
-    lines, whole = [], 0.0
-    for method, items in _by_method(todo).items():
-        if method not in paces:
-            continue
-        pace = paces[method]
-        rounds = sum(max(0, pace.last - item.reached) for item in items)
-        new = sum(not (item.reached or item.prepared) for item in items)
-        together = rounds * pace.seconds + new * pace.preparation
-        whole += together
-        first = f"preparation of {pace.preparation:.0f} s for {new} runs, "
-        text = f"{rounds} rounds of {pace.seconds:.2f} s, about {duration(together)}"
-        lines.append(f"  {method}: {first if pace.preparation else ''}{text}")
-    lines.append(f"together about {duration(whole)} on this machine, evaluations not counted")
-    return "\n".join(lines)
+def _figures(name: str, runs: Sequence[Run], out: Path, seed: int) -> list[Path]:
+    from paper import figures
+
+    written: list[Path] = []
+    for overrides in {canonical(run.overrides): run.overrides for run in runs}.values():
+        own = [run for run in runs if run.overrides == overrides]
+        samples = int(own[0].settings["data.samples_per_client"])
+        draw = figures.figure3 if name == "figure3" else figures.figure_inference
+        chart = draw(frame(own), samples, seed)
+        if chart is not None:
+            written += figures.write(chart, out, f"{name}-{samples}")
+    return written
 
 
-def _by_method(todo: Sequence[Missing]) -> dict[str, list[Missing]]:
-    found: dict[str, list[Missing]] = {}
-    for item in todo:
-        found.setdefault(item.planned.label, []).append(item)
-    return found
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

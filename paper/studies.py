@@ -3,7 +3,7 @@
 import itertools
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 
@@ -27,33 +27,27 @@ class Planned:
     rounds: int
     evaluate_every: int
     changed: Json = field(default_factory=dict, compare=False)  # by the user, so not in the label
+    reached: int = field(default=0, compare=False)  # the last evaluated round, if it was begun
 
     @property
     def identity(self) -> Identity:
+        """What distinguishes this run from others, as `Run.identity`."""
         return self.experiment, self.method, canonical(self.overrides), self.seed
 
     @property
     def label(self) -> str:
+        """The method, and how it differs from the shipped one."""
         own = {key: value for key, value in self.overrides.items() if key not in self.changed}
         changes = ", ".join(f"{key}={value}" for key, value in own.items())
         return f"{self.method} ({changes})" if changes else self.method
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A run that has not reached its rounds."""
-
-    planned: Planned
-    reached: int  # the last evaluated round, or that of the checkpoint to resume from
-    prepared: bool = False  # there is a checkpoint after the preparation, if there is one
 
 
 def study(name: str) -> Json:
     """Return the declaration of a study."""
     if name not in DECLARED:
         raise ConfigError(f"there is no table or figure '{name}'{did_you_mean(name, DECLARED)}")
-    found: Json = DECLARED[name]
-    return found
+    spec: Json = DECLARED[name]
+    return spec
 
 
 def needed(
@@ -65,16 +59,14 @@ def needed(
     for method in methods or ():
         if method not in known:
             raise ConfigError(f"{name} has no method '{method}'{did_you_mean(method, known)}")
-    runs = []
-    for part in spec["parts"]:
-        for overrides in _combinations(spec, part):
-            for method in part["methods"]:
-                for position, seed in enumerate(range(part["seeds"]) if seeds is None else seeds):
-                    if methods is None or method in methods:
-                        run = Planned(
-                            spec["experiment"], method, seed, overrides, *_rounds(spec, method)
-                        )
-                        runs.append((position, run))
+    runs = [
+        (position, Planned(spec["experiment"], method, seed, overrides, *_rounds(spec, method)))
+        for part in spec["parts"]
+        for overrides in _combinations(spec, part)
+        for method in part["methods"]
+        for position, seed in enumerate(range(part["seeds"]) if seeds is None else seeds)
+        if methods is None or method in methods
+    ]
     ordered = [run for _, run in sorted(runs, key=lambda pair: pair[0])]
     return list({run.identity: run for run in ordered}.values())
 
@@ -89,27 +81,25 @@ def _combinations(spec: Json, part: Json) -> Iterator[Json]:
 
 def _rounds(spec: Json, method: str) -> tuple[int, int]:
     """Return the rounds of a method, and how many lie between two evaluations."""
-    own = shipped(spec["experiment"])
+    own = _shipped(spec["experiment"])
     values = own | own.get("variants", {}).get(method, {}) | spec
     return values["rounds"], values["evaluate_every"]
 
 
 @cache
-def shipped(experiment: str) -> Json:
-    """Return a shipped experiment as its file has it; imports no code that it names."""
+def _shipped(experiment: str) -> Json:
     return tomllib.loads((files("e2fl.experiments") / f"{experiment}.toml").read_text("utf-8"))
 
 
-def missing(planned: Sequence[Planned], runs: Sequence[Run]) -> list[Missing]:
-    """Return the runs whose last round the ledger has not evaluated."""
+def missing(planned: Sequence[Planned], runs: Sequence[Run]) -> list[Planned]:
+    """Return the planned runs whose last round is not evaluated, with the round they reached."""
     known = {run.identity: run for run in runs}
     found = []
     for item in planned:
         run = known.get(item.identity)
-        if run is None:
-            found.append(Missing(item, 0))
-        elif not complete(run, item.rounds):
-            found.append(Missing(item, run.reached if run.reached <= item.rounds else 0))
+        if run is None or not complete(run, item.rounds):
+            reached = run.reached if run is not None and run.reached <= item.rounds else 0
+            found.append(replace(item, reached=reached))
     return found
 
 
@@ -119,7 +109,7 @@ def complete(run: Run, rounds: int) -> bool:
         return True
     if run.finished and run.reached > run.planned:
         return False  # rounds were added to those asked for: its last one is that of no other run
-    return run.at(rounds) is not None
+    return any(line["round"] == rounds for line in run.rounds)
 
 
 def state(runs: Sequence[Run]) -> list[tuple[str, int, int, list[str]]]:
@@ -129,8 +119,7 @@ def state(runs: Sequence[Run]) -> list[tuple[str, int, int, list[str]]]:
         planned = needed(name)
         lacking = missing(planned, runs)
         begun = [
-            f"{item.planned.method} seed {item.planned.seed}: "
-            f"round {item.reached} of {item.planned.rounds}"
+            f"{item.method} seed {item.seed}: round {item.reached} of {item.rounds}"
             for item in lacking
             if item.reached
         ]

@@ -1,10 +1,16 @@
-"""The tables of `tables.toml`: the paper's number, ours and the difference, with 95 % intervals."""
+"""The engine of all tables: the frame of the ledger, rows selected from it, means over seeds.
+
+`tables.toml` declares them: rows that are named one by one, rows for every combination of some
+settings that was run, and rows beside those of the paper.
+"""
 
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from e2fl.metrics.intervals import Interval, over_seeds
 from paper.ledger import HERE, Json, Run, canonical
@@ -31,24 +37,33 @@ class Column:
 class Repeats:
     """Runs of one method with different seeds, at a round that all of them have reached."""
 
-    runs: tuple[Run, ...]
-    round: int | None  # None: the last round of each
+    rows: pd.DataFrame  # of the frame: all rounds of these runs
+    round: int | None = None  # None: the last round of each
 
-    def values(self, path: str, number: int | None = None) -> dict[int, float]:
-        """Return a figure by seed; a seed without it is left out."""
-        found = {}
-        for run in self.runs:
-            value = figure(run, path, number or self.round or run.reached)
-            if value is not None:
-                found[run.seed] = value
-        return found
+    @property
+    def seeds(self) -> int:
+        """The number of runs."""
+        return self.rows["seed"].nunique() if len(self.rows) else 0
+
+    def values(self, path: str, number: int | None = None) -> "pd.Series[float]":
+        """Return a figure by seed, at the round or another one, without seeds that lack it."""
+        if path not in self.rows:
+            return pd.Series(dtype=float)
+        number = number or self.round
+        rows = self.rows[["seed", "round", path]]
+        last = rows.drop_duplicates("seed", keep="last")
+        rows = last if number is None else rows[rows["round"] == number]
+        return rows.set_index("seed")[path].dropna()
+
+    def mean(self, path: str, number: int | None = None) -> Interval | None:
+        """Return the mean of a figure over seeds, with its interval; None if not measured."""
+        values = self.values(path, number)
+        return over_seeds(list(values)) if len(values) else None
 
     def interval(self, column: Column, view: str = "") -> Interval | None:
-        """Return the mean over seeds with its interval; None if nothing was measured."""
-        in_view = column.path.startswith(("group", "clients", "protected")) and view
-        path = f"views/{view}/{column.path}" if in_view else column.path
-        values = list(self.values(path, column.round).values())
-        return over_seeds(values) if values else None
+        """Return the mean over seeds for a column, of the models of a view."""
+        in_view = view and column.path.startswith(("group", "clients", "protected"))
+        return self.mean(f"views/{view}/{column.path}" if in_view else column.path, column.round)
 
 
 @dataclass(frozen=True)
@@ -66,80 +81,65 @@ class Table:
         if self.empty:
             return "Not run: the ledger has no run for this table."
         marks = ["---" if position < 2 else "--:" for position in range(len(self.titles))]
-        lines = [_line(self.titles), _line(marks)]
-        before = ""
+        lines, before = [self.titles, marks], ""
         for label, *cells in self.rows:
-            shown = "" if label == before and self.titles[1] == "" else label
-            lines.append(_line([shown, *cells]))
+            lines.append(["" if label == before and self.titles[1] == "" else label, *cells])
             before = label
-        return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def figure(run: Run, path: str, number: int) -> float | None:
-    """Return a figure of a round: `Run.value`, bytes in MiB, and two that are derived from bytes.
-
-    bytes/total is what was sent until this round; bytes/ballot is the KiB of a ballot of rank
-    clustering.
-    """
-    if path == "bytes/total":
-        sent = [run.value(f"bytes/{way}_total", number) for way in ("up", "down")]
-        return None if None in sent else sum(filter(None, sent)) / 2**20
-    if path == "bytes/ballot":
-        inference = (run.at(number) or {})["inference"]
-        clients = sum(inference["found"].values())
-        received = clients * run.summary["bytes"]["down_per_client_round"]
-        return float((inference["bytes"] - received) / clients / 2**10)
-    value = run.value(path, number)
-    return value / 2**20 if value is not None and path.startswith("bytes/") else value
+        return "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+        )
 
 
 def select(
-    runs: Iterable[Run], experiment: str, overrides: Mapping[str, Any] | None = None
-) -> list[Run]:
-    """Return the runs of an experiment with exactly these overrides."""
-    wanted = canonical(overrides or {})
-    return [
-        run for run in runs if (run.experiment, canonical(run.overrides)) == (experiment, wanted)
-    ]
+    frame: pd.DataFrame,
+    experiment: str,
+    overrides: Mapping[str, Any] | None = None,
+    method: str | None = None,
+) -> pd.DataFrame:
+    """Return the rows of an experiment with exactly these overrides, and of one method if named."""
+    chosen = (frame["experiment"] == experiment) & (frame["overrides"] == canonical(overrides))
+    return frame[chosen if method is None else chosen & (frame["method"] == method)]
 
 
-def repeats_of(runs: Iterable[Run], until: int | None = None) -> list[Repeats]:
-    """Return the longest run, and before it the last round that three seeds share, if it differs.
+def shared_rounds(seeds: Mapping[Any, int]) -> list[int]:
+    """Return the last round that three seeds share, and the last one, if it differs.
 
     If no three share one, it is the last round that two share, unless they have only begun.
-    until: rounds after this one do not count, unless a run has no others.
+    seeds: how many have evaluated each round.
     """
-    by_round: dict[int, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        numbers = [line["round"] for line in run.rounds]
-        early = [number for number in numbers if until is None or number <= until]
-        for number in early or numbers:
-            by_round.setdefault(number, []).append(run)
-    return [Repeats(tuple(by_round[number]), number) for number in shared_rounds(by_round)]
-
-
-def shared_rounds(by_round: Mapping[int, Sequence[object]]) -> list[int]:
-    """Return the last round that enough seeds have, and the last one, if it differs."""
-    if not by_round:
+    if not seeds:
         return []
-    longest = max(by_round)
-    enough = [number for number, own in by_round.items() if len(own) >= FEWEST]
+    longest = max(seeds)
+    enough = [number for number, count in seeds.items() if count >= FEWEST]
     if not enough:
-        far = [number for number in by_round if number >= FAR * longest]
-        most = max(len(by_round[number]) for number in far)
-        enough = [number for number in far if len(by_round[number]) == most]
+        far = {number: count for number, count in seeds.items() if number >= FAR * longest}
+        enough = [number for number, count in far.items() if count == max(far.values())]
     return list(dict.fromkeys((max(enough), longest)))
 
 
-def at_round(runs: Iterable[Run], number: int) -> list[Repeats]:
+def repeats_of(rows: pd.DataFrame, until: int = 0) -> list[Repeats]:
+    """Return runs at the last round that enough seeds share, and the longest, if it differs.
+
+    until: rounds after this one do not count, unless a run has no others; 0: all count.
+    """
+    if not len(rows):
+        return []
+    early = rows if not until else rows[rows["round"] <= until]
+    counted = pd.concat([early, rows[~rows["seed"].isin(early["seed"])]])
+    seeds = counted.groupby("round")["seed"].agg(list)
+    return [
+        Repeats(rows[rows["seed"].isin(seeds[number])], number)
+        for number in shared_rounds(dict(seeds.map(len)))
+    ]
+
+
+def at_round(rows: pd.DataFrame, number: int) -> list[Repeats]:
     """Return the runs that have evaluated this round, and those that ended before it (Local)."""
-    own = [run for run in runs if run.at(number) or (run.finished and run.reached < run.planned)]
-    ended = any(run.at(number) is None for run in own)
-    return [Repeats(tuple(own), None if ended else number)] if own else []
+    if not len(rows):
+        return []
+    there = rows["seed"].isin(rows.loc[rows["round"] == number, "seed"])
+    own = rows[there | rows["ended"]]
+    return [Repeats(own, number if there[own.index].all() else None)] if len(own) else []
 
 
 def columns(*names: str) -> list[Column]:
@@ -153,150 +153,158 @@ def declared(name: str) -> Json:
     return DECLARED["tables"][own["like"]] | own if "like" in own else own
 
 
-def table(name: str, runs: Sequence[Run], overrides: Mapping[str, Any] | None = None) -> Table:
-    """Return a table from these runs; overrides: with which it is made, if not its own ones."""
+def table(name: str, frame: pd.DataFrame, overrides: Mapping[str, Any] | None = None) -> Table:
+    """Return a table from this frame; overrides: with which it is made, beside its own ones."""
     spec = declared(name)
     base = spec.get("overrides", {}) | dict(overrides or {})
     if "paper" in spec:
-        return _beside_paper(spec, select(runs, spec["experiment"], base), not overrides)
-    rows = labelled(name, runs, base)
+        return _beside_paper(spec, select(frame, spec["experiment"], base), not overrides)
+    rows = labelled(name, frame, base)
     shown = columns(*spec["columns"])
     if spec.get("missing"):  # no run has reached the rounds of these columns
-        shown = [column for column in shown if _measured(column, rows.values())]
+        shown = [
+            c for c in shown if not c.round or any(r.mean(c.path, c.round) for r in rows.values())
+        ]
     made = [_row(spec, label, repeats, shown, view) for (label, view), repeats in rows.items()]
     kept = [row for row in made if spec.get("missing") or set(row[-len(shown) :]) != {NONE}]
-    not_run = tuple(label[0] for (label, _), repeats in rows.items() if not repeats.runs)
-    empty = not any(repeats.runs for repeats in rows.values())
+    not_run = tuple(label[0] for (label, _), repeats in rows.items() if not repeats.seeds)
+    empty = len(not_run) == len(rows)
     return Table((*spec["head"], *(column.title for column in shown)), tuple(kept), not_run, empty)
 
 
 Label = tuple[tuple[str, ...], str]  # the first cells of a row, and the model that is scored
 
 
-def labelled(name: str, runs: Sequence[Run], base: Mapping[str, Any]) -> dict[Label, Repeats]:
+def labelled(name: str, frame: pd.DataFrame, base: Mapping[str, Any]) -> dict[Label, Repeats]:
     """Return the runs of each row of a table."""
     spec = declared(name)
-    if "grid" in spec:
-        return _grid(spec, [run for run in runs if run.experiment == spec["experiment"]], base)
-    if "ballots" in spec:
-        from paper.ballots import ballot_rows
-
-        return ballot_rows(
-            spec, [run for run in runs if run.experiment == spec["experiment"]], base
-        )
+    if "by" in spec:
+        return _combinations(spec, frame[frame["experiment"] == spec["experiment"]], base)
     rows: dict[Label, Repeats] = {}
     for row in spec["rows"]:
-        chosen = select(runs, spec["experiment"], {**base, **row.get("overrides", {})})
-        own = [run for run in chosen if run.method == row["method"]]
+        overrides = {**base, **row.get("overrides", {})}
+        own = select(frame, spec["experiment"], overrides, row["method"])
         label = row["label"] if isinstance(row["label"], list) else [row["label"]]
         for number in spec.get("rounds", [spec.get("at")]):
             picked = repeats_of(own) if number is None else at_round(own, number)
             repeats = (picked[-1:] if spec.get("longest") else picked)[:1]
             if repeats or spec.get("missing"):
                 cells = (*label, str(number)) if "rounds" in spec else tuple(label)
-                rows[cells, row.get("view", "")] = (repeats or [Repeats((), None)])[0]
-    return _on_shared_seeds(rows) if spec.get("same_seeds") else rows
-
-
-def _grid(spec: Json, runs: Sequence[Run], base: Mapping[str, Any]) -> dict[Label, Repeats]:
-    """Return the runs that differ in the settings of a grid only, by the values of those."""
-    points: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        others = {key: value for key, value in run.overrides.items() if key not in spec["grid"]}
-        if run.method in spec["methods"] and others == base:
-            point = tuple(run.settings[key] for key in spec["grid"])
-            points.setdefault(point, []).append(run)
-    rows = {}
-    for point in sorted(points):
-        for repeats in at_round(points[point], spec["at"]):
-            cells = tuple(part if isinstance(part, str) else f"{part:g}" for part in point)
-            rows[cells, ""] = repeats
+                rows[cells, row.get("view", "")] = (repeats or [Repeats(own)])[0]
+    if spec.get("same_seeds") and rows:
+        seeds = set.intersection(*(set(repeats.rows["seed"]) for repeats in rows.values()))
+        return {
+            key: Repeats(row.rows[row.rows["seed"].isin(seeds)], row.round)
+            for key, row in rows.items()
+        }
     return rows
 
 
-def _on_shared_seeds(rows: Mapping[Label, Repeats]) -> dict[Label, Repeats]:
-    by_row = [{run.seed for run in repeats.runs} for repeats in rows.values()]
-    seeds = set.intersection(*by_row) if by_row else set()
-    return {
-        label: Repeats(tuple(run for run in repeats.runs if run.seed in seeds), repeats.round)
-        for label, repeats in rows.items()
-    }
+def _combinations(spec: Json, frame: pd.DataFrame, base: Mapping[str, Any]) -> dict[Label, Repeats]:
+    """Return the runs that differ in settings below `free` only, by what `by` names.
+
+    Rows are sorted by the values, or by variant and from the largest figure of `largest` down.
+    """
+    found: dict[tuple[int, tuple[Any, ...]], list[pd.DataFrame]] = {}
+    for _, rows in frame.groupby(["method", "overrides"]):
+        run: Run = rows["run"].iloc[0]
+        free = tuple(spec["free"])
+        rest = {key: value for key, value in run.overrides.items() if not key.startswith(free)}
+        for position, variant in enumerate(spec["variants"]):
+            if (run.method, rest) == (variant["method"], base | variant.get("overrides", {})):
+                cells = variant.get("cells") or [_named(key, run, variant) for key in spec["by"]]
+                found.setdefault((position, tuple(cells)), []).append(rows)
+    made: dict[tuple[Any, ...], tuple[tuple[str, ...], Repeats]] = {}
+    for (position, values), parts in found.items():
+        own = pd.concat(parts)
+        cells = tuple(part if isinstance(part, str) else f"{part:g}" for part in values)
+        for repeats in (at_round(own, spec["at"]) if "at" in spec else repeats_of(own))[:1]:
+            size = repeats.mean(spec["largest"]) if "largest" in spec else None
+            key = (position, -size.value) if size is not None else (0, 0)
+            made[(*key, *values)] = cells, repeats
+    return {(cells, ""): repeats for _, (cells, repeats) in sorted(made.items())}
 
 
-def _measured(column: Column, rows: Iterable[Repeats]) -> bool:
-    return column.round is None or any(
-        repeats.values(column.path, column.round) for repeats in rows
-    )
+def _named(key: str, run: Run, variant: Json) -> Any:
+    """Return what a row is called by: a setting, its ballot or downlink, or part of its variant."""
+    if key in ("ballot", "downlink"):
+        return ballot_name(run.settings, key)
+    return run.settings.get(key, variant.get(key))
+
+
+def ballot_name(settings: Mapping[str, Any], part: str) -> str:
+    """Return the display name of what is sent: part is ballot or downlink."""
+    prefix = f"algorithm.{part}."
+    own = {key.removeprefix(prefix): settings[key] for key in settings if key.startswith(prefix)}
+    finer = f", {own['finer']} x near the cut" if own.get("finer", 1) > 1 else ""
+    if own.get("name") == "moves":
+        return f"moves, {own['steps']} steps{finer}"
+    if own.get("name") != "buckets":
+        return str(own.get("name", "exact"))
+    if own.get("uneven"):
+        return f"uneven {' '.join(f'{border:g}' for border in own['uneven'])}"
+    return f"{own['buckets']} buckets{finer}"
 
 
 def _row(
     spec: Json, label: Sequence[str], repeats: Repeats, shown: Sequence[Column], view: str
 ) -> tuple[str, ...]:
-    means = [repeats.interval(column, view) for column in shown]
-    cells = [cell(mean, column.digits) for mean, column in zip(means, shown, strict=True)]
+    seeds, cells = _cells(repeats, shown, view)
+    filled = {"seeds": seeds, "round": str(repeats.round)}
+    if "rounds" in spec:  # the round is a part of the label
+        del filled["round"]
     labels = iter(label)
-    filled = {"seeds": seeds_of(means, repeats), "round": str(repeats.round)}
-    numbered = "rounds" in spec  # the round is a part of the label
-    first = [
-        next(labels) if title not in filled or (title == "round" and numbered) else filled[title]
-        for title in spec["head"]
-    ]
-    return (*first, *cells)
+    return (*(filled.get(title) or next(labels) for title in spec["head"]), *cells)
 
 
-def _beside_paper(spec: Json, runs: Sequence[Run], as_paper: bool) -> Table:
+def _cells(
+    repeats: Repeats, shown: Sequence[Column], view: str = ""
+) -> tuple[str, tuple[str, ...]]:
+    """Return on how many seeds a row is based, those that have its figures, and the figures."""
+    means = [repeats.interval(column, view) for column in shown]
+    seeds = max((mean.count for mean in means if mean), default=repeats.seeds)
+    return str(seeds), tuple(
+        cell(mean, column.digits) for mean, column in zip(means, shown, strict=True)
+    )
+
+
+def _beside_paper(spec: Json, rows: pd.DataFrame, as_paper: bool) -> Table:
     """Return each method's row of the paper, our rows, and the differences.
 
     as_paper: our runs have the paper's settings, so that its rows are shown where ours are missing.
     """
     shown = columns(*spec["columns"])
-    rows: list[tuple[str, ...]] = []
+    made: list[tuple[str, ...]] = []
     not_run, printed = [], set()
     for row in spec["rows"]:
-        own = [run for run in runs if run.method == row["method"]]
+        label, rounds = row["label"], row.get("rounds", spec.get("rounds")) or ""
+        own = rows[rows["method"] == row["method"]]
         given = row.get("paper") if as_paper or spec.get("reference") else None
-        if not own:
-            not_run.append(row["label"])
-        if given is not None and given not in printed and (own or as_paper):
+        theirs = [paper_value(f"{spec['paper']}/{given}/{column.path}") for column in shown]
+        if given is not None and given not in printed and (len(own) or as_paper):
             printed.add(given)
-            rows.append(_of_paper(spec, row, shown))
-        if not own and as_paper:
-            rows.append((row["label"], "ours", "0", NONE, *(NONE for _ in shown)))
-        until = row.get("rounds", spec.get("rounds")) if "paper" in row else None
-        for repeats in repeats_of(own, until or None):
-            rows += _of_ours(spec, row, repeats, shown, given if as_paper else None)
+            seeds = str(spec.get("paper_seeds", PAPER["seeds"]))
+            formatted = [_number(value, c.digits) for value, c in zip(theirs, shown, strict=True)]
+            name = row.get("paper_label", label)
+            made.append((name, "paper", seeds, str(rounds), *formatted))
+        if not len(own):
+            not_run.append(label)
+            made += [(label, "ours", "0", NONE, *(NONE for _ in shown))] if as_paper else []
+        for repeats in repeats_of(own, int(rounds or 0) if "paper" in row else 0):
+            view = row.get("view", "")
+            seeds, cells = _cells(repeats, shown, view)
+            made.append((label, "ours", seeds, str(repeats.round), *cells))
+            if given is not None and as_paper and spec.get("differences"):
+                means = [repeats.interval(column, view) for column in shown]
+                differences = [
+                    _number(
+                        mean.value - value if mean and value is not None else None, c.digits, "+"
+                    )
+                    for mean, value, c in zip(means, theirs, shown, strict=True)
+                ]
+                made.append((label, "difference", "", "", *differences))
     titles = ("method", "", "seeds", "round", *(column.title for column in shown))
-    return Table(titles, tuple(rows), tuple(not_run), not runs)
-
-
-def _of_paper(spec: Json, row: Json, shown: Sequence[Column]) -> tuple[str, ...]:
-    values = (paper_value(f"{spec['paper']}/{row['paper']}/{column.path}") for column in shown)
-    cells = (
-        NONE if value is None else f"{value:.{column.digits}f}"
-        for value, column in zip(values, shown, strict=True)
-    )
-    seeds = spec.get("paper_seeds", PAPER["seeds"])
-    rounds = row.get("rounds", spec.get("rounds")) or ""
-    label = str(row.get("paper_label", row["label"]))
-    return (label, "paper", str(seeds), str(rounds), *cells)
-
-
-def _of_ours(
-    spec: Json, row: Json, repeats: Repeats, shown: Sequence[Column], given: str | None
-) -> list[tuple[str, ...]]:
-    means = [repeats.interval(column, row.get("view", "")) for column in shown]
-    cells = [cell(mean, column.digits) for mean, column in zip(means, shown, strict=True)]
-    rows = [(row["label"], "ours", seeds_of(means, repeats), str(repeats.round), *cells)]
-    if given is not None and spec.get("differences"):
-        differences = []
-        for mean, column in zip(means, shown, strict=True):
-            value = paper_value(f"{spec['paper']}/{given}/{column.path}")
-            if mean is None or value is None:
-                differences.append(NONE)
-            else:
-                differences.append(f"{mean.value - value:+.{column.digits}f}")
-        rows.append((row["label"], "difference", "", "", *differences))
-    return rows
+    return Table(titles, tuple(made), tuple(not_run), not len(rows))
 
 
 def paper_value(path: str) -> float | None:
@@ -307,11 +315,6 @@ def paper_value(path: str) -> float | None:
     return None if part is None else float(part)
 
 
-def seeds_of(means: Sequence[Interval | None], repeats: Repeats) -> str:
-    """Return on how many seeds a row is based: those that have its figures."""
-    return str(max((mean.count for mean in means if mean), default=len(repeats.runs)))
-
-
 def cell(mean: Interval | None, digits: int) -> str:
     """Return the mean and half the width of its interval, if there is one and it is visible."""
     if mean is None:
@@ -320,6 +323,83 @@ def cell(mean: Interval | None, digits: int) -> str:
     return f"{mean.value:.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
+def _number(value: float | None, digits: int, sign: str = "") -> str:
+    return NONE if value is None else f"{value:{sign}.{digits}f}"
+
+
 def seeds_text(count: int) -> str:
     """Return a number of seeds in words."""
     return "1 seed" if count == 1 else f"{count} seeds"
+
+
+BOARD: Json = DECLARED["leaderboard"]
+SENT = ("algorithm.ballot.", "algorithm.downlink.")
+SURROUNDINGS = ("data.", "model.")
+
+
+def leaderboard(frame: pd.DataFrame) -> list[tuple[str, Table]]:
+    """Return a table for each data set and model, the best worst group first.
+
+    Methods have their shipped settings; by_group participation, known groups for IFCA and the
+    recommended coarse ballots are rows of their own. On Adult, the smallest EOD is first.
+    """
+    boards: dict[str, list[pd.DataFrame]] = {}
+    for _, rows in frame.groupby(["experiment", "method", "overrides"]):
+        run: Run = rows["run"].iloc[0]
+        if run.experiment in BOARD["titles"] and is_method(run):
+            boards.setdefault(_heading(run), []).append(rows)
+    return [(heading, _board(own)) for heading, own in sorted(boards.items())]
+
+
+def is_method(run: Run) -> bool:
+    """Return whether a run is a method, and not a point of an ablation or on validation data."""
+    if any(run.settings.get(f"data.{name}validation_share") for name in ("", "pooled_")):
+        return False
+    narrow = run.experiment in BOARD["one_model"]
+    if narrow and any(key.startswith("model.") for key in run.overrides):
+        return False
+    own = {key: value for key, value in run.overrides.items() if not key.startswith(SURROUNDINGS)}
+    return all(value in BOARD["rows_of_their_own"].get(key, ()) for key, value in own.items())
+
+
+def _heading(run: Run) -> str:
+    """Return the data set, and how data and model differ from the shipped experiment."""
+    own = {key: value for key, value in run.overrides.items() if key.startswith(SURROUNDINGS)}
+    changes = BOARD["told"].get(run.experiment, {}) | own
+    parts = [f"{key.removesuffix('.name').split('.')[-1]} = {changes[key]}" for key in changes]
+    title = BOARD["titles"][run.experiment]
+    return f"{title}: {', '.join(parts)}" if parts else title
+
+
+def _board(methods: Iterable[pd.DataFrame]) -> Table:
+    ranked: list[tuple[float, tuple[str, ...]]] = []
+    for rows in methods:
+        run: Run = rows["run"].iloc[0]
+        adult = run.experiment == "adult"
+        shown = columns("leaderboard_adult" if adult else "leaderboard")
+        repeats = repeats_of(rows)[0]
+        rank = repeats.interval(shown[1]) or repeats.interval(shown[2])
+        score = 0.0 if rank is None else -abs(rank.value) if adult else rank.value
+        _, cells = _cells(repeats, shown)
+        ranked.append((-score, (described(run), str(repeats.seeds), str(repeats.round), *cells)))
+    titles = ("method", "seeds", "rounds", *(column.title for column in shown))
+    return Table(titles, tuple(row for _, row in sorted(ranked)))
+
+
+def described(run: Run) -> str:
+    """Return the method of a run, how its training differs, and how it finds groups."""
+    differing = []
+    for key, value in run.overrides.items():
+        if key == "participation.name":
+            differing.append(str(value))
+        elif not key.startswith((*SENT, *SURROUNDINGS)):
+            text = str(value).lower() if isinstance(value, bool) else value
+            differing.append(f"{key.partition('.')[2]} = {text}")
+    if any(key.startswith(SENT) for key in run.overrides):
+        up, down = (ballot_name(run.settings, part) for part in ("ballot", "downlink"))
+        differing.append(f"{up} up, {down} down")
+    name = f"{run.method} ({', '.join(differing)})" if differing else run.method
+    groups = run.settings.get("algorithm.grouping.groups")
+    if not groups:
+        return name
+    return f"{name}: {run.settings['algorithm.grouping.name'].replace('_', ' ')}, {groups} groups"

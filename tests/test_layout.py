@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "e2fl"
-# From the ground up: a module imports from its own package and from the floors below, never sideways or up.
+# From the ground up: a module imports from its own package and from the floors below, never
+# sideways or up.
 FLOORS = [
     {"errors"},
     {
@@ -65,6 +66,28 @@ MODULES = {
     for path in sorted(SOURCE.rglob("*.py"))
     if path != SOURCE / "__init__.py"
 }
+
+
+MOST_LINES, MOST_FILES = 31_100, 195  # of src/e2fl; lower them when it shrinks
+SHORT = ("paper", "tests/paper")  # folders whose lines have at most 100 characters
+
+
+def test_the_package_stays_small():
+    texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
+    assert sum(len(text.splitlines()) for text in texts) <= MOST_LINES
+    assert len(texts) <= MOST_FILES
+
+
+def test_no_line_is_longer_than_100_characters():
+    root = SOURCE.parents[1]
+    paths = [path for folder in SHORT for path in (root / folder).rglob("*.py")]
+    long = [
+        f"{path.relative_to(root)}:{number}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > 100
+    ]
+    assert long == []
 
 
 def test_imports_point_one_way():

@@ -1,10 +1,8 @@
-"""A ledger in memory, and tiny runs of the demo."""
-
-from functools import cache
+"""A ledger in memory, and tiny runs of FairMNISTRotate."""
 
 import pytest
 
-from paper.ledger import Run, read_ledger
+from paper.ledger import Run, frame, read_ledger
 
 ORIGIN = {"command": "e2fl run demo", "commit": "c0ffee", "machine": {"instructions": "AVX2"}}
 TINY = [  # changes to FairMNISTRotate
@@ -20,22 +18,19 @@ TINY = [  # changes to FairMNISTRotate
 ]
 
 
-@cache
-def _ledger():
-    return read_ledger()
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ledger():
-    return list(_ledger())
+    return tuple(read_ledger())
 
 
-def line(number, mean, **more):
-    return {"round": number, "clients": {"mean": mean, "variance": 1.0}, "bytes": {}} | more
+@pytest.fixture(scope="session")
+def ledger_frame(ledger):
+    return frame(ledger)
 
 
 def make_run(method="e2fl", seed=0, rounds=((1, 50.0),), **more):
     """A run with a mean over clients at each of these rounds."""
+    lines = [{"round": n, "clients": {"mean": m}, "bytes": {}} for n, m in rounds]
     values = {
         "experiment": "demo",
         "method": method,
@@ -44,7 +39,7 @@ def make_run(method="e2fl", seed=0, rounds=((1, 50.0),), **more):
         "settings": {},
         "planned": 60,
         "finished": True,
-        "rounds": tuple(line(*values) for values in rounds),
+        "rounds": tuple(lines),
         "summary": {"bytes": {}, "bits": {}},
         "origin": ORIGIN,
     }

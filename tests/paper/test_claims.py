@@ -6,6 +6,7 @@ import pytest
 
 from e2fl.metrics.intervals import over_seeds
 from paper.claims import FAILS, HOLDS, INCONCLUSIVE, UNTESTED, findings, paired, verdict
+from paper.ledger import frame
 from tests.paper.conftest import make_run
 
 MAIN = "FairMNISTRotate: E2FL lowers the variance over groups"
@@ -25,22 +26,13 @@ def test_a_verdict_needs_three_seeds_and_an_interval_without_0(differences, clai
     assert verdict(over_seeds(differences), claimed) == word
 
 
-def found(runs, setting):
-    return next(f for f in findings(runs) if (f.claim, f.setting) == (MAIN, setting))
-
-
-def test_a_claim_flips_if_the_methods_change_places(ledger):
+def test_a_claim_flips_if_the_methods_change_places(ledger, ledger_frame):
     names = {"e2fl": "fedavg", "fedavg": "e2fl"}
-    flipped = [
-        replace(run, method=names.get(run.method, run.method))
-        if run.experiment == "table1"
-        else run
-        for run in ledger
-    ]
-    setting = "60 images per client"
-    assert found(ledger, setting).verdict == HOLDS
-    assert found(flipped, setting).verdict == FAILS
-    assert found([], setting).verdict == UNTESTED
+    own = [run for run in ledger if run.experiment == "table1"]
+    flipped = frame([replace(run, method=names.get(run.method, run.method)) for run in own])
+    for runs, word in ((ledger_frame, HOLDS), (flipped, FAILS), (flipped[:0], UNTESTED)):
+        found = {(item.claim, item.setting): item for item in findings(runs)}
+        assert found[MAIN, "60 images per client"].verdict == word
 
 
 def test_methods_are_compared_at_the_last_round_of_enough_seeds():
@@ -50,20 +42,16 @@ def test_methods_are_compared_at_the_last_round_of_enough_seeds():
         for seed in range(3)
     ]
     runs[0] = make_run("e2fl", 0, [(10, 50.0)])
-    pair = paired(runs, {"e2fl": "clients/mean", "fedavg": "clients/mean"})
+    pair = paired(frame(runs), {"e2fl": "clients/mean", "fedavg": "clients/mean"})
     assert pair.round == 10
     assert pair.differences("e2fl", "fedavg").value == 10
 
 
 def test_a_method_may_have_several_rounds_for_each_of_the_baseline():
     runs = [make_run("qffl", 0, [(20, 50.0)]), make_run("fedavg", 0, [(10, 40.0), (20, 45.0)])]
-    pair = paired(runs, {"qffl": "clients/mean", "fedavg": "clients/mean"}, per_round=2)
+    pair = paired(frame(runs), {"qffl": "clients/mean", "fedavg": "clients/mean"}, per_round=2)
     assert pair.round == 10
-    assert pair.figures == {"qffl": {0: 50.0}, "fedavg": {0: 40.0}}
-
-
-def groups(**accuracies):
-    return {name: {"accuracy": value} for name, value in accuracies.items()}
+    assert pair.figures.to_dict() == {"qffl": {0: 50.0}, "fedavg": {0: 40.0}}
 
 
 @pytest.mark.parametrize(("gain", "word"), [(1.0, HOLDS), (-1.0, FAILS)])
@@ -71,13 +59,13 @@ def test_every_group_must_gain_by_taking_part(gain, word):
     """Local ends by itself, before the round that is compared."""
     runs = []
     for seed in range(3):
-        own = groups(G1=90.0 + seed, G2=70.0 + gain + 0.1 * seed)
         alone = make_run("local", seed, [(5, 0.0)], experiment="table1", planned=3000)
-        alone.rounds[0]["groups"] = groups(G1=80.0, G2=70.0)
+        alone.rounds[0]["groups"] = {"G1": {"accuracy": 80.0}, "G2": {"accuracy": 70.0}}
         taking_part = make_run("e2fl", seed, [(60, 0.0)], experiment="table1")
-        taking_part.rounds[0]["groups"] = own
+        own = {"G1": 90.0 + seed, "G2": 70.0 + gain + 0.1 * seed}
+        taking_part.rounds[0]["groups"] = {name: {"accuracy": own[name]} for name in own}
         runs += [alone, taking_part]
     claim = "FairMNISTRotate: every group gains by taking part (E2FL against Local)"
-    finding = next(f for f in findings(runs) if f.claim == claim)
+    finding = next(f for f in findings(frame(runs)) if f.claim == claim)
     assert finding.verdict == word
     assert f"{gain + 0.1:+.2f} points for G2, which gains least, after 60" in finding.figure

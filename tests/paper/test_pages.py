@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from e2fl.errors import RunError
-from paper.pages import charts, figure_names, pages
+from paper.figures import charts
+from paper.ledger import frame
+from paper.pages import pages
 from paper.tables import DECLARED, repeats_of, table
 from tests.paper.conftest import make_run
 
@@ -22,9 +24,8 @@ def test_the_committed_pages_are_those_of_the_ledger(ledger):
         )
 
 
-def test_the_committed_figures_are_those_of_the_ledger(ledger, tmp_path):
-    drawn = charts(ledger)
-    assert sorted(drawn) == sorted(figure_names(ledger))
+def test_the_committed_figures_are_those_of_the_ledger(ledger_frame, tmp_path):
+    drawn = charts(ledger_frame)
     for name, chart in drawn.items():
         svg = tmp_path / f"{name}.svg"
         chart.save(svg)
@@ -33,8 +34,9 @@ def test_the_committed_figures_are_those_of_the_ledger(ledger, tmp_path):
 
 
 def test_a_sentence_that_no_longer_holds_stops_the_pages(ledger):
+    names = {"fedavg": "e2fl", "e2fl": "fedavg"}
     changed = [
-        replace(run, method={"fedavg": "e2fl", "e2fl": "fedavg"}.get(run.method, run.method))
+        replace(run, method=names.get(run.method, run.method))
         if run.experiment == "femnist"
         else run
         for run in ledger
@@ -44,24 +46,23 @@ def test_a_sentence_that_no_longer_holds_stops_the_pages(ledger):
 
 
 def test_a_page_is_drawn_without_torch():
-    code = "import sys, paper.pages, paper.command; sys.exit('torch' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], cwd=DOCS.parents[1], check=False).returncode
-        == 0
-    )
+    code = "import sys, paper.pages, paper.running; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=DOCS.parents[1], check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("name", DECLARED["tables"])
-def test_every_declared_table_can_be_made(name, ledger):
-    made = table(name, ledger)
+def test_every_declared_table_can_be_made(name, ledger_frame):
+    made = table(name, ledger_frame)
     assert made.rows or made.empty
     assert all(len(row) == len(made.titles) for row in made.rows)
-    assert table(name, []).empty
+    assert table(name, frame([])).empty
 
 
 def test_a_row_is_at_the_last_round_of_three_seeds_and_then_of_the_longest():
     runs = [make_run(seed=seed, rounds=[(10, 1.0), (20, 2.0)]) for seed in range(3)]
     runs += [make_run(seed=3, rounds=[(10, 1.0), (30, 3.0)])]
-    assert [(item.round, len(item.runs)) for item in repeats_of(runs)] == [(20, 3), (30, 1)]
-    assert [(item.round, len(item.runs)) for item in repeats_of(runs[:1])] == [(20, 1)]
-    assert [item.round for item in repeats_of(runs, until=15)] == [10]
+    rows = frame(runs)
+    assert [(item.round, item.seeds) for item in repeats_of(rows)] == [(20, 3), (30, 1)]
+    assert [(item.round, item.seeds) for item in repeats_of(rows[:2])] == [(20, 1)]
+    assert [item.round for item in repeats_of(rows, until=15)] == [10]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paper.facts import Facts
+from paper.pages import Facts
 
 ROOT = Path(__file__).parents[2]
 METHODS = "docs/methods.md"
@@ -54,7 +54,7 @@ def quotes(facts):
 
 
 @pytest.mark.parametrize("page", [METHODS, "docs/groups.md", "docs/ballots.md"])
-def test_a_page_quotes_the_ledger(page, ledger):
+def test_a_page_quotes_the_ledger(page, ledger_frame):
     text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
-    for quoted_in, quote in quotes(Facts(ledger)):
+    for quoted_in, quote in quotes(Facts(ledger_frame)):
         assert quoted_in != page or quote in text, quote

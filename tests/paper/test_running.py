@@ -1,87 +1,141 @@
-"""Missing runs: stopped at the budget, continued, failures named, clients trained once."""
+"""Studies: what they need, running it up to a budget, continuing it, and collecting it."""
 
 import json
+import shutil
+import tomllib
+from dataclasses import replace
 
 import pytest
+import tomli_w
 
 from e2fl.cli import main
+from e2fl.errors import ConfigError, RunError
 from e2fl.learning import Learner
 from e2fl.runs.runner import run_experiment
-from paper.collecting import Origin, read_runs
-from paper.ledger import read_ledger
+from paper.collecting import collect, origin_here, read_runs
+from paper.ledger import frame, read_ledger
 from paper.recipes import planned_runs
-from paper.running import Pace, Runner, estimate, folder_of, resumable
-from paper.studies import Missing, missing
-from tests.paper.conftest import TINY
-
-ORIGIN = Origin("c0ffee", {"instructions": "AVX2", "cores": 4})
-
-
-def runner(wanted, out, told=None, **more):
-    experiments = {run.identity: experiment for run, experiment in wanted}
-    tell = (lambda text: None) if told is None else told.append
-    return Runner(out, experiments, ORIGIN, **{"budget": None, "tell": tell} | more)
-
-
-def todo(wanted, runs=()):
-    return missing([run for run, _ in wanted], runs)
+from paper.running import folder_of, listing, run_missing
+from paper.studies import DECLARED, complete, missing, needed, state
+from tests.paper.conftest import TINY, make_run
 
 
 def tiny(methods=("fedavg",), seeds=(0,), changes=()):
     return planned_runs("table1", [*TINY, *changes], seeds, methods)
 
 
-def test_a_run_is_stored_with_its_origin_and_is_not_repeated(tmp_path):
-    wanted = tiny()
-    assert runner(wanted, tmp_path).run(todo(wanted))
-    (run,) = read_runs(tmp_path)
-    assert (run.reached, run.finished, run.origin["machine"]) == (3, True, ORIGIN.machine)
-    assert run.origin["engine"] == 1
-    assert todo(wanted, [run]) == []
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_declared_runs_are_those_of_the_configuration(name):
+    assert [run for run, _ in planned_runs(name)] == needed(name)
 
 
-def test_the_budget_stops_and_the_same_command_continues(tmp_path):
-    wanted, told = tiny(seeds=(0, 1)), []
-    assert not runner(wanted, tmp_path, told, budget=0).run(todo(wanted))
-    assert "budget" in told[-1]
-    assert runner(wanted, tmp_path).run(resumable(todo(wanted), tmp_path))
+def test_the_first_seed_of_every_method_comes_first():
+    runs = needed("table1")
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert len(runs) == len({run.identity for run in runs}) == 43
+
+
+def test_settings_methods_and_seeds_can_be_chosen():
+    changes = ["data.samples_per_client=60", "rounds=4", "algorithm.q=0.5"]
+    runs = [run for run, _ in planned_runs("table1", changes, [7], ["qffl", "e2fl"])]
+    assert {(run.method, run.seed, run.rounds) for run in runs} == {("e2fl", 7, 4), ("qffl", 7, 4)}
+    overrides = {run.method: run.overrides for run in runs}
+    assert overrides["e2fl"] == {"data.samples_per_client": 60}
+    assert overrides["qffl"] == {"data.samples_per_client": 60, "algorithm.q": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"study": "table9"}, "table9"),
+        ({"methods": ["fedavgg"]}, "fedavg"),
+        ({"changes": ["seed=3"]}, "seeds"),
+        ({"changes": ["data.alpa=3"]}, "alpa"),
+        ({"changes": ["algorithm.nothing=3"]}, "nothing"),
+    ],
+)
+def test_a_wrong_plan_is_explained(arguments, word):
+    with pytest.raises(ConfigError, match=word):
+        planned_runs(**{"study": "table1"} | arguments)
+
+
+def test_a_run_is_missing_until_it_has_its_last_round():
+    planned = replace(needed("states")[0], experiment="demo", method="e2fl", rounds=60)
+    short, whole = make_run(rounds=[(20, 1.0)], finished=False), make_run(rounds=[(60, 1.0)])
+    assert missing([planned], [])[0].reached == 0
+    assert missing([planned], [short])[0].reached == 20
+    assert "seed 0 has 20" in listing(missing([planned], [short]))
+    assert missing([planned], [whole]) == []
+    assert complete(make_run("local", rounds=[(10, 1.0)]), 3000)  # it has ended by itself
+    assert not complete(make_run(rounds=[(70, 1.0)]), 80)
+
+
+def test_the_state_counts_every_study(ledger):
+    rows = {title: (needed, finished) for title, needed, finished, _ in state(ledger)}
+    assert rows["Table 4: Adult"] == (30, 30)
+    assert len(rows) == len(DECLARED)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a study with one run of three rounds."""
+    out = tmp_path_factory.mktemp("runs")
+    assert run_missing(tiny(), out)
+    return out
+
+
+@pytest.fixture
+def out(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "out")
+
+
+@pytest.fixture
+def folder(out):
+    return folder_of(tiny()[0][0], out)
+
+
+def test_a_run_is_stored_with_its_origin_and_is_not_repeated(out):
+    (run,) = read_runs(out)
+    assert (run.reached, run.finished, run.origin["engine"]) == (3, True, 1)
+    assert run.origin["machine"] == origin_here()["machine"]
+    assert missing([run for run, _ in tiny()], [run]) == []
+
+
+def test_the_budget_stops_and_the_same_command_continues(tmp_path, capsys):
+    wanted = tiny(seeds=(0, 1))
+    assert not run_missing(wanted, tmp_path, budget=0)
+    assert "budget" in capsys.readouterr().err
+    assert run_missing(wanted, tmp_path)
     alone = tmp_path / "alone"
     run_experiment(wanted[0][1], out=alone)
     stored = folder_of(wanted[0][0], tmp_path)
     assert (stored / "history.jsonl").read_bytes() == (alone / "history.jsonl").read_bytes()
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
-    wanted, told = tiny(("local", "fedavg")), []
-    plans = {run.method: run for run, _ in wanted}
-    folder = folder_of(plans["local"], tmp_path)
-    folder.mkdir(parents=True)
+def test_a_run_that_fails_is_named_and_the_others_go_on(out, folder, capsys):
     (folder / "config.toml").write_text("nonsense")
-    assert not runner(wanted, tmp_path, told).run(todo(wanted))
-    assert sum("not run: local" in text for text in told) == 1
-    (run,) = read_runs(folder_of(plans["fedavg"], tmp_path))
+    assert not run_missing(tiny(("fedavg", "local")), out)
+    assert capsys.readouterr().err.count("not run: fedavg") == 1
+    (run,) = read_runs(folder.parents[1] / "local")
     assert run.finished
 
 
 @pytest.mark.parametrize(
     ("other", "word"), [({"machine": {"instructions": "X"}}, "machine"), ({"engine": 0}, "engine")]
 )
-def test_a_run_begun_elsewhere_is_not_continued(tmp_path, other, word):
-    wanted, told = tiny(changes=["rounds=6"]), []
-    assert runner(tiny(), tmp_path).run(todo(tiny()))
-    path = folder_of(tiny()[0][0], tmp_path) / "origin.json"
+def test_a_run_begun_elsewhere_is_not_continued(out, folder, other, word, capsys):
+    path = folder / "origin.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | other))
-    assert not runner(wanted, tmp_path, told).run(todo(wanted))
-    assert any("another" in text and word in text for text in told)
+    assert not run_missing(tiny(changes=["rounds=6"]), out)
+    assert f"another {word}" in capsys.readouterr().err
 
 
-def test_more_rounds_continue_a_run_and_fewer_have_a_folder_of_their_own(tmp_path):
-    assert runner(tiny(), tmp_path).run(todo(tiny()))
+def test_more_rounds_continue_a_run_and_fewer_have_a_folder_of_their_own(out, folder):
     more, fewer = tiny(changes=["rounds=5"]), tiny(changes=["rounds=2"])
-    assert folder_of(more[0][0], tmp_path) == folder_of(tiny()[0][0], tmp_path)
-    assert folder_of(fewer[0][0], tmp_path).name.endswith("-rounds-2")
-    assert runner(more, tmp_path).run(todo(more))
-    assert read_runs(tmp_path)[0].reached == 5
+    assert folder_of(more[0][0], out) == folder
+    assert folder_of(fewer[0][0], out).name.endswith("-rounds-2")
+    assert run_missing(more, out)
+    assert read_runs(out)[0].reached == 5
 
 
 def test_clients_are_trained_once_per_seed_for_all_ways_to_cluster(tmp_path, monkeypatch):
@@ -94,17 +148,11 @@ def test_clients_are_trained_once_per_seed_for_all_ways_to_cluster(tmp_path, mon
         return fit_scores(self, *args, **settings)
 
     monkeypatch.setattr(Learner, "fit_scores", counted)
-    changes = [
-        "data.source=bundled",
-        "data.clients=12",
-        "data.samples_per_client=8",
-        "model.channels=[2, 2]",
-        "model.hidden=4",
-        "algorithm.clients_per_round=4",
-    ]
+    changes = [change for change in TINY[:5] if "clients" not in change]
+    changes += ["data.clients=12", "algorithm.clients_per_round=4"]
     wanted = planned_runs("table5", changes, [0, 1], ["conv1", "conv1_random"])
     assert len(wanted) == 4
-    assert runner(wanted, tmp_path / "out").run(todo(wanted))
+    assert run_missing(wanted, tmp_path / "out")
     assert len(trained) == 24
     alone = tmp_path / "alone"
     run_experiment(wanted[-1][1], out=alone)
@@ -113,34 +161,67 @@ def test_clients_are_trained_once_per_seed_for_all_ways_to_cluster(tmp_path, mon
         assert (stored / name).read_bytes() == (alone / name).read_bytes()
 
 
-def test_the_estimate_counts_rounds_and_preparations():
-    (run, _), *_ = tiny()
-    text = estimate([Missing(run, 1), Missing(run, 0)], {run.label: Pace(10.0, 3, 60.0)})
-    assert "preparation of 60 s for 1 runs, 5 rounds of 10.00 s" in text
+def test_a_run_is_collected_once(out, tmp_path):
+    ledger = tmp_path / "ledger"
+    changed, left_out = collect(out, ledger, origin_here())
+    assert (len(changed), left_out) == (1, [])
+    (run,) = read_ledger(ledger)
+    assert run.origin["command"].startswith("e2fl run table1 --algorithm fedavg --set ")
+    assert run.reached == 3
+    assert collect(out, ledger, origin_here()) == ([], [])
 
 
-@pytest.fixture
-def words(tmp_path):
+@pytest.mark.parametrize("name", ["history.jsonl", "config.toml", "summary.json"])
+def test_a_damaged_run_is_refused_and_nothing_is_written(out, folder, tmp_path, name):
+    (folder / name).write_bytes((folder / name).read_bytes()[:40])
+    with pytest.raises(RunError):
+        collect(out, tmp_path / "ledger", origin_here())
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_a_changed_history_is_refused(out, folder, tmp_path):
+    path = folder / "history.jsonl"
+    *lines, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines) + last.replace("mean", "median", 1))
+    with pytest.raises(RunError, match=r"history\.jsonl"):
+        collect(out, tmp_path / "ledger", origin_here())
+
+
+def test_a_run_in_progress_is_collected_without_half_a_line(out, folder, tmp_path):
+    (folder / "summary.json").unlink()
+    text = (folder / "history.jsonl").read_text()
+    (folder / "history.jsonl").write_text(text[: text.rindex("\n", 0, -1) + 30])
+    collect(out, tmp_path / "ledger", origin_here())
+    (run,) = read_ledger(tmp_path / "ledger")
+    assert (run.reached, run.finished) == (2, False)
+    assert frame([run])["bytes/up_per_client_round"].iloc[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "value"), [("name", "mine"), ("model", {"name": "subprocess:run"})]
+)
+def test_other_experiments_are_left_out_and_nothing_they_name_is_imported(
+    out, folder, tmp_path, section, value
+):
+    config = tomllib.loads((folder / "config.toml").read_text())
+    (folder / "config.toml").write_text(tomli_w.dumps(config | {section: value}))
+    assert collect(out, tmp_path / "ledger", origin_here()) == ([], [folder])
+
+
+def test_the_command_lists_runs_runs_them_and_collects(tmp_path, capsys):
     settings = [word for change in TINY for word in ("--set", change)]
     (tmp_path / "ledger").mkdir()
     places = ["--out", str(tmp_path / "out"), "--ledger", str(tmp_path / "ledger")]
-    chosen = ["--seeds", "0", "--methods", "fedavg"]
-    return ["reproduce", "table1", *chosen, *settings, *places]
-
-
-def test_the_command_lists_runs_runs_them_and_collects(tmp_path, words, capsys):
+    words = ["reproduce", "table1", "--seeds", "0", "--methods", "fedavg", *settings, *places]
     assert main([*words, "--dry-run"]) == 3
     assert "fedavg: seeds 0, to round 3" in capsys.readouterr().out
     assert main([*words, "--budget", "0"]) == 3
     assert main(words) == 0
     assert "data.clients=10" in capsys.readouterr().out  # the setting above the table
-    collect = ["reproduce", "--collect", str(tmp_path / "out"), *words[-2:]]
-    assert main([*collect, "--commit", "abc"]) == 0
-    assert "1 runs new or changed" in capsys.readouterr().out
-    (run,) = read_ledger(tmp_path / "ledger")
-    assert (run.method, run.reached) == ("fedavg", 3)
-    assert main(collect) == 0
-    assert "0 runs new or changed" in capsys.readouterr().out
+    collecting = ["reproduce", "--collect", str(tmp_path / "out"), *words[-2:]]
+    for count in (1, 0):
+        assert main([*collecting, "--commit", "abc"]) == 0
+        assert f"{count} runs new or changed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -154,6 +235,6 @@ def test_the_command_lists_runs_runs_them_and_collects(tmp_path, words, capsys):
         (["--collect", "nowhere"], "nowhere"),
     ],
 )
-def test_a_mistake_is_explained(arguments, word, capsys):
+def test_a_wrong_command_is_explained(arguments, word, capsys):
     assert main(["reproduce", *arguments]) == 2
     assert word in capsys.readouterr().err

@@ -37,6 +37,6 @@ def reproduce(options: argparse.Namespace) -> int:
                 "install e2fl there with 'pip install --editable .'"
             )
         sys.path.append(str(root))
-    from paper.command import reproduce
+    from paper.running import reproduce
 
     return reproduce(options)
