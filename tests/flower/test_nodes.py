@@ -14,73 +14,79 @@ from flwr.app import Message
 from e2fl.config.experiment import Experiment
 from e2fl.data import Client
 from e2fl.errors import ConfigError, RunError
-from e2fl.flower.client import client_app
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.watcher import Watcher
-from tests.flower.grid import QUICK, LocalGrid, with_all_clients
-from tests.flower.test_runtimes_agree import plain
+from tests.flower.grid import (
+    QUICK,
+    At,
+    LocalGrid,
+    assert_equal,
+    grid_of,
+    on_flower,
+    plain,
+    with_all_clients,
+)
 
 
-def test_a_second_node_with_the_same_client_is_an_impostor(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = LocalGrid(client_app(path), [0, 1, 2, 3, 3], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, with_all_clients(toy), QUICK)
+def several(grid: LocalGrid, shares: dict[int, str]) -> None:
+    """Give each node these clients instead of its one."""
+    for context in grid.contexts.values():
+        number = context.node_config.pop("partition-id")
+        context.node_config["partition-ids"] = shares[int(number)]
+
+
+def test_a_node_that_says_it_is_another_client_is_left_out(toy: Experiment, tmp_path: Path) -> None:
+    """A second node with the same client, and a node that is pinned to another one."""
+    experiment = with_all_clients(toy)
+    run = on_flower(experiment, tmp_path / "second", QUICK, partitions=[0, 1, 2, 3, 3])
     assert run.history[0]["faults"] == {"impostor": 1}
     assert run.history[0]["asked"] == 4
-
-
-def test_a_node_pinned_to_one_client_cannot_be_another(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(4), node_config={"memory": str(tmp_path)})
-    numbers = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
-    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in numbers.items())
-    run = run_on(grid, with_all_clients(toy), replace(QUICK, pins=pins))
+    grid = grid_of(experiment, tmp_path / "pinned", range(4))
+    clients = {node: context.node_config["partition-id"] for node, context in grid.contexts.items()}
+    pins = " ".join(f"{node}={0 if client == 3 else client}" for node, client in clients.items())
+    run = run_on(grid, experiment, replace(QUICK, pins=pins))
     assert run.history[0]["faults"] == {"impostor": 1}
     assert [row["client"] for row in run.clients] == ["0", "1", "2"]
-    with pytest.raises(ConfigError, match="NODE=CLIENT"):
-        RunConfig(pins="7")
+
+
+def test_a_node_cannot_add_a_client_that_is_pinned_to_another(
+    toy: Experiment, tmp_path: Path
+) -> None:
+    grid = grid_of(with_all_clients(toy), tmp_path, range(2))
+    nodes = {context.node_config["partition-id"]: node for node, context in grid.contexts.items()}
+    several(grid, {0: "0 1", 1: "2 3"})
+    pins = f"{nodes[0]}=0 {nodes[0]}=1 {nodes[1]}=2"
+    run = run_on(grid, with_all_clients(toy), replace(QUICK, pins=pins))
+    assert run.history[0]["faults"] == {"impostor": 1}
+    assert [row["client"] for row in run.clients] == ["0", "1"]
 
 
 def test_pins_that_are_required_and_not_given_stop_a_run(toy: Experiment, tmp_path: Path) -> None:
     """Otherwise the first node to claim a client id would get it."""
-    path = tmp_path / "experiment.toml"
-    path.write_text(toy.to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    grid = grid_of(toy, tmp_path)
     with pytest.raises(ConfigError, match="pins are required"):
         run_on(grid, toy, replace(QUICK, pins="required"))
     assert grid.sent == []
+    with pytest.raises(ConfigError, match="NODE=CLIENT"):
+        RunConfig(pins="7")
 
 
 def test_a_node_with_several_clients_gets_one_message_for_all(
     toy: Experiment, tmp_path: Path
 ) -> None:
     experiment = with_all_clients(toy)
-    path = tmp_path / "experiment.toml"
-    path.write_text(experiment.to_toml())
-    grid = LocalGrid(client_app(path), range(3), node_config={"memory": str(tmp_path)})
-    shares = {0: "0 1 2", 1: "3, 4", 2: "5 6 7"}
-    for context in grid.contexts.values():
-        number = context.node_config.pop("partition-id")
-        context.node_config["partition-ids"] = shares[int(number)]
-    run = run_on(grid, experiment, QUICK)
-    assert plain(run.state) == plain(run_experiment(experiment).state)
-    assert run.history == run_experiment(experiment).history
-    trained = [sent for sent in grid.sent if sent.metadata.message_type == "train"]
+    grid = grid_of(experiment, tmp_path, range(3))
+    several(grid, {0: "0 1 2", 1: "3, 4", 2: "5 6 7"})
+    assert_equal(run_on(grid, experiment, QUICK), run_experiment(experiment))
+    trained = [sent.content for sent in grid.sent if sent.metadata.message_type == "train"]
     assert len(trained) == 3 * 3  # three nodes in three rounds
-    one = trained[0].content
-    assert sorted(name for name in one if name.startswith("payload")) == ["payload-0"]
+    assert list(trained[0]["payloads"]) == ["0"]  # the same for all three
 
 
 def test_a_client_that_fails_does_not_stop_the_others_of_its_node(
     toy: Experiment, tmp_path: Path
 ) -> None:
-    experiment = with_all_clients(toy)
-    path = tmp_path / "experiment.toml"
-    path.write_text(experiment.to_toml())
     data = toy.build_data()
 
     def load_clients(context: Any) -> list[Client]:
@@ -88,77 +94,39 @@ def test_a_client_that_fails_does_not_stop_the_others_of_its_node(
         broken = replace(clients[3].train, x=clients[3].train.x[:, :5])
         return [replace(c, train=broken) if c.id == 3 else c for c in clients]
 
-    app = client_app(path, load_clients)
-    grid = LocalGrid(app, [0], node_config={"memory": str(tmp_path)})
-    run = run_on(grid, experiment, QUICK)
+    options: Any = {"partitions": [0], "load_client": load_clients}
+    run = on_flower(with_all_clients(toy), tmp_path, QUICK, **options)
     assert [line["faults"] for line in run.history] == [{"failed": 1}] * 3
     assert [line["answered"] for line in run.history] == [7] * 3
-
-
-def test_a_node_cannot_add_a_client_that_is_pinned_to_another(
-    toy: Experiment, tmp_path: Path
-) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(2), node_config={"memory": str(tmp_path)})
-    pins = []
-    for node, context in grid.contexts.items():
-        number = context.node_config.pop("partition-id")
-        context.node_config["partition-ids"] = "0 1" if number == 0 else "2 3"
-        pins += [f"{node}=0", f"{node}=1"] if number == 0 else [f"{node}=2"]
-    run = run_on(grid, with_all_clients(toy), replace(QUICK, pins=" ".join(pins)))
-    assert run.history[0]["faults"] == {"impostor": 1}
-    assert [row["client"] for row in run.clients] == ["0", "1"]
 
 
 def test_nodes_that_are_not_clients_of_the_data_set_are_rejected(
     toy: Experiment, tmp_path: Path
 ) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
     data = toy.build_data()
 
     def load_client(context: Any) -> Client:
         partition = int(context.node_config["partition-id"])
         known = data.client(partition % 8)
-        group = (
-            7 if partition == 1 else 1 if partition == 2 else known.group
-        )  # there is no group 7; client 2 is in group 0
+        group = {1: 7, 2: 1}.get(partition, known.group)  # no group 7; client 2 is in group 0
         return replace(known, id=partition, group=group)
 
-    grid = LocalGrid(
-        client_app(path, load_client), [0, 1, 2, 3, 88], node_config={"memory": str(tmp_path)}
-    )
-    run = run_on(grid, with_all_clients(toy), QUICK)
+    options: Any = {"partitions": [0, 1, 2, 3, 88], "load_client": load_client}
+    run = on_flower(with_all_clients(toy), tmp_path, QUICK, **options)
     assert run.history[0]["faults"] == {"malformed": 3}
     assert [row["client"] for row in run.clients] == ["0", "3"]
 
 
 def test_too_few_nodes_are_an_error(toy: Experiment, tmp_path: Path) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(toy.to_toml())
-    grid = LocalGrid(client_app(path), [0, 1], node_config={"memory": str(tmp_path)})
-    with pytest.raises(
-        RunError, match=r"2 clients were connected after 0\.2 seconds, and least-clients is 3"
-    ):
-        run_on(grid, toy, replace(QUICK, wait_seconds=0.2, least_clients=3))
+    config = replace(QUICK, wait_seconds=0.2, least_clients=3)
+    with pytest.raises(RunError, match=r"2 clients were connected .* least-clients is 3"):
+        on_flower(toy, tmp_path, config, partitions=[0, 1])
 
 
-def test_a_node_that_reconnects_with_another_id_is_recognised(
-    toy: Experiment, tmp_path: Path
-) -> None:
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = LocalGrid(client_app(path), range(8), node_config={"memory": str(tmp_path)})
-
-    class Restart(Watcher):
-        def advance(self, number: int, measured: Any) -> None:
-            if number == 1:
-                grid.contexts[9999] = grid.contexts.pop(1000)
-
-    run = run_on(grid, with_all_clients(toy), QUICK, watcher=Restart())
-    assert plain(run.state) == plain(run_experiment(with_all_clients(toy)).state)
-    assert [line["faults"] for line in run.history] == [{}, {}, {}]
+def test_a_node_with_another_experiment_is_rejected(toy: Experiment, tmp_path: Path) -> None:
+    grid = grid_of(toy, tmp_path)
+    with pytest.raises(RunError, match="the experiment of this node differs from the server's"):
+        run_on(grid, replace(toy, seed=5), replace(QUICK, wait_seconds=0.2))
 
 
 def test_a_node_that_connects_late_is_given_time_to_reply(toy: Experiment, tmp_path: Path) -> None:
@@ -171,65 +139,50 @@ def test_a_node_that_connects_late_is_given_time_to_reply(toy: Experiment, tmp_p
             return bool(self.contexts[node].node_config["partition-id"] == 7)
 
         def get_node_ids(self) -> list[int]:
-            return [
-                node
-                for node in self.contexts
-                if not self.is_last(node) or time.monotonic() - start > 1.6
-            ]
+            here = time.monotonic() - start > 1.6
+            return [node for node in self.contexts if here or not self.is_last(node)]
 
         def pull_messages(self, message_ids: Any) -> list[Message]:
             (name,) = message_ids
             (sent,) = [message for message in self.sent if message.metadata.message_id == name]
-            slow = self.is_last(
-                sent.metadata.dst_node_id
-            ) and sent.metadata.message_type.startswith("query")
+            query = sent.metadata.message_type.startswith("query")
+            slow = query and self.is_last(sent.metadata.dst_node_id)
             due = ready.setdefault(name, time.monotonic() + (1.3 if slow else 0.0))
             return super().pull_messages([name]) if time.monotonic() >= due else []
 
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = Late(client_app(path), range(8), node_config={"memory": str(tmp_path)})
+    experiment = with_all_clients(toy)
     config = RunConfig(
         wait_seconds=2.0, poll_seconds=0.02, round_seconds=20.0, evaluate_seconds=20.0
     )
-    run = run_on(grid, with_all_clients(toy), config)
-    assert [(line["asked"], line["answered"], line["faults"]) for line in run.history] == [
-        (8, 8, {})
-    ] * 3
-    assert plain(run.state) == plain(run_experiment(with_all_clients(toy)).state)
+    assert_equal(on_flower(experiment, tmp_path, config, kind=Late), run_experiment(experiment))
 
 
 @pytest.mark.parametrize(
-    ("silences", "faults"),
-    [(1, [{}, {"missing": 1}, {}]), (9, [{}, {"missing": 3}, {"missing": 2}])],
+    ("silences", "faults", "asked"),
+    [
+        (0, [{}, {}, {}], 1),
+        (1, [{}, {"missing": 1}, {}], 2),
+        (9, [{}, {"missing": 3}, {"missing": 2}], 2),
+    ],
 )
-def test_a_node_that_is_silent_when_it_reconnects_is_asked_once_more(
-    silences: int, faults: list[dict[str, int]], toy: Experiment, tmp_path: Path
+def test_a_node_that_reconnects_is_recognised_and_asked_once_more_if_it_is_silent(
+    silences: int, faults: list[dict[str, int]], asked: int, toy: Experiment, tmp_path: Path
 ) -> None:
     queries: list[Message] = []
 
     def misbehave(partition: int, message: Message, honest: Message) -> list[Message]:
-        if message.metadata.dst_node_id == 9999 and message.metadata.message_type.startswith(
-            "query"
-        ):
-            queries.append(message)
-            return [] if len(queries) <= silences else [honest]
-        return [honest]
+        query = message.metadata.message_type.startswith("query")
+        if message.metadata.dst_node_id != 9999 or not query:
+            return [honest]
+        queries.append(message)
+        return [] if len(queries) <= silences else [honest]
 
-    path = tmp_path / "experiment.toml"
-    path.write_text(with_all_clients(toy).to_toml())
-    grid = LocalGrid(
-        client_app(path), range(8), node_config={"memory": str(tmp_path)}, misbehave=misbehave
-    )
-
-    class Restart(Watcher):
-        def advance(self, number: int, measured: Any) -> None:
-            if number == 1:
-                grid.contexts[9999] = grid.contexts.pop(1000)
-
-    # It misses training and, if it is silent again, the evaluation; then it is rejected and not asked any more.
-    assert [
-        line["faults"]
-        for line in run_on(grid, with_all_clients(toy), QUICK, watcher=Restart()).history
-    ] == faults
-    assert len(queries) == 2
+    experiment = with_all_clients(toy)
+    grid = grid_of(experiment, tmp_path, misbehave=misbehave)
+    restart = At(1, lambda: grid.contexts.update({9999: grid.contexts.pop(1000)}))
+    # It misses training and, if it is silent again, the evaluation; then it is not asked any more.
+    run = run_on(grid, experiment, QUICK, watcher=restart)
+    assert [line["faults"] for line in run.history] == faults
+    assert len(queries) == asked
+    if not silences:
+        assert plain(run.state) == plain(run_experiment(experiment).state)

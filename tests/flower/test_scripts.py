@@ -22,33 +22,30 @@ from e2fl.flower.certificates import make_keys
 from e2fl.flower.export import export
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.superlink import LocalControl, is_loopback
+from tests.flower.machines import port
 
 
 def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
     from flwr.common.config import validate_config
 
-    assert (
-        main(
-            ["flower", "export", "three_nodes", "--set", "rounds=2", "--out", str(tmp_path / "app")]
-        )
-        == 0
-    )
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
-    assert validate_config(config, check_module=True, project_dir=tmp_path / "app") == (
-        True,
-        [],
-        [],
-    )
+    out = tmp_path / "app"
+    words = ["flower", "export", "three_nodes", "--set", "rounds=2", "--out", str(out)]
+    assert main(words) == 0
+    config = tomllib.loads((out / "pyproject.toml").read_text())
+    assert validate_config(config, check_module=True, project_dir=out) == (True, [], [])
     settings = config["tool"]["flwr"]["app"]["config"]
     assert settings["out"] == "runs/three-nodes"
     with pytest.raises(ConfigError, match="pins are required"):
         _ = RunConfig.parse(settings).pinned  # no node gets a client id by being the first
-    assert "rounds = 2" in (tmp_path / "app/federation/experiment.toml").read_text()
-    for script in (tmp_path / "app/scripts").iterdir():
+    assert "rounds = 2" in (out / "federation/experiment.toml").read_text()
+    for script in (out / "scripts").iterdir():
         subprocess.run(["bash", "-n", str(script)], check=True)
         assert "--insecure" not in script.read_text() or script.name == "simulate"
-        assert "@name@" not in script.read_text()
-    assert main(["flower", "export", "three_nodes", "--out", str(tmp_path / "app")]) == 2
+        assert "@" not in script.read_text().replace("$@", "")
+    server = (out / "scripts/superlink").read_text()  # that only this machine controls
+    assert "exec e2fl-superlink " in server
+    assert "--enable-supernode-auth" in server
+    assert main(words) == 2
 
 
 def test_register_gives_up_if_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
@@ -57,18 +54,14 @@ def test_register_gives_up_if_there_is_no_server(toy: Experiment, tmp_path: Path
     assert "after 1 seconds; check that it is running, and see superlink.log" in done.stderr
 
 
-def test_simulate_notices_that_its_server_stopped(toy: Experiment, tmp_path: Path) -> None:
-    done = _script(toy, tmp_path, "simulate", WAIT="30")
+def test_simulate_uses_only_its_own_server(toy: Experiment, tmp_path: Path) -> None:
+    done = _script(toy, tmp_path / "stopped", "simulate", WAIT="30")
     assert done.returncode == 1
     assert done.stderr == "the server stopped right after it was started; see simulation.log\n"
-    assert (tmp_path / "app/simulation.log").read_text() == "no space\n"
-
-
-def test_simulate_does_not_use_a_server_that_is_already_running(
-    toy: Experiment, tmp_path: Path
-) -> None:
+    assert (tmp_path / "stopped/app/simulation.log").read_text() == "no space\n"
     with socket.create_server(("127.0.0.1", 0)) as another:
-        done = _script(toy, tmp_path, "simulate", PORT=str(another.getsockname()[1]))
+        used = str(another.getsockname()[1])
+        done = _script(toy, tmp_path / "running", "simulate", PORT=used)
     assert done.returncode == 1
     assert "is in use; choose another one" in done.stderr
 
@@ -79,70 +72,35 @@ def _script(
     """Run a shipped script; Flower's server stops at once."""
     export(experiment, folder / "app")
     commands = folder / "bin"
-    commands.mkdir()
+    commands.mkdir(parents=True)
     stopped = "echo no space; exit 1"
     for command, text in (("flower-superlink", stopped), ("flwr", "exit 1")):
         (commands / command).write_text(f"#!/bin/sh\n{text}\n")
         (commands / command).chmod(0o755)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free = str(probe.getsockname()[1])
+    path = f"{commands}:{os.environ['PATH']}"
+    values = {"PATH": path, "HOST": "127.0.0.1", "PORT": str(port()), **environment}
+    command = [str(folder / "app/scripts" / name)]
     return subprocess.run(
-        [str(folder / "app/scripts" / name)],
-        env={
-            "PATH": f"{commands}:{os.environ['PATH']}",
-            "HOST": "127.0.0.1",
-            "PORT": free,
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+        command, env=values, capture_output=True, text=True, timeout=600, check=False
     )
 
 
 def test_keys_are_secret_and_never_overwritten(tmp_path: Path) -> None:
-    assert (
-        main(
-            [
-                "flower",
-                "keys",
-                "--nodes",
-                "2",
-                "--host",
-                "example.org",
-                "--out",
-                str(tmp_path / "keys"),
-            ]
-        )
-        == 0
-    )
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "keys").iterdir()}
-    assert modes == {
-        "ca.crt": 0o644,
-        "server.crt": 0o644,
-        "server.key": 0o600,
-        "node-0": 0o600,
-        "node-0.pub": 0o644,
-        "node-1": 0o600,
-        "node-1.pub": 0o644,
-    }
-    with pytest.raises(ConfigError, match="never overwritten"):
-        make_keys(tmp_path / "keys", 1, ["localhost"])
+    out = tmp_path / "keys"
+    words = ["flower", "keys", "--nodes", "2", "--host", "example.org", "--out", str(out)]
+    assert main(words) == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()}
+    public = ("ca.crt", "server.crt", "node-0.pub", "node-1.pub")
+    secret = ("server.key", "node-0", "node-1")
+    assert modes == dict.fromkeys(public, 0o644) | dict.fromkeys(secret, 0o600)
+    assert main(words) == 2
 
 
-@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"])
-def test_the_servers_certificate_is_valid_for_its_hosts_and_for_loopback(
-    host: str, tmp_path: Path
-) -> None:
-    """With LISTEN=0.0.0.0, Flower's own processes reach the server as 127.0.0.1, whatever its name is."""
+def test_the_servers_certificate_is_valid_for_its_hosts_and_for_loopback(tmp_path: Path) -> None:
+    """With LISTEN=0.0.0.0, Flower's own processes reach the server as 127.0.0.1."""
     make_keys(tmp_path / "keys", 1, ["example.org", "10.0.0.7", "localhost"])
-    _handshake(tmp_path / "keys", host)
-
-
-def test_the_servers_certificate_is_valid_for_no_other_host(tmp_path: Path) -> None:
-    make_keys(tmp_path / "keys", 1, ["example.org"])
+    for host in ("example.org", "10.0.0.7", "127.0.0.1", "localhost", "::1"):
+        _handshake(tmp_path / "keys", host)
     with pytest.raises(ssl.SSLCertVerificationError):
         _handshake(tmp_path / "keys", "example.net")
 
@@ -216,12 +174,3 @@ def test_flowers_server_asks_the_middleware_first() -> None:
 
 def test_an_address_that_cannot_be_read_is_not_loopback() -> None:
     assert not any(is_loopback(client) for client in (None, (), ("unix", 0), ("0.0.0.0", 1)))
-
-
-def test_the_scripts_start_a_server_that_only_this_machine_controls(
-    toy: Experiment, tmp_path: Path
-) -> None:
-    export(toy, tmp_path / "app")
-    text = (tmp_path / "app/scripts/superlink").read_text()
-    assert "exec e2fl-superlink " in text
-    assert "--enable-supernode-auth" in text

@@ -24,14 +24,9 @@ from e2fl.errors import ConfigError
 
 VALID = datetime.timedelta(days=365)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")  # how Flower's own processes on the server reach it
-USAGES = (
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "encipher_only",
-    "decipher_only",
-)
+AUTHORITY = "e2fl certificate authority"
+ENCIPHERMENT = ("key_encipherment", "data_encipherment", "encipher_only", "decipher_only")
+UNUSED = (*ENCIPHERMENT, "content_commitment", "key_agreement")  # of the uses of a key
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[Path]:
@@ -43,52 +38,49 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[Path]:
     if nodes < 1 or not hosts:
         raise ConfigError("keys need at least one node and one host: pass --nodes and --host")
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(
-            f"{folder} is not empty, and keys are never overwritten; "
-            "choose another folder with --out"
-        )
+        raise ConfigError(f"{folder} is not empty, and keys are never overwritten; choose --out")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    authority, server = _new_key(), _new_key()
-    name = _name("e2fl certificate authority")
-    root = _certificate(name, name, authority, authority, None)
-    named = list(dict.fromkeys((*hosts, *LOOPBACK)))
-    issued = _certificate(_name(hosts[0]), name, server, authority, named)
-    written = [
-        _write(folder / "ca.crt", root.public_bytes(Encoding.PEM)),
-        _write(folder / "server.crt", issued.public_bytes(Encoding.PEM)),
-        _write(folder / "server.key", _private(server, PrivateFormat.PKCS8), mode=0o600),
-    ]
-    for node in range(nodes):
-        key = _new_key()
+    authority, server, *node_keys = (
+        ec.generate_private_key(ec.SECP384R1()) for _ in range(nodes + 2)
+    )
+    names = [_host(host) for host in dict.fromkeys((*hosts, *LOOPBACK))]
+    alternative = x509.SubjectAlternativeName(names)
+    contents = {
+        "ca.crt": _certificate(AUTHORITY, authority, authority, None),
+        "server.crt": _certificate(hosts[0][:64], server, authority, alternative),
+        "server.key": _private(server, PrivateFormat.PKCS8),
+    }
+    for number, key in enumerate(node_keys):
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        private = _private(key, PrivateFormat.OpenSSH)
-        written.append(_write(folder / f"node-{node}", private, mode=0o600))
-        written.append(_write(folder / f"node-{node}.pub", public + b"\n"))
-    return written
+        contents[f"node-{number}"] = _private(key, PrivateFormat.OpenSSH)
+        contents[f"node-{number}.pub"] = public + b"\n"
+    for name, raw in contents.items():
+        mode = 0o644 if name.endswith((".crt", ".pub")) else 0o600
+        with os.fdopen(
+            os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+        ) as f:
+            f.write(raw)
+    return [folder / name for name in contents]
 
 
 def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
+    subject: str,
     key: ec.EllipticCurvePrivateKey,
     signer: ec.EllipticCurvePrivateKey,
-    hosts: Sequence[str] | None,
-) -> x509.Certificate:
+    hosts: x509.SubjectAlternativeName | None,
+) -> bytes:
     """Return a certificate for these hosts; for an authority if hosts is None."""
     now = datetime.datetime.now(datetime.UTC)
     signs = hosts is None
     usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        **dict.fromkeys(USAGES, False),
+        digital_signature=True, key_cert_sign=signs, crl_sign=signs, **dict.fromkeys(UNUSED, False)
     )
     signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name(AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
@@ -99,17 +91,12 @@ def _certificate(
         .add_extension(usage, critical=True)
     )
     if hosts is not None:
-        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
-    return builder.sign(signer, hashes.SHA384())
-
-
-def _new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP384R1())
+        builder = builder.add_extension(hosts, critical=False)
+    return builder.sign(signer, hashes.SHA384()).public_bytes(Encoding.PEM)
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -121,10 +108,3 @@ def _host(host: str) -> x509.GeneralName:
 
 def _private(key: ec.EllipticCurvePrivateKey, form: PrivateFormat) -> bytes:
     return key.private_bytes(Encoding.PEM, form, NoEncryption())
-
-
-def _write(path: Path, raw: bytes, mode: int = 0o644) -> Path:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(raw)
-    return path

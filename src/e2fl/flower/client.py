@@ -1,20 +1,17 @@
 """The client app: what a node does with a message.
 
-Each message may be handled by a new process, so a node builds what it needs, replies, and stores on
-disk what the next process needs. Torch is imported when there is something to compute, not when
-Flower loads the app.
+Torch is imported when there is something to compute, not when Flower loads the app.
 """
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 if TYPE_CHECKING:
     from e2fl.data.federated import Client
-    from e2fl.flower.node import Node
 
 LoadClient = Callable[[Context], "Client | Iterable[Client]"]
 
@@ -27,24 +24,15 @@ def client_app(experiment: str | Path, load_client: LoadClient | None = None) ->
     """
     app = ClientApp()
 
-    def answer(
-        message: Message, context: Context, work: "Callable[[Node, RecordDict], RecordDict]"
-    ) -> Message:
+    def handle(message: Message, context: Context) -> Message:
         from e2fl.flower.node import Node
 
         node = Node.from_context(experiment, context, load_client)
-        return Message(work(node, message.content), reply_to=message)
+        work = {"query": node.identify, "train": node.train, "evaluate": node.evaluate}
+        kind = message.metadata.message_type.split(".")[0]
+        return Message(work[kind](message.content), reply_to=message)
 
-    @app.query("population")
-    def population(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda node, content: node.identify(content))
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda node, content: node.train(content))
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda node, content: node.evaluate(content))
-
+    app.query("population")(handle)
+    app.train()(handle)
+    app.evaluate()(handle)
     return app

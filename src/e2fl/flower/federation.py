@@ -3,37 +3,41 @@
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, MessageType, RecordDict
+from flwr.app import Array, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from e2fl import wire
+from e2fl import codec, wire
 from e2fl.algorithms import AnyAlgorithm, types_of
-from e2fl.data.federated import Client, ClientId, Population
+from e2fl.config.experiment import Experiment
+from e2fl.data.federated import Client, ClientId, FederatedData, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
 from e2fl.files import write_text
-from e2fl.flower.records import (
-    NodeId,
-    RequestMetadata,
-    payload,
-    read_reply,
-    request_content,
-    require_reply,
-)
+from e2fl.flower import messages
+from e2fl.flower.exchange import Roster, exchange
+from e2fl.flower.messages import ClientReply, Work
 from e2fl.flower.run_config import RunConfig
-from e2fl.flower.scores import comparable, offered_groups, read_score
-from e2fl.flower.transport import Roster, Transport
-from e2fl.models import ModelSpec
+from e2fl.learning.learner import Meter
+from e2fl.models import Model
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.simulator import SimulatedFederation
 
 Value = TypeVar("Value")
+Read = Callable[[ClientReply, ClientId, RecordDict], Value]
 ABSENT = "missing: no node is connected for this client"
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a resumed run must know of its start."""
+
+    run_id: str
+    population: Population
 
 
 class FlowerFederation:
@@ -42,102 +46,95 @@ class FlowerFederation:
     def __init__(
         self,
         grid: Grid,
-        algorithm: AnyAlgorithm,
-        spec: ModelSpec,
+        experiment: Experiment,
         config: RunConfig,
+        data: FederatedData,
+        algorithm: AnyAlgorithm,
+        model: Model,
         *,
-        known: Population,
-        fingerprint: str = "",
         record: Path | None = None,
-        simulator: Callable[[], SimulatedFederation] | None = None,
     ):
         """Wait for clients to connect.
 
-        known: the clients and groups there may be.
         record: the file that stores the population of this run; if it exists, the run is resumed
-            with the same clients.
-        simulator: makes a federation for unseen clients, whose data only the server has.
+        with the same clients, and those that have not reconnected are missing from their rounds.
         """
-        self.algorithm, self.spec, self.config, self.simulator = algorithm, spec, config, simulator
-        self.transport = Transport(grid, config.poll_seconds)
-        self.roster = Roster(self.transport, config, known=known, fingerprint=fingerprint)
+        self.grid, self.experiment, self.config = grid, experiment, config
+        self.data, self.algorithm, self.model = data, algorithm, model
         self.traffic = Traffic()
         self.resumed_from = self.oldest = -1  # before round 0, the preparation
         self.server_id = uuid.uuid4().hex
-        self.sizes: dict[ClientId, int] = {}  # bytes sent to each client in the last exchange
         self.new_warnings: list[str] = []  # since the last call of `warnings`
-        stored = _load_population(record)
-        if stored is None:
-            self.run_id = uuid.uuid4().hex
-            self.population = self.roster.gather(config.clients or len(known))
-            _store_population(record, self.run_id, self.population)
+        known, warn = data.sized_population(), self.new_warnings.append
+        self.roster = Roster(grid, config, known, experiment.identity(), warn)
+        if record is not None and record.is_file():
+            started = _load(record)
+            self.roster.gather(len(started.population))
         else:
-            # Clients that have not reconnected are missing from their rounds.
-            self.run_id, population = stored
-            self.population = replace(population, most_examples=known.most_examples)
-            self.roster.gather(len(self.population))
+            started = Started(uuid.uuid4().hex, self.roster.gather(config.clients or len(known)))
+            if record is not None:
+                write_text(record, json.dumps(codec.to_json(started)) + "\n")
+        self.run_id, self.population = started.run_id, started.population
 
     def train(self, request: Request) -> Replies:
         """Let every client in the inbox that can be reached train.
 
         A client without a usable reply is a fault.
         """
+
+        def read(reply: ClientReply, client: ClientId, content: RecordDict) -> tuple[bytes, Work]:
+            work = messages.require_part(reply.work, reply)
+            return messages.read_payload(content, client), work
+
         inbox, ask = request.inbox, request.ask
-        replies, faults = self._exchange(
-            MessageType.TRAIN,
-            request.round_number,
-            inbox,
-            self.config.round_seconds,
-            read_reply,
-            ask.layers,
+        replies, faults, sizes = self._exchange(
+            MessageType.TRAIN, request.round_number, inbox, read, ask.layers
         )
-        down, up = sum(self.sizes.values()), sum(len(raw) for raw, _ in replies.values())
+        down, up = sum(sizes.values()), sum(len(raw) for raw, _ in replies.values())
         self.traffic.down += down
         self.traffic.up += up
-        self.traffic.exchanges += len(self.sizes)
-        grouping = sum(inbox[client].grouping_bytes(self.spec) for client in self.sizes)
+        self.traffic.exchanges += len(sizes)
+        grouping = sum(inbox[client].grouping_bytes(self.model.spec) for client in sizes)
         self.traffic.grouping_bytes += down + up if ask.kind == "prepare" else grouping
-        kind, spec = types_of(self.algorithm).up, self.spec.only(ask.layers)
+        kind, spec = types_of(self.algorithm).up, self.model.spec.only(ask.layers)
         answers: dict[ClientId, wire.Message] = {}
+        losses: dict[ClientId, float] = {}
         for client, (raw, work) in replies.items():
-            count_work(self.traffic, work.meter(), work.examples)
+            meter = Meter(work.trained_examples, work.grouping_passes, work.ballot_bits)
+            count_work(self.traffic, meter, work.examples)
+            if work.training_loss is not None:
+                losses[client] = work.training_loss
             try:
                 answers[client] = kind.from_bytes(raw, spec)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
-        few = self._too_few(list(answers))
+        few = self._too_few(answers)
         counted = {client: answer for client, answer in answers.items() if client not in few}
-        losses = {
-            client: work.training_loss
-            for client, (_, work) in replies.items()
-            if work.training_loss is not None
-        }
         return Replies(counted, dict(sorted((few | faults).items())), losses)
 
     def evaluate(
         self, round_number: int, inbox: Mapping[ClientId, wire.Message]
     ) -> Mapping[ClientId, Score]:
         """Let every client in the inbox that can be reached evaluate what it is sent."""
-        offered = {client: offered_groups(message) for client, message in inbox.items()}
+        offered = {client: messages.offered_groups(message) for client, message in inbox.items()}
 
-        def read(content: RecordDict, client: ClientId) -> Score:
-            return read_score(content, client, self.population, offered[client])
+        def read(reply: ClientReply, client: ClientId, _: RecordDict) -> Score:
+            declared = self.population.declared[client]
+            return messages.read_score(reply, declared, self.population, offered[client])
 
-        seconds = self.config.evaluate_seconds
-        scores, faults = self._exchange(MessageType.EVALUATE, round_number, inbox, seconds, read)
-        self.traffic.served += sum(self.sizes.values())
-        kept, different = comparable(scores, offered)
-        for client, fault in sorted((faults | different).items()):
+        scores, faults, sizes = self._exchange(MessageType.EVALUATE, round_number, inbox, read)
+        self.traffic.served += sum(sizes.values())
+        kept, odd = messages.comparable(scores, offered)
+        for client, fault in sorted((faults | odd).items()):
             self.new_warnings.append(f"{fault} (client {client}, evaluation)")
         return kept
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Evaluate clients that never took part; they have no nodes, but the server has their data."""
-        if self.simulator is None:
-            raise RunError(
-                "unseen clients cannot be evaluated: this federation was made without a simulator"
-            )
-        return self.simulator().evaluate_unseen(state, clients)
+        learner = self.experiment.build_learner(self.model)
+        threads = self.experiment.threads
+        simulator = SimulatedFederation(self.data, self.algorithm, learner, threads=threads)
+        return simulator.evaluate_unseen(state, clients)
 
     def rewind(self, round_number: int) -> None:
         """Make clients continue as they were after this round; messages tell them."""
@@ -150,8 +147,8 @@ class FlowerFederation:
 
     def warnings(self) -> list[str]:
         """Return the warnings since the last call: what went wrong besides training."""
-        taken = self.roster.take_warnings() + self.new_warnings
-        self.new_warnings = []
+        taken = list(self.new_warnings)
+        self.new_warnings.clear()
         return taken
 
     def _exchange(
@@ -159,93 +156,94 @@ class FlowerFederation:
         message_type: str,
         round_number: int,
         inbox: Mapping[ClientId, wire.Message],
-        seconds: float,
-        read: Callable[[RecordDict, ClientId], Value],
+        read: Read[Value],
         layers: Sequence[str] | None = None,
-    ) -> tuple[dict[ClientId, Value], dict[ClientId, str]]:
-        """Return what each client sent, in rising order of client, and why others are missing."""
+    ) -> tuple[dict[ClientId, Value], dict[ClientId, str], dict[ClientId, int]]:
+        """Return what each client sent, in rising order of client, why others are missing, and how
+        many bytes each was sent.
+        """
+        config, trains = self.config, message_type == MessageType.TRAIN
         self.roster.update()
         asked = self.roster.by_node(inbox)
-        metadata = RequestMetadata(
-            round_number=round_number,
-            run_id=self.run_id,
-            server_id=self.server_id,
-            resumed_from=self.resumed_from,
-            oldest=self.oldest,
-            layers=",".join(layers or ()),
+        contents, sizes = self._contents(asked, inbox, round_number, layers)
+        received = exchange(
+            self.grid,
+            message_type,
+            contents,
+            seconds=config.round_seconds if trains else config.evaluate_seconds,
+            poll_seconds=config.poll_seconds,
+            group_id=str(round_number),
         )
-        contents = self._contents(asked, inbox, metadata)
-        received = self.transport.exchange(message_type, contents, seconds, str(round_number))
         values: dict[ClientId, Value] = {}
-        faults = dict.fromkeys(inbox.keys() - self.sizes.keys(), ABSENT)
-        for node, clients in asked.items():
-            if node in received.faults:
-                faults |= dict.fromkeys(clients, received.faults[node])
-                continue
-            content = received.replies[node]
-            for client in clients:
+        faults = dict.fromkeys(inbox.keys() - sizes.keys(), ABSENT)
+        for node, fault in received.faults.items():
+            faults |= dict.fromkeys(asked[node], fault)
+        for node, content in received.replies.items():
+            for client in asked[node]:
                 try:
-                    require_reply(content, clients, round_number)
-                    values[client] = read(content, client)
+                    replies = messages.read_reply(content, asked[node], round_number)
+                    values[client] = read(replies[client], client, content)
                 except WireError as error:
-                    faults[client] = f"{getattr(error, 'fault', 'malformed')}: {error}"
-        for node, warning in received.unexpected:
+                    faults[client] = f"{getattr(error, 'kind', 'malformed')}: {error}"
+        for node, warning in received.unused:
             self.new_warnings.append(f"{warning} (client {asked[node][0]})")
-        return dict(sorted(values.items())), faults
+        return dict(sorted(values.items())), faults, sizes
 
     def _contents(
         self,
-        asked: Mapping[NodeId, Sequence[ClientId]],
+        asked: Mapping[int, Sequence[ClientId]],
         inbox: Mapping[ClientId, wire.Message],
-        metadata: RequestMetadata,
-    ) -> dict[NodeId, RecordDict]:
-        """Return what each node is sent; a payload that clients share is encoded once."""
-        encoded: dict[int, tuple[ArrayRecord, int]] = {}
-        self.sizes = {}
-        contents: dict[NodeId, RecordDict] = {}
+        round_number: int,
+        layers: Sequence[str] | None,
+    ) -> tuple[dict[int, RecordDict], dict[ClientId, int]]:
+        """Return what each node is sent, and the bytes for each client.
+
+        A message that clients share is encoded once, and sent to a node once.
+        """
+        encoded: dict[int, tuple[int, Array, int, wire.Message]] = {}  # the last keeps its id alive
+        sizes: dict[ClientId, int] = {}
+        contents: dict[int, RecordDict] = {}
         for node, clients in asked.items():
-            payloads: dict[ClientId, ArrayRecord] = {}
+            arrays: dict[int, Array] = {}
+            positions: dict[ClientId, int] = {}
             for client in clients:
                 message = inbox[client]
                 if id(message) not in encoded:
-                    raw = message.to_bytes(self.spec)
-                    encoded[id(message)] = (payload(raw), len(raw))
-                payloads[client], self.sizes[client] = encoded[id(message)]
-            contents[node] = request_content(payloads, metadata)
-        return contents
+                    raw = message.to_bytes(self.model.spec)
+                    encoded[id(message)] = (len(encoded), messages.payload(raw), len(raw), message)
+                positions[client], array, sizes[client], _ = encoded[id(message)]
+                arrays[positions[client]] = array
+            request = messages.Request(
+                round_number=round_number,
+                run_id=self.run_id,
+                server_id=self.server_id,
+                resumed_from=self.resumed_from,
+                oldest=self.oldest,
+                layers=None if layers is None else tuple(layers),
+                payloads=positions,
+            )
+            contents[node] = messages.pack(request, arrays)
+        return contents, sizes
 
-    def _too_few(self, clients: Sequence[ClientId]) -> dict[ClientId, str]:
+    def _too_few(self, clients: Collection[ClientId]) -> dict[ClientId, str]:
         """Return the clients whose replies do not count: the round or the group has too few."""
-        least = self.config.least_answers
-        if len(clients) < least:
-            reason = f"few: {len(clients)} replies; least-answers is {least}"
+        config, groups = self.config, self.population.declared
+        if len(clients) < config.least_answers:
+            reason = f"few: {len(clients)} replies; least-answers is {config.least_answers}"
             return dict.fromkeys(clients, reason)
-        group, least = self.population.declared, self.config.least_answers_per_group
-        present = Counter(group[client] for client in clients)
+        present = Counter(groups[client] for client in clients)
         return {
-            client: f"few: {present[group[client]]} replies of group {group[client]}; "
-            f"least-answers-per-group is {least}"
-            for client in clients
-            if group[client] is not None and present[group[client]] < least
+            client: f"few: {present[group]} replies of group {group}"
+            for client, group in ((client, groups[client]) for client in clients)
+            if group is not None and present[group] < config.least_answers_per_group
         }
 
 
-def _store_population(record: Path | None, run_id: str, population: Population) -> None:
-    if record is None:
-        return
-    clients = {str(client): population.declared[client] for client in population.ids}
-    stored = {"run": run_id, "groups": population.groups, "clients": clients}
-    write_text(record, json.dumps(stored) + "\n")
-
-
-def _load_population(record: Path | None) -> tuple[str, Population] | None:
-    if record is None or not record.is_file():
-        return None
+def _load(record: Path) -> Started:
     try:
-        stored = json.loads(record.read_text(encoding="utf-8"))
-        clients = {int(client): group for client, group in stored["clients"].items()}
-        return str(stored["run"]), Population(clients, stored["groups"])
+        started: Started = codec.decode(json.loads(record.read_text(encoding="utf-8")), Started)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{record} is damaged ({error}); start the run again in another folder"
         ) from error
+    return started

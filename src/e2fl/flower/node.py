@@ -1,7 +1,6 @@
 """The computations of a node: the client side of any algorithm, on the data of its clients."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -9,36 +8,25 @@ from logging import ERROR
 from pathlib import Path
 
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import Array, Context, RecordDict
 from flwr.common.logger import log
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
 from e2fl.algorithms.validate import expect
 from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, ClientId, FederatedData
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError
 from e2fl.files import write_text
-from e2fl.flower.records import (
-    METADATA,
-    Parts,
-    RequestMetadata,
-    Work,
-    error_parts,
-    identity_content,
-    read_request,
-    reply_content,
-    reply_parts,
-)
+from e2fl.flower import messages
+from e2fl.flower.messages import ClientReply, Request
 from e2fl.flower.run_config import overrides
-from e2fl.flower.scores import score_parts
 from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import score_alone
-from e2fl.wire import Message
 
+Work = Callable[[Request, Client, bytes], tuple[ClientReply, Array | None]]
 LOADED: list[tuple[str, list[str], list[ClientId]]] = []  # experiments, overrides and clients
-_RUN_ID = re.compile("[0-9a-f]{32}")  # comes from the server and names a folder here
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,7 @@ def warm(path: str, overridden: list[str], client_ids: list[ClientId]) -> None:
     torch.set_num_threads(1)
     experiment = load(path, overridden)
     sections = (experiment.data, experiment.model, experiment.algorithm)
-    names = [str(section.get("name", "")) for section in sections]
+    names = [*(str(section.get("name", "")) for section in sections), *experiment.measures]
     if any(":" in name and not name.startswith("e2fl.") for name in names):
         return
     parts = setup(path, tuple(overridden))
@@ -80,7 +68,7 @@ class Node:
 
     setup: Setup
     clients: Mapping[ClientId, Client]
-    memory: Path
+    memory: Path  # the folder for what clients keep
 
     @classmethod
     def from_context(
@@ -91,29 +79,31 @@ class Node:
     ) -> "Node":
         """Return the node of this context, with its own data or its part of the experiment's."""
         torch.set_num_threads(1)  # as in the simulator: sums must not depend on the number of cores
-        overridden = overrides(context.run_config)
+        overridden, config = overrides(context.run_config), context.node_config
         parts = setup(str(experiment), tuple(overridden))
         if load_client is None:
-            loaded: Client | Iterable[Client] = map(parts.data.client, _partitions(context))
+            client_ids = _partitions(config)
+            LOADED.append((str(experiment), overridden, client_ids))
+            loaded: Client | Iterable[Client] = map(parts.data.client, client_ids)
         else:
             loaded = load_client(context)
         clients = [loaded] if isinstance(loaded, Client) else list(loaded)
-        if "group" in context.node_config:
-            group = _integer("group", context.node_config["group"])
-            clients = [replace(client, group=group) for client in clients]
-        if load_client is None:
-            LOADED.append((str(experiment), overridden, [client.id for client in clients]))
-        return cls(parts, {client.id: client for client in clients}, memory_folder(context))
+        if "group" in config:
+            clients = [replace(client, group=_integer(config["group"])) for client in clients]
+        home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+        memory = Path(str(config.get("memory") or home / "e2fl-memory")).expanduser()
+        return cls(parts, {client.id: client for client in clients}, memory)
 
     def identify(self, content: RecordDict) -> RecordDict:
         """Return which clients this node has, or raise `ConfigError`."""
-        expected = content.config_records[METADATA].get("fingerprint")
-        if expected and expected != self.setup.experiment.identity():
+        query = messages.unpack(messages.Query, content)
+        if query.fingerprint != self.setup.experiment.identity():
             raise ConfigError(
                 "the experiment of this node differs from the server's; "
                 "install the same version of e2fl on both"
             )
-        return identity_content({client.id: client.group for client in self.clients.values()})
+        groups = {client_id: client.group for client_id, client in self.clients.items()}
+        return messages.pack(messages.Identity(clients=groups))
 
     def train(self, content: RecordDict) -> RecordDict:
         """Let each client train on its message and store what it keeps; return the replies."""
@@ -123,95 +113,82 @@ class Node:
         """Evaluate its message on each client's test examples; return the scores."""
         return self._reply(content, self._evaluate)
 
-    def _reply(
-        self, content: RecordDict, work: Callable[[RequestMetadata, Client, bytes], Parts]
-    ) -> RecordDict:
-        metadata, payloads = read_request(content)
-        parts: dict[ClientId, Parts] = {}
-        for client_id, raw in payloads.items():
+    def _reply(self, content: RecordDict, work: Work) -> RecordDict:
+        request = messages.unpack(Request, content)
+        replies: dict[ClientId, ClientReply] = {}
+        payloads: dict[ClientId, Array] = {}
+        for client_id, position in request.payloads.items():
             try:
-                parts[client_id] = work(metadata, self.clients[client_id], raw)
+                raw = messages.read_payload(content, position)
+                replies[client_id], array = work(request, self.clients[client_id], raw)
             except Exception as error:  # a client that fails never stops the others
                 log(ERROR, "client %s failed", client_id, exc_info=error)
-                parts[client_id] = error_parts(error)
-        return reply_content(parts, metadata.round_number)
+                reason = f"{type(error).__name__}: {error}"[: messages.MAX_REASON]
+                replies[client_id], array = ClientReply(error=reason), None
+            payloads |= {} if array is None else {client_id: array}
+        reply = messages.Reply(round_number=request.round_number, clients=replies)
+        return messages.pack(reply, payloads)
 
-    def _train(self, metadata: RequestMetadata, owner: Client, raw: bytes) -> Parts:
-        algorithm, spec = self.setup.algorithm, self.setup.learner.model.spec
-        types = types_of(algorithm)
-        memories = self._memories(metadata, owner.id)
-        client = replace(owner, memory=memories.load(owner.id, metadata.round_number))
-        learner = self._learner(metadata, owner.id)
+    def _train(self, request: Request, owner: Client, raw: bytes) -> tuple[ClientReply, Array]:
+        algorithm, learner = self.setup.algorithm, self._learner(request, owner.id)
+        types, spec, meter = types_of(algorithm), learner.model.spec, learner.meter
+        memories = self._memories(request, owner.id)
+        client = replace(owner, memory=memories.load(owner.id, request.round_number))
         trained = algorithm.train(types.down.from_bytes(raw, spec), client, learner)
-        reply: Message = expect(trained, types.up, algorithm, "train")
-        memories.store(client.id, metadata.round_number, client.memory)
-        memories.forget(metadata.oldest)
-        layers = metadata.layers.split(",") if metadata.layers else None
-        encoded = reply.to_bytes(spec.only(layers))
-        return reply_parts(encoded, Work.of(learner.meter, len(client.train)))
-
-    def _evaluate(self, metadata: RequestMetadata, owner: Client, raw: bytes) -> Parts:
-        algorithm, spec = self.setup.algorithm, self.setup.learner.model.spec
-        memories = self._memories(metadata, owner.id)
-        client = replace(owner, memory=memories.load(owner.id, metadata.round_number + 1))
-        learner = self._learner(metadata, owner.id)
-        served = types_of(algorithm).served.from_bytes(raw, spec)
-        models = expect(
-            algorithm.model_for(served, client, learner), ClientModels, algorithm, "model_for"
+        reply = expect(trained, types.up, algorithm, "train")
+        memories.store(client.id, request.round_number, client.memory)
+        memories.forget(request.oldest)
+        work = messages.Work(
+            trained_examples=meter.examples,
+            examples=max(1, len(client.train)),
+            grouping_passes=meter.grouping_passes,
+            ballot_bits=meter.ballot_bits,
+            training_loss=meter.losses.mean,
         )
-        return score_parts(score_alone(models, client, learner))
+        encoded = reply.to_bytes(spec.only(request.layers))
+        return ClientReply(work=work), messages.payload(encoded)
 
-    def _learner(self, metadata: RequestMetadata, client_id: ClientId) -> Learner:
-        return replace(
-            self.setup.learner,
-            round_number=metadata.round_number,
-            client_id=client_id,
-            meter=Meter(),
-        )
+    def _evaluate(self, request: Request, owner: Client, raw: bytes) -> tuple[ClientReply, None]:
+        algorithm, learner = self.setup.algorithm, self._learner(request, owner.id)
+        memories = self._memories(request, owner.id)
+        client = replace(owner, memory=memories.load(owner.id, request.round_number + 1))
+        served = types_of(algorithm).served.from_bytes(raw, learner.model.spec)
+        models = algorithm.model_for(served, client, learner)
+        models = expect(models, ClientModels, algorithm, "model_for")
+        score = score_alone(models, client, learner)
+        if client.validation is not None:
+            held_out = score_alone(models, replace(client, test=client.validation), learner)
+            score = replace(score, validation=held_out.views)
+        return ClientReply(score=score), None
 
-    def _memories(self, metadata: RequestMetadata, client_id: ClientId) -> Memories:
+    def _learner(self, request: Request, client_id: ClientId) -> Learner:
+        number, learner = request.round_number, self.setup.learner
+        return replace(learner, round_number=number, client_id=client_id, meter=Meter())
+
+    def _memories(self, request: Request, client_id: ClientId) -> Memories:
         """Return what this client stored in this run, without rounds that were not saved."""
-        if not _RUN_ID.fullmatch(metadata.run_id):
-            raise RunError(
-                "the run id sent by the server is malformed; "
-                "install the same version of e2fl on both"
-            )
-        folder = self.memory / metadata.run_id / f"client-{client_id}"
+        folder = self.memory / request.run_id / f"client-{client_id}"
         memories = Memories(folder)
         stored = folder / "server-id"
-        if not stored.is_file() or stored.read_text(encoding="utf-8") != metadata.server_id:
-            memories.rewind(metadata.resumed_from)
-            write_text(stored, metadata.server_id)
+        if not stored.is_file() or stored.read_text(encoding="utf-8") != request.server_id:
+            memories.rewind(request.resumed_from)
+            write_text(stored, request.server_id)
         return memories
 
 
-def memory_folder(context: Context) -> Path:
-    """Return where a node stores what clients keep.
-
-    This is `memory` in the node configuration, or a folder in Flower's home.
-    """
-    folder = context.node_config.get("memory")
-    if folder:
-        return Path(str(folder)).expanduser()
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "e2fl-memory"
-
-
-def _partitions(context: Context) -> list[ClientId]:
+def _partitions(config: Mapping[str, object]) -> list[ClientId]:
     """Return the ids of the node's clients: "partition-ids", or the one in "partition-id"."""
-    if "partition-ids" in context.node_config:
-        texts = str(context.node_config["partition-ids"]).replace(",", " ").split()
-        return [
-            _integer("partition-ids", int(text) if text.isdecimal() else text) for text in texts
-        ]
-    if "partition-id" not in context.node_config:
+    if "partition-ids" in config:
+        return [_integer(text) for text in str(config["partition-ids"]).replace(",", " ").split()]
+    if "partition-id" not in config:
         raise ConfigError(
             "this node does not know which client it is; start it with "
             '--node-config "partition-id=0", or pass your own load_client to client_app'
         )
-    return [_integer("partition-id", context.node_config["partition-id"])]
+    return [_integer(config["partition-id"])]
 
 
-def _integer(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{name} in the node configuration must be an integer, not {value!r}")
-    return value
+def _integer(value: object) -> int:
+    if not str(value).isdecimal():
+        raise ConfigError(f"{value!r} in the node configuration must be an integer")
+    return int(str(value))

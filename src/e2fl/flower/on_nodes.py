@@ -24,15 +24,10 @@ class OnNodes(FederatedData):
     name = "on_nodes"
 
     def __post_init__(self) -> None:
-        sizes = min(self.shape, default=0)
-        if self.clients < 1 or self.classes < 2 or sizes < 1 or self.groups < 0:
-            raise ConfigError(
-                "data: clients must be at least 1, classes 2, each size in shape 1, and groups 0"
-            )
-        if len(self.group_names) not in (0, self.groups):
-            raise ConfigError(
-                f"data.group_names has {len(self.group_names)} names for {self.groups} groups"
-            )
+        if self.clients < 1 or self.classes < 2 or min(self.shape, default=0) < 1:
+            raise ConfigError("data: clients and each size in shape are at least 1, classes 2")
+        if self.groups < 0 or len(self.group_names) not in (0, self.groups):
+            raise ConfigError("data: groups is at least 0, and group_names names each of them")
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # depends on the settings

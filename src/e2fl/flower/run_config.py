@@ -1,4 +1,4 @@
-"""The settings that a Flower run adds to an experiment: how many clients to wait for, and for how long."""
+"""The settings that a Flower run adds to an experiment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -27,21 +27,11 @@ class RunConfig:
     pins: str = "any"  # "NODE=CLIENT ...": which node may be which client; or "any", "required"
 
     def __post_init__(self) -> None:
-        for name in ("wait_seconds", "round_seconds", "evaluate_seconds", "poll_seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(
-                    f"{_key(name)} must be above 0 and finite, not {getattr(self, name)}"
-                )
-        for name, least in (
-            ("clients", 0),
-            ("least_clients", 1),
-            ("least_answers", 1),
-            ("least_answers_per_group", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"{_key(name)} must be at least {least}, not {getattr(self, name)}"
-                )
+        for name, value in vars(self).items():
+            if name.endswith("_seconds") and not 0 < value < float("inf"):
+                raise ConfigError(f"{_key(name)} must be above 0 and finite, not {value}")
+            if name.startswith("least_") and value < 1:
+                raise ConfigError(f"{_key(name)} must be at least 1, not {value}")
         if self.resume and not self.out:
             raise ConfigError("resume needs out: the folder of the run to resume")
         if self.pins != "required":
@@ -50,9 +40,10 @@ class RunConfig:
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunConfig":
         """Return the settings in a Flower run configuration; keys of the user's own app are ignored."""
-        known = {_key(field.name): field.name for field in fields(cls)}
-        named = {known[key]: value for key, value in values.items() if key in known}
-        config: RunConfig = construct(cls, named, "the run configuration")
+        names = [field.name for field in fields(cls) if _key(field.name) in values]
+        config: RunConfig = construct(
+            cls, {name: values[_key(name)] for name in names}, "the run configuration"
+        )
         return config
 
     @property
@@ -76,16 +67,13 @@ class RunConfig:
                 node, client = pair.split("=")
                 allowed.setdefault(int(node), set()).add(int(client))
         except ValueError:
-            raise ConfigError(
-                f"pins must be NODE=CLIENT pairs separated by spaces, not '{self.pins}'"
-            ) from None
+            raise ConfigError(f"pins are NODE=CLIENT pairs, not '{self.pins}'") from None
         return allowed
 
 
 def overrides(values: Mapping[str, Any]) -> list[str]:
     """Return the overrides of the experiment in the key `set`, such as "rounds=20; seed=1"."""
-    texts = [text.strip() for text in str(values.get("set", "")).split(";")]
-    return [text for text in texts if text]
+    return [text.strip() for text in str(values.get("set", "")).split(";") if text.strip()]
 
 
 def _key(name: str) -> str:

@@ -17,7 +17,6 @@ from e2fl.runs.progress import Progress
 from e2fl.runs.runner import Runtime, run_experiment
 from e2fl.runs.store import Folder, Run
 from e2fl.runs.watcher import Watcher
-from e2fl.simulation.simulator import SimulatedFederation
 
 
 def server_app(experiment: str | Path) -> ServerApp:
@@ -50,18 +49,8 @@ def run_on(
     data = experiment.build_data()
 
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        return FlowerFederation(
-            grid,
-            algorithm,
-            model.spec,
-            config,
-            known=data.sized_population(),
-            fingerprint=experiment.identity(),
-            record=folder.checkpoints / "population.json" if folder is not None else None,
-            simulator=lambda: SimulatedFederation(
-                data, algorithm, experiment.build_learner(model), threads=experiment.threads
-            ),
-        )
+        record = None if folder is None else folder.checkpoints / "population.json"
+        return FlowerFederation(grid, experiment, config, data, algorithm, model, record=record)
 
     return run_experiment(
         experiment, out=out, resume=config.resume, data=data, watcher=watcher, federate=federate

@@ -6,13 +6,12 @@ killed. Clients of the strategy run `client.client_app` of the same experiment.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import INFO
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -20,13 +19,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from e2fl import metrics
 from e2fl.config.experiment import Experiment
-from e2fl.data.federated import ClientId, Population
-from e2fl.evaluation import Score, total
+from e2fl.evaluation import total
 from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import RunConfig
 from e2fl.rounds import Round, run
-
-Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
 
 class AlgorithmStrategy(Strategy):
@@ -38,8 +34,7 @@ class AlgorithmStrategy(Strategy):
     """
 
     def __init__(self, experiment: Experiment, config: RunConfig | None = None):
-        self.experiment = experiment
-        self.config = config or RunConfig()
+        self.experiment, self.config = experiment, config or RunConfig()
         self.algorithm = experiment.build_algorithm()
         self.done: Round  # set by `start`
         self.warnings: list[str] = []  # besides faults: rejected nodes, and unused replies
@@ -64,20 +59,14 @@ class AlgorithmStrategy(Strategy):
         num_rounds, timeout: by default those of the experiment and of the run configuration.
         initial_arrays, train_config, evaluate_config: not used; the experiment has them.
         """
-        data = self.experiment.build_data()
-        model = self.experiment.build_model(data)
         config = self.config
         if timeout is not None:
             config = replace(config, round_seconds=timeout, evaluate_seconds=timeout)
-        federation = FlowerFederation(
-            grid,
-            self.algorithm,
-            model.spec,
-            config,
-            known=data.sized_population(),
-            fingerprint=self.experiment.identity(),
-        )
-        server = self.experiment.build_server(self.algorithm, model, federation.population)
+        data = self.experiment.build_data()
+        model = self.experiment.build_model(data)
+        federation = FlowerFederation(grid, self.experiment, config, data, self.algorithm, model)
+        population = federation.population
+        server = self.experiment.build_server(self.algorithm, model, population)
         if num_rounds is not None:
             server.last = server.done.number + num_rounds
         self.summary()
@@ -89,37 +78,37 @@ class AlgorithmStrategy(Strategy):
             if self.done.answered:
                 result.arrays = self.models()
             if self.done.scores is not None:
-                measured = _evaluate_metrics(self.done.scores, server.population)
-                result.evaluate_metrics_clientapp[number] = measured
-            if evaluate_fn is not None:
-                central = evaluate_fn(number, result.arrays)
-                if central is not None:
-                    result.evaluate_metrics_serverapp[number] = central
+                own = [next(iter(score.views.values())) for score in self.done.scores.values()]
+                result.evaluate_metrics_clientapp[number] = summarise(
+                    [total(tallies.values()).accuracy for tallies in own],
+                    [population.declared[client] for client in self.done.scores],
+                    unmeasured=len(population) - len(own),
+                )
+            central = evaluate_fn(number, result.arrays) if evaluate_fn is not None else None
+            if central is not None:
+                result.evaluate_metrics_serverapp[number] = central
         return result
 
     def summary(self) -> None:
         """Log what will run."""
-        log(INFO, "\t├──> e2fl algorithm: %s", self.algorithm)
-        every = self.experiment.evaluate_every
-        log(INFO, "\t└──> seed: %s, evaluated every %s rounds", self.experiment.seed, every)
+        log(INFO, "\t└──> e2fl: %s, seed %s", self.algorithm, self.experiment.seed)
 
     def models(self) -> ArrayRecord:
         """Return the algorithm's models, named MODEL/LAYER: weights, or masks as booleans."""
+        models = self.algorithm.describe(self.state).models()
         return ArrayRecord(
             {
-                f"{name}/{layer}": Array(
-                    value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-                )
-                for name, model in self.algorithm.describe(self.state).models().items()
+                f"{name}/{layer}": Array(np.asarray(value))
+                for name, model in models.items()
                 for layer, value in model.items()
             }
         )
 
     def _train_metrics(self) -> MetricRecord:
         reasons = (*self.done.faults.values(), *self.warnings)
-        kinds = Counter(reason.split(":", 1)[0] for reason in reasons)
+        kinds = Counter(f"faults-{reason.split(':', 1)[0]}" for reason in reasons)
         counts = {"asked": len(self.done.asked), "answered": len(self.done.answered)}
-        return MetricRecord({**counts, **{f"faults-{kind}": kinds[kind] for kind in sorted(kinds)}})
+        return MetricRecord({**counts, **dict(sorted(kinds.items()))})
 
     def _not_by_steps(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError("an e2fl algorithm runs as a whole: call start()")
@@ -127,17 +116,9 @@ class AlgorithmStrategy(Strategy):
     configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _not_by_steps
 
 
-def _evaluate_metrics(scores: Mapping[ClientId, Score], population: Population) -> MetricRecord:
-    """Return how evenly clients are served, under the names that `fairness` documents."""
-    own = {client: next(iter(score.views.values())) for client, score in scores.items()}
-    accuracies = [total(tallies.values()).accuracy for tallies in own.values()]
-    groups = [population.declared[client] for client in own]
-    return summarise(accuracies, groups, unmeasured=len(population) - len(own))
-
-
 def fairness(
     accuracy: str = "accuracy", *, group: str = "group", scale: float = 100.0
-) -> Aggregation:
+) -> Callable[[list[RecordDict], str], MetricRecord]:
     """Return a function that aggregates the metric `accuracy` reported by every client.
 
     With FedAvg(evaluate_metrics_aggr_fn=fairness("accuracy")), for example, the strategy stays as
@@ -155,13 +136,10 @@ def fairness(
         values: list[float] = []
         groups: list[int | None] = []
         for record in records:
-            reported = {
-                key: value for part in record.metric_records.values() for key, value in part.items()
-            }
-            value = reported.get(accuracy)
+            reported = {k: v for part in record.metric_records.values() for k, v in part.items()}
+            value, own = reported.get(accuracy), reported.get(group)
             if isinstance(value, int | float) and math.isfinite(value):
                 values.append(scale * value)
-                own = reported.get(group)
                 groups.append(own if isinstance(own, int) else None)
         return summarise(values, groups, unmeasured=len(records) - len(values))
 
@@ -169,21 +147,14 @@ def fairness(
 
 
 def summarise(
-    values: list[float], groups: Iterable[int | None], *, unmeasured: int = 0
+    values: Sequence[float], groups: Sequence[int | None], *, unmeasured: int = 0
 ) -> MetricRecord:
     """Return the metrics of these accuracies, under the names that `fairness` documents."""
-    summary: dict[str, int | float] = {"clients": len(values), "unmeasured": unmeasured}
-    if values:
-        summary |= _prefixed("clients", metrics.spread(values))
-    pairs = [
-        (value, group) for value, group in zip(values, groups, strict=True) if group is not None
-    ]
-    if pairs:
-        means = metrics.group_means([value for value, _ in pairs], [group for _, group in pairs])
-        summary |= _prefixed("group", metrics.spread(list(means.values())))
-        summary |= {f"group-{group}": mean for group, mean in means.items()}
-    return MetricRecord(dict(summary))
-
-
-def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, float]:
-    return {f"{prefix}-{name}": float(value) for name, value in values.items()}
+    grouped = [pair for pair in zip(values, groups, strict=True) if pair[1] is not None]
+    means = metrics.group_means(*zip(*grouped, strict=True)) if grouped else {}
+    summary: dict[str, Any] = {"clients": len(values), "unmeasured": unmeasured}
+    for level, numbers in (("clients", values), ("group", list(means.values()))):
+        if numbers:
+            spread = metrics.spread(numbers)
+            summary |= {f"{level}-{name}": float(value) for name, value in spread.items()}
+    return MetricRecord(summary | {f"group-{group}": mean for group, mean in means.items()})

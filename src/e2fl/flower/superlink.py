@@ -1,7 +1,7 @@
 """Flower's server, of which other machines reach only what nodes need.
 
 Flower's SuperLink has one port for three interfaces: nodes use the Fleet interface and must have a
-registered key, and the Control and Runtime interfaces start runs and so run code on all nodes. Flower
+registered key; the Control and Runtime interfaces start runs, and so run code on all nodes. Flower
 protects these with accounts in its commercial edition only. Here they answer this machine alone.
 """
 
@@ -40,8 +40,7 @@ def is_loopback(client: Any) -> bool:
         address = ipaddress.ip_address(client[0])
     except (TypeError, ValueError, IndexError):
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def main() -> None:

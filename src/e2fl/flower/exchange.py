@@ -1,0 +1,227 @@
+"""Sends messages to nodes, receives their replies, and knows which node has which clients.
+
+A reply belongs to the message it was pulled for: only the node that a message was sent to can reply
+to it, and Flower itself replies for a node that is gone. What a reply says about itself is not
+trusted. That is why each message is pulled by itself: Flower's own `send_and_receive` pulls all
+messages at once and every three seconds, believes which message a reply names, and fails if one
+reply cannot be read.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import httpx
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from e2fl.data.federated import ClientId, GroupId, Population
+from e2fl.errors import RunError, WireError
+from e2fl.flower.messages import POPULATION, NodeId, Query, pack, printable, read_identity
+from e2fl.flower.run_config import RunConfig
+
+LOST_CODES = (3, 4, 5, 8)  # Flower's errors if a message, a reply, a node or a process is gone
+TTL_MARGIN = 10.0  # seconds; Flower must not be asked for a message it has already dropped
+GRACE_SECONDS = 1.0  # after a deadline, for pulls that have started
+PULLS_PER_SECOND = 100  # of all messages together; with many nodes, each is pulled less often
+PULLS_AT_ONCE = 50  # below the number of connections that Flower's client opens
+
+IMPOSTOR = "impostor: the reply claims to answer another message"
+REPEATED = "repeated: a second reply to one message; the first one counts"
+
+
+@dataclass
+class Received:
+    """The outcome of an exchange; every node is in `replies` or in `faults`."""
+
+    replies: dict[NodeId, RecordDict] = field(default_factory=dict)
+    faults: dict[NodeId, str] = field(default_factory=dict)  # "kind: reason"
+    unused: list[tuple[NodeId, str]] = field(default_factory=list)  # further replies
+
+    def add(self, node: NodeId, message_id: str, replies: list[Message] | Exception) -> None:
+        """Add what was pulled for the message to this node."""
+        if isinstance(replies, httpx.TransportError):
+            raise replies  # the network is down: not the fault of a client
+        if isinstance(replies, Exception):
+            reason = f"{type(replies).__name__}: {replies}"
+            self.faults[node] = f"malformed: the reply cannot be read: {printable(reason)}"
+            return
+        genuine = [reply.metadata.reply_to_message_id == message_id for reply in replies]
+        first = replies[0]
+        if not genuine[0]:
+            self.faults[node] = IMPOSTOR
+        elif first.has_error():
+            kind = "lost" if first.error.code in LOST_CODES else "failed"
+            reason = first.error.reason or f"code {first.error.code}"
+            self.faults[node] = f"{kind}: {printable(reason)}"
+        else:
+            self.replies[node] = first.content
+        self.unused += [(node, REPEATED if known else IMPOSTOR) for known in genuine[1:]]
+
+
+def exchange(
+    grid: Grid,
+    message_type: str,
+    contents: Mapping[NodeId, RecordDict],
+    *,
+    seconds: float,
+    poll_seconds: float,
+    group_id: str = "",
+) -> Received:
+    """Send its content to each node; return when all have replied or time is up.
+
+    A reply that comes later is not used, and Flower drops it.
+    """
+    messages = [
+        Message(content, node, message_type, ttl=seconds + TTL_MARGIN, group_id=group_id)
+        for node, content in contents.items()
+    ]
+    message_ids = list(grid.push_messages(messages)) if messages else []
+    deadline = time.monotonic() + seconds
+    pause = max(poll_seconds, len(messages) / PULLS_PER_SECOND)
+    slots = threading.Semaphore(PULLS_AT_ONCE)
+    outcomes: dict[str, list[Message] | Exception] = {}
+
+    def pull(message_id: str) -> None:
+        """Pull the replies to one message until there are some."""
+        while True:
+            try:
+                with slots:
+                    replies = list(grid.pull_messages([message_id]))
+                if replies:
+                    outcomes[message_id] = replies
+            except Exception as error:
+                outcomes[message_id] = error
+            left = deadline - time.monotonic()
+            if message_id in outcomes or left <= 0:
+                return
+            time.sleep(min(pause, left))
+
+    # Daemons, so that a run can end: a pull lasts as long as a client takes to upload its reply.
+    sent = dict(zip_longest(contents, message_ids))
+    pulls = [threading.Thread(target=pull, args=(one,), daemon=True) for one in message_ids if one]
+    for thread in pulls:
+        thread.start()
+    for thread in pulls:
+        thread.join(max(0.0, deadline + GRACE_SECONDS - time.monotonic()))
+    received = Received()
+    for node, message_id in sent.items():
+        if message_id in outcomes:
+            received.add(node, message_id, outcomes[message_id])
+        elif message_id:
+            received.faults[node] = f"missing: no reply within {seconds:g} seconds"
+        else:
+            received.faults[node] = "missing: Flower did not accept the message"
+    return received
+
+
+class Roster:
+    """Asks nodes which clients they have, and keeps track of those that can be reached.
+
+    Node ids are Flower's and differ from run to run; client ids are ours and do not. So clients are
+    drawn and ordered by client id, and a node id is only an address.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        config: RunConfig,
+        known: Population,
+        fingerprint: str,
+        warn: Callable[[str], None],
+    ):
+        """Start with no nodes.
+
+        known: the clients and groups there may be; others are rejected. warn: called with
+        "kind: reason".
+        """
+        self.grid, self.config, self.known, self.warn = grid, config, known, warn
+        self.query, self.pinned = pack(Query(fingerprint=fingerprint)), config.pinned
+        # The clients of each node and their groups; none: the node was rejected.
+        self.identities: dict[NodeId, dict[ClientId, GroupId | None]] = {}
+        self.nodes: dict[ClientId, NodeId] = {}  # the first, for as long as it is connected
+        self.silent: set[NodeId] = set()  # nodes that once did not reply in time
+        self.last_reason = ""  # why a node was rejected
+
+    def gather(self, expected: int) -> Population:
+        """Wait for this many clients, at most `wait_seconds`; return those that are connected."""
+        self._wait(expected, patience=self.config.wait_seconds)
+        declared = {
+            client: self.identities[self.nodes[client]][client] for client in sorted(self.nodes)
+        }
+        return Population(declared, self.known.groups, self.known.most_examples)
+
+    def update(self) -> None:
+        """Notice nodes that connected or left; if there are too few, wait for more."""
+        self._wait(self.config.least_clients, patience=self.config.round_seconds)
+
+    def by_node(self, clients: Iterable[ClientId]) -> dict[NodeId, list[ClientId]]:
+        """Return the nodes of these clients, each with its clients in rising order."""
+        clients_of: dict[NodeId, list[ClientId]] = {}
+        for client in sorted(set(clients) & self.nodes.keys()):
+            clients_of.setdefault(self.nodes[client], []).append(client)
+        return clients_of
+
+    def _wait(self, expected: int, *, patience: float) -> None:
+        config = self.config
+        deadline = time.monotonic() + config.wait_seconds
+        while True:
+            self._poll(max(1.0, min(patience, deadline - time.monotonic())))
+            if len(self.nodes) >= expected or time.monotonic() >= deadline:
+                break
+            time.sleep(config.poll_seconds)
+        if len(self.nodes) < expected and self.silent - self.identities.keys():
+            # A node that connected shortly before the deadline had little time to reply.
+            self._poll(max(1.0, min(config.round_seconds, config.wait_seconds)))
+        if len(self.nodes) < config.least_clients:
+            raise RunError(
+                f"{len(self.nodes)} clients were connected after {config.wait_seconds:g} seconds, "
+                f"and least-clients is {config.least_clients}{self.last_reason}; "
+                "start more nodes, or allow more time with wait-seconds"
+            )
+
+    def _poll(self, seconds: float) -> None:
+        """Ask new nodes which clients they have, and remove nodes that left."""
+        listed = set(self.grid.get_node_ids())
+        self.silent &= listed
+        self.identities = {node: self.identities[node] for node in self.identities.keys() & listed}
+        self.nodes = {client: node for client, node in self.nodes.items() if node in listed}
+        for node, declared in sorted(self.identities.items()):
+            for client in declared:
+                self.nodes.setdefault(client, node)
+        queries = dict.fromkeys(sorted(listed - self.identities.keys()), self.query)
+        poll_seconds = self.config.poll_seconds
+        received = exchange(
+            self.grid, POPULATION, queries, seconds=seconds, poll_seconds=poll_seconds
+        )
+        for node, content in received.replies.items():
+            try:
+                self._identify(node, read_identity(content, self.known))
+            except WireError as error:
+                self._reject(node, f"malformed: {error}")
+        for node, fault in received.faults.items():
+            # A lost node may come back and is asked again. One that does not reply is asked only
+            # once more, since it would delay every round. One that fails would fail again.
+            if fault.startswith("missing") and node not in self.silent:
+                self.silent.add(node)
+            elif not fault.startswith("lost"):
+                self._reject(node, fault)
+
+    def _identify(self, node: NodeId, declared: dict[ClientId, GroupId | None]) -> None:
+        allowed = declared.keys() if self.pinned is None else self.pinned.get(node, set())
+        forbidden = sorted(declared.keys() - allowed)
+        if forbidden:
+            claim = f"a node says it is client {forbidden[0]}, and pins do not allow it"
+            self._reject(node, f"impostor: {claim}")
+            return
+        self.identities[node] = declared
+        for client in declared:
+            if self.nodes.setdefault(client, node) != node:
+                self.warn(f"impostor: a second node says it is client {client}; the first counts")
+
+    def _reject(self, node: NodeId, reason: str) -> None:
+        self.identities[node] = {}
+        self.last_reason = f"; {reason}"
+        self.warn(f"{reason} (node {node}, while connecting)")
