@@ -11,14 +11,17 @@ from torch import nn
 from e2fl.algorithms.afl import AFL, Mixture, Slope, project
 from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
+from e2fl.algorithms.fedprox import FedProx
 from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
 from e2fl.algorithms.term import TERM, Graded
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError
+from e2fl.learning import Settings
 from e2fl.models import Model
 from e2fl.runs.runner import run_experiment
+from e2fl.testing.contract import Problem
 from e2fl.testing.toy import Toy
 from e2fl.wire import Weights
 
@@ -210,6 +213,23 @@ def test_ifca_needs_to_know_how_many_groups_there_are():
 
 
 # Ditto, TERM, AFL
+
+
+def test_fedprox_is_fedavg_with_a_pull_towards_what_was_sent():
+    """One step of one client, by hand: momentum and decay are 0, the gradient is autograd's."""
+    problem = Problem(FedAvg(), settings=Settings(0.1, momentum=0, weight_decay=0, batch_size=999))
+    learner, client = problem.federation().learner, problem.data.client(0)
+    message = Weights(learner.initial)
+    plain = FedAvg().train(message, client, learner)
+    for name, value in FedProx(proximal=0).train(message, client, learner).params.items():
+        assert torch.equal(value, plain.params[name])
+    pulled = FedProx(proximal=2).train(message, client, learner)
+    w = dict(learner.initial)
+    for _ in range(learner.settings.epochs):
+        slope = learner.gradient(w, client.train)
+        w = {n: v - 0.1 * (slope[n] + 2 * (v - learner.initial[n])) for n, v in w.items()}
+    for name, value in pulled.params.items():
+        torch.testing.assert_close(value, w[name], rtol=1e-4, atol=1e-5)
 
 
 def test_ditto_without_a_proximal_term_keeps_a_model_that_never_saw_the_others():

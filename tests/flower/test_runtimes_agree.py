@@ -24,6 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "model": {"name": "tests.learning.test_own_networks:Recurrent"},
         "rounds": 2,
     },
+    "fine-tuning": {"algorithm": {"name": "fedavg", "clients_per_round": 4, "finetune_epochs": 1}},
     "a clustering that some miss": {
         "algorithm": CLUSTERED,
         "participation": {"name": "by_group", "away": 0.4},

@@ -12,7 +12,7 @@ from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import Binary, LowestLoss, OneShot
-from e2fl.grouping.lowest_loss import lowest_loss
+from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine
 from e2fl.learning.learner import Meter

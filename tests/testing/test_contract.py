@@ -12,10 +12,11 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
 from e2fl.algorithms.fedpm import FedPM
+from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
 from e2fl.construct import fields_of
-from e2fl.grouping import GROUPINGS
+from e2fl.grouping import GROUPINGS, LowestLoss
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
 from e2fl.runs.watcher import Watcher
@@ -64,6 +65,11 @@ PROBLEMS |= {
     ),
     "ifca-restarts": Problem(IFCA(clients_per_round=5, groups=2, restarts=2, trial_rounds=2)),
     "fedpm-sample": Problem(FedPM(clients_per_round=5, inference="sample"), rounds=25),
+    "fedavg-finetune": Problem(FedAvg(clients_per_round=5, finetune_epochs=2)),
+    "ifca-finetune": Problem(IFCA(clients_per_round=5, groups=2, finetune_epochs=2)),
+    "groupavg-lowest_loss": Problem(
+        GroupAvg(clients_per_round=5, smoothing=2, grouping=LowestLoss(groups=2))
+    ),
     "ifca-oracle": Problem(IFCA(clients_per_round=5, oracle_groups=True)),
 }
 

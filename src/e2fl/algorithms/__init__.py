@@ -11,6 +11,7 @@ from e2fl.algorithms.base import (
     Algorithm,
     ClientModel,
     ClientModels,
+    Dense,
     Description,
     GlobalModel,
     Types,
@@ -22,7 +23,9 @@ from e2fl.algorithms.e2fl_steady import SteadyE2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.algorithms.fedpm import FedPM
+from e2fl.algorithms.fedprox import FedProx
 from e2fl.algorithms.frl import FRL
+from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
 from e2fl.algorithms.qffl import QFFL
@@ -36,12 +39,14 @@ AnyAlgorithm = Algorithm[Any, Any, Any, Any]  # what the runtimes accept
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "local": Local,
     "fedavg": FedAvg,
+    "fedprox": FedProx,
     "qffl": QFFL,
     "ifca": IFCA,
     "fairfed": FairFed,
     "ditto": Ditto,
     "afl": AFL,
     "term": TERM,
+    "groupavg": GroupAvg,
     "fedpm": FedPM,
     "frl": FRL,
     "e2fl": E2FL,
@@ -63,6 +68,7 @@ __all__ = [
     "AnyAlgorithm",
     "ClientModel",
     "ClientModels",
+    "Dense",
     "Description",
     "GlobalModel",
     "Types",

@@ -235,7 +235,41 @@ ModelState = TypeVar("ModelState", bound=HasParams)
 
 
 @dataclass(frozen=True)
-class GlobalModel(Algorithm[ModelState, Weights, Up, Weights]):
+class Dense(Algorithm[State, Down, Up, Served]):
+    """A base for algorithms that serve weights, which clients may fine-tune before they use them."""
+
+    finetune_epochs: Annotated[
+        int, Doc("epochs on its own data that a client trains what it is served before use")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.finetune_epochs >= 0, "finetune_epochs", "0 or more")
+
+    def client_models(
+        self,
+        served: Mapping[str, Params],
+        client: Client,
+        learner: Learner,
+        group: GroupId | None = None,
+    ) -> ClientModels:
+        """Return the models a client is served, by view; with fine-tuning, a copy of the first one
+        that it trained on its own data comes before them, as the view `own`.
+
+        Where a client has no labelled training rows, that copy is not trained.
+        """
+        views = {name: ClientModel(params) for name, params in served.items()}
+        if self.finetune_epochs:
+            own = next(iter(served.values()))
+            if (client.train.y >= 0).any():
+                epochs, purpose = self.finetune_epochs, "batches of fine-tuning"
+                own = learner.fit(own, client.train, epochs=epochs, purpose=purpose)
+            views = {"own": ClientModel(require_finite(own))} | views
+        return ClientModels(views, group)
+
+
+@dataclass(frozen=True)
+class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
     """A base for algorithms that train one dense model for all clients.
 
     The state holds it as `params`.
@@ -259,7 +293,7 @@ class GlobalModel(Algorithm[ModelState, Weights, Up, Weights]):
         return Description(models=lambda: {"global": state.params})
 
     def model_for(self, message: Weights, client: Client, learner: Learner) -> ClientModels:
-        return ClientModels({"global": ClientModel(message.params)})
+        return self.client_models({"global": message.params}, client, learner)
 
 
 def to_all(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:

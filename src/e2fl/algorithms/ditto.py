@@ -7,7 +7,7 @@ validation data.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
@@ -31,6 +31,7 @@ class Ditto(FedAvg):
     title: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = "Li et al., ICML 2021"
 
+    finetune_epochs: int = field(default=0, init=False)  # its models are personal already
     # The personal model diverges if learning rate times proximal is well above 1, because each step
     # then overshoots.
     proximal: Annotated[

@@ -15,19 +15,11 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import (
-    Algorithm,
-    ClientModel,
-    ClientModels,
-    Description,
-    average,
-    is_finite,
-    to_all,
-)
+from e2fl.algorithms.base import ClientModels, Dense, Description, average, is_finite, to_all
 from e2fl.data.federated import Client, ClientId, GroupId, Population
 from e2fl.errors import ConfigError, WireError
 from e2fl.grouping.base import require_count
-from e2fl.grouping.lowest_loss import lowest_loss
+from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner
 from e2fl.models import Model, ModelSpec, Params
 from e2fl.wire import Message, weights_size
@@ -82,7 +74,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
+class IFCA(Dense[Groups, Choice, Chosen, Choice]):
     """IFCA: one model for each group; a client trains the one that fits its data best.
 
     `groups` is the number of models; `averaging` averages trained models or gradients. With
@@ -245,7 +237,7 @@ class IFCA(Algorithm[Groups, Choice, Chosen, Choice]):
 
     def model_for(self, message: Choice, client: Client, learner: Learner) -> ClientModels:
         group, model, _ = self._choose(message, client, learner)
-        return ClientModels({"group": ClientModel(model)}, group)
+        return self.client_models({"group": model}, client, learner, group)
 
     def _choose(
         self, message: Choice, client: Client, learner: Learner

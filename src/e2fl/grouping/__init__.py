@@ -4,10 +4,8 @@ To add a grouping: write a subclass of `Grouping` and one line in `GROUPINGS`.
 """
 
 from e2fl.grouping.base import Grouping, Membership
-from e2fl.grouping.entropy import Binary, OneShot
-from e2fl.grouping.inferred import InferredGroups
+from e2fl.grouping.inferred import Binary, InferredGroups, LowestLoss, OneShot
 from e2fl.grouping.known import KnownGroups, OneGroup
-from e2fl.grouping.lowest_loss import LowestLoss
 from e2fl.grouping.rank_clustering import RankClustering
 
 GROUPINGS: dict[str, type[Grouping]] = {

@@ -127,6 +127,10 @@ class Grouping(ABC):
         """Return the rank clustering that this grouping uses, or None."""
         return None
 
+    def needs_rankings(self) -> bool:
+        """Return whether groups can be found only from rankings and masks, not from dense models."""
+        return False
+
     # On the client.
 
     def most_masks(self) -> int:

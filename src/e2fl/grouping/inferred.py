@@ -4,12 +4,18 @@ The server sends the masks of all groups. A group that has not voted yet has a r
 own, so that the groups differ from the first round on, as in IFCA; such a ranking never votes. With
 `warm`, the server clusters the ballots of the first round instead, since clients can only guess
 among random masks.
+
+`OneShot` and `Binary` take the mask that most reduces the output entropy of an even mixture of all
+masks: the one with the most negative gradient of the entropy with respect to its share. No labels
+are used. After Wortsman et al., "Supermasks in Superposition", NeurIPS 2020. The E2FL paper's
+listing of the binary search is read with the sign that agrees with its one-shot rule, compares
+surviving candidates only, and drops a fixed number of them each time, so that it terminates.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from typing_extensions import Doc
@@ -27,7 +33,7 @@ from e2fl.grouping.base import (
 )
 from e2fl.grouping.rank_clustering import RankClustering, first_rankings
 from e2fl.learning import Learner
-from e2fl.models import Model
+from e2fl.models import Model, Params
 from e2fl.rankings.messages import Invitation
 from e2fl.rankings.order import Mask, Ranking
 
@@ -81,6 +87,9 @@ class InferredGroups(Grouping):
     def offer(self, membership: Membership, client: ClientId) -> tuple[GroupId, ...]:
         return tuple(range(membership.groups))
 
+    def needs_rankings(self) -> bool:
+        return self.warm
+
     def most_masks(self) -> int:
         return self.groups
 
@@ -96,14 +105,68 @@ class InferredGroups(Grouping):
 
     def _found(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
         """Return the result of `find`, or raise an error if it is not an index into `masks`."""
-        found: object = self.find(masks, client, learner)
-        if (
-            isinstance(found, bool)
-            or not isinstance(found, int | np.integer)
-            or not 0 <= found < len(masks)
-        ):
-            raise ConfigError(
-                f"{type(self).__name__}.find returned {found!r}; it must return an index into masks, 0 to "
-                f"{len(masks) - 1}"
-            )
-        return int(found)
+        group: object = self.find(masks, client, learner)
+        whole = isinstance(group, int | np.integer) and not isinstance(group, bool)
+        if whole and group in range(len(masks)):
+            return int(cast(int, group))
+        raise ConfigError(
+            f"{type(self).__name__}.find returned {group!r}; it must return an index into masks, "
+            f"0 to {len(masks) - 1}"
+        )
+
+
+@dataclass(frozen=True)
+class LowestLoss(InferredGroups):
+    """Each client takes the group with the lowest loss on its training data: one forward pass per
+    group.
+    """
+
+    def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
+        return lowest_loss(masks, client, learner)[0]
+
+
+def lowest_loss(
+    models: Sequence[Params] | Sequence[Mask], client: Client, learner: Learner
+) -> tuple[GroupId, float]:
+    """Return the model with the lowest mean loss on this client's training data, and that loss.
+
+    Ties go to the lower number. A loss of NaN counts as infinite.
+    """
+    losses = np.array([learner.loss(learner.weights_of(model), client.train) for model in models])
+    learner.meter.grouping_passes += len(models)
+    losses[np.isnan(losses)] = np.inf
+    group = int(losses.argmin())
+    return group, float(losses[group])
+
+
+@dataclass(frozen=True)
+class OneShot(InferredGroups):
+    """Each client takes the group with the most negative entropy gradient: one forward and backward
+    pass.
+    """
+
+    def needs_rankings(self) -> bool:
+        return True
+
+    def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
+        return self.steepest(masks, client, learner)[0]
+
+    def steepest(self, masks: Sequence[Mask], client: Client, learner: Learner) -> list[int]:
+        """Return the masks in order of rising entropy gradient; NaN comes last."""
+        slopes = learner.entropy_gradient(masks, client.train)
+        learner.meter.grouping_passes += 1
+        slopes[np.isnan(slopes)] = np.inf
+        order: list[int] = np.argsort(slopes, kind="stable").tolist()
+        return order
+
+
+@dataclass(frozen=True)
+class Binary(OneShot):
+    """Each client drops the worse half of the groups until one is left: log2(groups) passes."""
+
+    def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
+        left = list(range(len(masks)))
+        while len(left) > 1:
+            order = self.steepest([masks[group] for group in left], client, learner)
+            left = sorted(left[position] for position in order[: (len(left) + 1) // 2])
+        return left[0]

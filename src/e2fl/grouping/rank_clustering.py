@@ -230,6 +230,9 @@ class RankClustering(Grouping):
     def clustering(self) -> Self:
         return self
 
+    def needs_rankings(self) -> bool:
+        return True
+
     def reads(self, model: ModelSpec) -> ModelSpec:
         """Return the layers that clustering compares."""
         known = {short(layer): layer for layer in model.layers}

@@ -1,0 +1,41 @@
+"""FedProx: FedAvg with local models that are kept close to the global one.
+
+Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2. Departures:
+every client trains for the same number of epochs, so there are no stragglers with partial work;
+clients are drawn uniformly, and models are averaged by examples as in FedAvg.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.data.federated import Client
+from e2fl.learning import Learner
+from e2fl.wire import Weights
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedProx: FedAvg with local models that are kept close to the global one.
+
+    `proximal` (mu in the paper) is the weight of the distance to the global model in the loss; 0 is
+    FedAvg.
+    """
+
+    title: ClassVar[str] = "FedProx"
+    paper: ClassVar[str] = "Li et al., MLSys 2020"
+
+    proximal: Annotated[float, Doc("mu in the paper; 0 is FedAvg")] = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.proximal < math.inf, "proximal", "0 or more")
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Update:
+        trained = learner.fit(
+            message.params, client.train, toward=message.params, proximal=self.proximal
+        )
+        return Update(trained, len(client.train))

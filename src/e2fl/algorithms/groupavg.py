@@ -1,0 +1,162 @@
+"""GroupAvg: E2FL's two levels with means of weights in place of votes on rankings.
+
+The models of a round are averaged inside each group, then the groups' averages, each counting once;
+everybody trains from that mean, and a client is served the average of its group. No paper: the
+ablation that shows what rankings add. As in E2FL, a group without replies keeps its last average.
+The grouping must work without rankings: `known`, `one` or `lowest_loss`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+from typing_extensions import Doc
+
+from e2fl.algorithms.base import ClientModels, Dense, Description, average
+from e2fl.data.federated import Client, ClientId, GroupId, Population
+from e2fl.errors import ConfigError
+from e2fl.grouping import Grouping, KnownGroups, Membership
+from e2fl.learning import Learner
+from e2fl.models import Model, ModelSpec, Params
+from e2fl.wire import Message, weights_size
+
+
+@dataclass(frozen=True)
+class Models(Message):
+    """The mean of all groups, and the models of the groups that the client may belong to."""
+
+    params: Params
+    groups: tuple[int, ...]
+    models: tuple[Params, ...]
+
+    def grouping_bytes(self, model: ModelSpec) -> int:
+        return len(self.models) * weights_size(model)
+
+
+@dataclass(frozen=True)
+class Member(Message):
+    """A trained model, and the group of its client: -1 if the server knows it."""
+
+    params: Params
+    group: int
+
+    @property
+    def groups(self) -> tuple[GroupId, ...]:
+        return (self.group,)
+
+    @property
+    def rankings(self) -> tuple[Params, ...]:
+        """What `Grouping.sort` sorts by group."""
+        return (self.params,)
+
+
+@dataclass(frozen=True)
+class Averages:
+    """The mean of the groups' averages, and these averages."""
+
+    params: Params
+    groups: dict[GroupId, Params]  # the latest average of every group heard of
+    membership: Membership
+    # Models of groups that clients infer, until the group is heard of.
+    starts: dict[GroupId, Params] = field(default_factory=dict)
+    smooth: dict[GroupId, Params] = field(default_factory=dict)  # with smoothing, what is served
+
+
+@dataclass(frozen=True)
+class GroupAvg(Dense[Averages, Models, Member, Models]):
+    """GroupAvg: E2FL's two levels with means of weights in place of votes on rankings.
+
+    `grouping` says how clients find their group. `smoothing` averages the models that are served
+    over rounds and leaves training as it is.
+    """
+
+    title: ClassVar[str] = "GroupAvg"
+    paper: ClassVar[str] = "an ablation of E2FL, arXiv 2205.10454"
+
+    grouping: Grouping = field(default_factory=KnownGroups)
+    smoothing: Annotated[
+        float, Doc("weight of the model served before, relative to the newest average; 0: none")
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.smoothing <= 1000, "smoothing", "0 to 1000")
+
+    def start(self, model: Model, population: Population, seed: int) -> Averages:
+        membership = self.grouping.begin(model, population, seed)
+        if self.grouping.needs_rankings():
+            raise ConfigError("groupavg sends no rankings; its grouping is known, one, lowest_loss")
+        if not membership.found and len(membership.assignments) < len(population):
+            raise ConfigError("groupavg needs clients that declare a group; use lowest_loss")
+        starts = {group: model.initial_weights(seed, group) for group in membership.starts}
+        return Averages(model.initial_weights(seed), {}, membership, starts)
+
+    def broadcast(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
+        models = state.starts | state.groups
+        offered = tuple(sorted(models)) if state.starts else ()
+        message = Models(state.params, offered, tuple(models[group] for group in offered))
+        return dict.fromkeys(clients, message)
+
+    def train(self, message: Models, client: Client, learner: Learner) -> Member:
+        models: Any = message.models  # a grouping compares models of any kind
+        parts = self.grouping.examples_by_group(models, client, learner)
+        group, _ = max(parts, key=lambda part: len(part[1]))
+        return Member(learner.fit(message.params, client.train), group)
+
+    def check(self, state: Averages, client: ClientId, reply: Member) -> Member:
+        self.grouping.check(state.membership, client, reply.groups, 1)
+        return super().check(state, client, reply)
+
+    def origin(self, sent: Models, reply: Member) -> Params:
+        return sent.params
+
+    def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
+        if not replies:
+            return state
+        members: Any = replies
+        membership, by_group = self.grouping.sort(state.membership, members)
+        averages = {group: mean(models) for group, models in by_group.items()}  # type: ignore[arg-type]
+        groups = dict(sorted((state.groups | averages).items()))
+        smooth = {
+            group: average([new, state.smooth.get(group, new)], [1, self.smoothing])
+            for group, new in averages.items()
+        }
+        return replace(
+            state,
+            params=mean(list(groups.values())),
+            groups=groups,
+            membership=membership,
+            smooth=state.smooth | smooth if self.smoothing else {},
+        )
+
+    def serve(self, state: Averages, clients: Sequence[ClientId]) -> Mapping[ClientId, Models]:
+        offers = {client: self.grouping.offer(state.membership, client) for client in clients}
+        served = state.groups | state.smooth
+        messages = {
+            groups: Models(
+                state.params, groups, tuple(served.get(group, state.params) for group in groups)
+            )
+            for groups in set(offers.values())
+        }
+        return {client: messages[groups] for client, groups in offers.items()}
+
+    def describe(self, state: Averages) -> Description:
+        served = state.groups | state.smooth
+        return Description(
+            models=lambda: {"global": state.params} | {f"group{q}": served[q] for q in served},
+            metadata={"groups_seen": sorted(state.groups)},
+            assignments=state.membership.assignments if state.membership.found else None,
+        )
+
+    def model_for(self, message: Models, client: Client, learner: Learner) -> ClientModels:
+        models: Any = message.models
+        own = self.grouping.own_group(message.groups, models, client, learner)
+        views = {"group": message.params, "global": message.params}
+        if own is not None:
+            views["group"] = message.models[message.groups.index(own)]
+        return self.client_models(views, client, learner, own)
+
+
+def mean(models: Sequence[Params]) -> Params:
+    """Return the plain mean of models."""
+    return average(models, [1] * len(models))
