@@ -156,6 +156,8 @@ def assert_equal(on_nodes: Run, simulated: Run) -> None:
     assert on_nodes.history == simulated.history
     for key in ("clients", "group", "groups", "bytes", "rounds"):
         assert on_nodes.summary.get(key) == simulated.summary.get(key)
+    for key in ("bits", "budget"):
+        assert on_nodes.summary.get(key) == pytest.approx(simulated.summary.get(key))
 
 
 class At(Watcher):

@@ -19,6 +19,7 @@ BY_GROUP = {"name": "by_group", "seats": 2}
 STEADY = {"name": "e2fl_steady", "clients_per_round": 4}
 CLUSTERED = STEADY | {"grouping": {"name": "rank_clustering", "groups": 2}}
 VARIANTS: dict[str, dict[str, Any]] = {
+    "coded ballots": {"algorithm": STEADY | {"ballot": {"name": "moves", "steps": 12}}},
     "dropout": {
         "algorithm": {"name": "ditto", "clients_per_round": 4},
         "model": {"name": "tests.learning.test_own_networks:Recurrent"},

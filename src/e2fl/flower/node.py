@@ -138,15 +138,15 @@ class Node:
         reply = expect(trained, types.up, algorithm, "train")
         memories.store(client.id, request.round_number, client.memory)
         memories.forget(request.oldest)
-        work = messages.Work(
+        array = messages.payload(reply.to_bytes(spec.only(request.layers)))
+        work = messages.Work(  # after encoding, which counts the bits of ballots
             trained_examples=meter.examples,
             examples=max(1, len(client.train)),
             grouping_passes=meter.grouping_passes,
             ballot_bits=meter.ballot_bits,
             training_loss=meter.losses.mean,
         )
-        encoded = reply.to_bytes(spec.only(request.layers))
-        return ClientReply(work=work), messages.payload(encoded)
+        return ClientReply(work=work), array
 
     def _evaluate(self, request: Request, owner: Client, raw: bytes) -> tuple[ClientReply, None]:
         algorithm, learner = self.setup.algorithm, self._learner(request, owner.id)
