@@ -29,7 +29,7 @@ def bench(*, json: bool = False, peers: bool = False, quick: bool = False) -> in
     began = time.perf_counter()
     _say("compiling, or loading from the cache ...")
     start = time.perf_counter()
-    engine.paper_learner().engine.warm(lambda _: None)
+    engine.paper_learner().engine.warm()
     warm = Figure("compiling, or loading from the cache", "s", (time.perf_counter() - start,))
     parts: dict[str, Callable[[], Results]] = {
         "local training": lambda: engine.training(quick),

@@ -16,7 +16,7 @@ CODE = """
 import numpy as np
 from e2fl import kernels
 kernels.invert(np.arange(3, dtype=np.int32))
-print(kernels.sorting._invert.stats.cache_hits.__len__())
+print(len(kernels.invert.stats.cache_hits))
 """
 
 

@@ -65,10 +65,8 @@ def test_edge_popup_follows_the_golden_trace(steps):
     model, weights = linear()
     scores = {"0.weight": np.array(SCORES, dtype=np.float32)}
     supernet = Supernet(weights, {}, {})
-    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1)
-    after = AutogradEngine(model).fit_scores(
-        supernet, scores, [batch] * steps, momentum=0.9, weight_decay=1e-4
-    )
+    batch = Batch(torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([0]), 0.1, 0.9, 1e-4)
+    after = AutogradEngine(model).fit_scores(supernet, scores, [batch] * steps)
     assert after["0.weight"] == pytest.approx(TRACE[steps - 1][4], abs=1.5e-6)
     if steps < 3:
         assert order_of(after["0.weight"]).tolist() == TRACE[steps][0]
@@ -98,8 +96,6 @@ def test_the_mask_that_is_trained_is_the_mask_of_the_ranking_that_is_sent():
         learner.supernet,
         learner.supernet.scores(learner.supernet.ranking),
         learner._batches(points(), 6, "batches", 0),
-        momentum=0.9,
-        weight_decay=1e-4,
     )
     assert any((score < 0).any() for score in scores.values())
     sent = mask_layers({name: rank_of(score) for name, score in scores.items()}, model.keep)

@@ -106,7 +106,7 @@ def test_an_own_loss_keeps_the_compiled_loops(monkeypatch):
         (lambda outputs, labels: 0.5, "returned float"),
         (
             lambda outputs, labels: cross_entropy(outputs, labels, reduction="none"),
-            r"returned a tensor of shape \(8,\)",
+            r"returned Tensor of shape \(8,\)",
         ),
         (
             lambda outputs, labels: cross_entropy(outputs.detach(), labels),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from e2fl.kernels import Bool, Float32, Int32, Int64, UInt8
+from e2fl.kernels.score_step import Rates
 
 
 def order_of(scores: Float32) -> Int32:
@@ -35,30 +36,14 @@ def invert(permutation: Int32) -> Int32:
     return np.argsort(permutation, kind="stable").astype(np.int32)
 
 
-def add_rank(sums: Int64, rank: Int32) -> None:
-    """Add one voter's rank to the running sums of a vote."""
-    sums += rank
-
-
-def vote(orders: Int32) -> Int32:
-    """Elect one order by Borda count, as in the definition; orders: [voters, edges]."""
-    ranks = np.argsort(orders, axis=1, kind="stable")
-    return order_of_sums(ranks.sum(axis=0))
-
-
 def scores_from(rank: Int32, sorted_scores: Float32) -> Float32:
     """Give each edge the score that belongs to its place."""
     return sorted_scores[rank]
 
 
-def mask_of(rank: Int32, dropped: int) -> Bool:
-    """Keep every edge but the first `dropped` of the order."""
-    return rank >= dropped
-
-
 def top_mask(scores: Float32, dropped: int) -> Bool:
     """Keep every edge but the `dropped` lowest, by sorting."""
-    return mask_of(rank_of(scores), dropped)
+    return rank_of(scores) >= dropped
 
 
 def pack(values: Int32, bits: int) -> UInt8:
@@ -107,13 +92,11 @@ class ScoreStep:
         self.velocity: Float32 | None = None
         self._select()
 
-    def advance(
-        self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
+    def advance(self, gradient: Float32, rates: Rates) -> None:
         """Take one step in place; `gradient` is that of the masked weights."""
-        g = gradient * self.weights + np.float32(weight_decay) * self.scores
-        self.velocity = g if self.velocity is None else np.float32(momentum) * self.velocity + g
-        self.scores -= np.float32(learning_rate) * self.velocity
+        g = gradient * self.weights + rates.weight_decay * self.scores
+        self.velocity = g if self.velocity is None else rates.momentum * self.velocity + g
+        self.scores -= rates.learning_rate * self.velocity
         self._select()
 
     def _select(self) -> None:

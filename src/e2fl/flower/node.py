@@ -59,7 +59,7 @@ def warm(path: str, overridden: list[str], client_ids: list[ClientId]) -> None:
     parts = setup(path, tuple(overridden))
     for client_id in client_ids:
         parts.data.client(client_id)
-    parts.learner.engine.warm(lambda _: None)
+    parts.learner.engine.warm()
 
 
 @dataclass(frozen=True)

@@ -27,132 +27,82 @@ from e2fl.kernels.machine_code import Int64, UInt8, UInt32, compiled
 PRECISION = 14  # bits of a frequency: those of a table add up to 1 << PRECISION
 # Bits of the largest count, and of the longest run: a model has fewer than 2^31 edges.
 _LONGEST = 31
-_ENTRY = 24  # bits an entry can take: an empty run, a sign, a difference of up to 31, and 13 further bits
 _LOW = 1 << 31  # the least state, and the one an encoder begins with
 _STATES = 16  # bytes of the two states
 
 
-@compiled
-def _length(count: int) -> int:
-    length = 0
-    while count > 0:
-        count >>= 1
-        length += 1
-    return length
+def _lengths(counts: Int64) -> Int64:
+    """Return the bit length of every count."""
+    return np.frexp(counts.astype(np.float64))[1].astype(np.int64)
 
 
-@compiled
-def _further(length: int) -> int:
-    """Return how many bits after the leading one are kept of a count of this bit length.
+def _further(lengths: Int64) -> Int64:
+    """Return how many bits after the leading one are kept of counts of these bit lengths.
 
     A count c that is wrong by a factor 1 + x costs about c * x^2 bits. So one bit pays for itself
     when c is above a hundred or so, and one more each time c grows by a factor of four.
     """
-    return max(0, (length - 1) // 2 - 2)
+    return np.maximum(0, (lengths - 1) // 2 - 2)
 
 
 @compiled
-def _longest(counts: Int64) -> int:
-    """Return the first symbol whose count has the greatest bit length."""
-    most = 0
-    for symbol in range(1, counts.size):
-        if _length(counts[symbol]) > _length(counts[most]):
-            most = symbol
-    return most
-
-
-@compiled
-def _count(symbols: UInt8, ends: Int64, counts: Int64) -> None:
+def count_symbols(symbols: UInt8, ends: Int64, alphabet: int) -> Int64:
+    """Count each symbol in each segment: [segments, alphabet].  ends: where each segment ends."""
+    counts = np.zeros((ends.size, alphabet), np.int64)
     start = 0
     for segment in range(ends.size):
         for i in range(start, ends[segment]):
             counts[segment, symbols[i]] += 1
         start = ends[segment]
-
-
-def count_symbols(symbols: UInt8, ends: Int64, alphabet: int) -> Int64:
-    """Count each symbol in each segment: [segments, alphabet].  ends: where each segment ends."""
-    counts = np.zeros((ends.size, alphabet), np.int64)
-    _count(symbols, ends, counts)
     return counts
 
 
-@compiled
-def _write_bit(out: UInt8, at: int, bit: int) -> int:
-    out[at >> 3] |= np.uint8(bit << (at & 7))
-    return at + 1
-
-
-@compiled
-def _write_gamma(out: UInt8, at: int, value: int) -> int:
-    extra = _length(value) - 1
-    at = _write_bit(out, at + extra, 1)
-    for bit in range(extra):
-        at = _write_bit(out, at, (value >> bit) & 1)
-    return at
-
-
-@compiled
-def _write(counts: Int64, out: UInt8) -> int:
-    at = 0
-    run = 0
-    for symbol in range(counts.shape[1]):
-        before = 0
-        for segment in range(counts.shape[0]):
-            length = _length(counts[segment, symbol])
-            change = length - before
-            before = length
-            if change == 0:
-                run += 1
-                continue
-            at = _write_gamma(out, at, 1 + run)
-            at = _write_bit(out, at, 1 if change < 0 else 0)
-            at = _write_gamma(out, at, abs(change))
-            run = 0
-    if run > 0:
-        at = _write_gamma(out, at, 1 + run)
-    for segment in range(counts.shape[0]):
-        most = _longest(counts[segment])
-        for symbol in range(counts.shape[1]):
-            length = _length(counts[segment, symbol])
-            if symbol != most:
-                for bit in range(length - 1 - _further(length), length - 1):
-                    at = _write_bit(out, at, (counts[segment, symbol] >> bit) & 1)
-    return at
+def _gamma(values: Int64) -> tuple[Int64, Int64]:
+    """Return Elias gamma codes as fields: their bits, the first one lowest, and their widths."""
+    extra = _lengths(values) - 1
+    leading = np.left_shift(1, extra)
+    return leading | (values - leading) << (extra + 1), 2 * extra + 1
 
 
 def write_tables(counts: Int64) -> UInt8:
     """Write the tables of all segments, rounded; unused final bits are zero."""
-    out = np.zeros(counts.size * _ENTRY // 8 + 8, np.uint8)
-    bits = int(_write(counts, out))
-    return out[: -(-bits // 8)]
-
-
-@compiled
-def _complete(known: Int64, most: int, size: int) -> None:
-    """Fill in the count that was not written: what is left of the segment, and at least 1."""
-    known[most] = 0
-    known[most] = max(1, size - known.sum())
-
-
-@compiled
-def _round(counts: Int64, out: Int64) -> None:
-    for segment in range(counts.shape[0]):
-        for symbol in range(counts.shape[1]):
-            count = counts[segment, symbol]
-            length = _length(count)
-            lost = max(0, length - 1 - _further(length))
-            out[segment, symbol] = ((count >> lost) << lost) + (1 << lost >> 1)
-        _complete(out[segment], _longest(counts[segment]), counts[segment].sum())
+    lengths = _lengths(counts)
+    changes = np.diff(lengths, axis=0, prepend=0).T.ravel()
+    (at,) = changes.nonzero()
+    runs = _gamma(np.diff(at, prepend=-1))
+    signs = ((changes[at] < 0).astype(np.int64), np.ones(at.size, np.int64))
+    sizes = _gamma(np.abs(changes[at]))
+    head = [np.stack(part, axis=1).ravel() for part in zip(runs, signs, sizes, strict=True)]
+    zeros = changes.size - 1 - (at[-1] if at.size else -1)
+    last = _gamma(np.array([1 + zeros] if zeros else [], np.int64))
+    kept = _further(lengths)
+    kept[np.arange(len(kept)), lengths.argmax(axis=1)] = 0
+    further = (counts >> np.maximum(0, lengths - 1 - kept), kept)
+    values, widths = (
+        np.concatenate([first, end, rest.ravel()])
+        for first, end, rest in zip(head, last, further, strict=True)
+    )
+    shifts = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    bits = (np.repeat(values, widths) >> shifts) & 1
+    return np.packbits(bits.astype(np.uint8), bitorder="little")
 
 
 def rounded_counts(counts: Int64) -> Int64:
     """Return counts as a reader of their tables knows them: the middle of the interval that shares
     what is written.
     """
-    out = np.empty_like(counts)
-    _round(counts, out)
-    return out
+    lengths = _lengths(counts)
+    lost = np.maximum(0, lengths - 1 - _further(lengths))
+    rounded = (counts >> lost << lost) + (np.left_shift(1, lost) >> 1)
+    return _completed(rounded, lengths.argmax(axis=1), counts.sum(axis=1))
+
+
+def _completed(counts: Int64, most: Int64, sizes: Int64) -> Int64:
+    """Fill in the counts that are not written: what is left of each segment, and at least 1."""
+    segments = np.arange(len(counts))
+    counts[segments, most] = 0
+    counts[segments, most] = np.maximum(1, sizes - counts.sum(axis=1))
+    return counts
 
 
 @compiled
@@ -207,67 +157,30 @@ def _read_lengths(raw: UInt8, out: Int64) -> int:
     return at
 
 
-@compiled
-def _read(raw: UInt8, ends: Int64, out: Int64) -> int:
-    """Read rounded counts; returns how many bits they take, or -1 where the bytes are not tables."""
-    at = _read_lengths(raw, out)
-    if at < 0:
-        return -1
-    start = 0
-    for segment in range(ends.size):
-        most = out[segment].argmax()
-        if out[segment, most] == 0:
-            return -1
-        for symbol in range(out.shape[1]):
-            length = out[segment, symbol]
-            kept = _further(length)
-            count = 1 << kept if length > 0 else 0
-            if symbol != most:
-                if at + kept > raw.size * 8:
-                    return -1
-                for bit in range(kept):
-                    count |= _read_bit(raw, at) << bit
-                    at += 1
-            lost = max(0, length - 1 - kept)
-            out[segment, symbol] = (count << lost) + (1 << lost >> 1)
-        _complete(out[segment], most, ends[segment] - start)
-        start = ends[segment]
-    return at
-
-
 def read_tables(raw: UInt8, ends: Int64, alphabet: int) -> tuple[Int64, int]:
     """Read the rounded counts [segments, alphabet], and how many bytes they take.
 
     Raises ValueError where the bytes are not the tables of this many segments, or where a table has
     no symbol.
     """
-    out = np.empty((ends.size, alphabet), np.int64)
-    bits = int(_read(raw, ends, out))
-    if bits < 0:
+    lengths = np.zeros((ends.size, alphabet), np.int64)
+    at = int(_read_lengths(raw, lengths))
+    most, further = lengths.argmax(axis=1), _further(lengths)
+    written = further.copy()
+    written[np.arange(ends.size), most] = 0
+    end = at + int(written.sum())
+    if at < 0 or not lengths.any(axis=1).all() or end > raw.size * 8:
         raise ValueError("the frequency tables cannot be read")
-    return out, -(-bits // 8)
-
-
-@compiled
-def _normalise(counts: Int64, out: UInt32) -> None:
-    for segment in range(counts.shape[0]):
-        total = 0
-        present = 0
-        most = 0
-        for symbol in range(counts.shape[1]):
-            total += counts[segment, symbol]
-            present += counts[segment, symbol] > 0
-            if counts[segment, symbol] > counts[segment, most]:
-                most = symbol
-        # One for each symbol that occurs and the rest in proportion, so that none of them ends at
-        # zero.
-        free = (1 << PRECISION) - present
-        left = free
-        for symbol in range(counts.shape[1]):
-            share = counts[segment, symbol] * free // total
-            left -= share
-            out[segment, symbol] = share + (counts[segment, symbol] > 0)
-        out[segment, most] += left
+    size = -(-end // 8)
+    bits = np.unpackbits(raw[:size], bitorder="little")[at:end].astype(np.int64)
+    widths = written.ravel()
+    starts = np.cumsum(widths) - widths
+    bits <<= np.arange(bits.size) - np.repeat(starts, widths)
+    counts = np.where(lengths > 0, np.left_shift(1, further), 0)
+    np.add.at(counts.reshape(-1), np.repeat(np.arange(widths.size), widths), bits)
+    lost = np.maximum(0, lengths - 1 - further)
+    counts = (counts << lost) + (np.left_shift(1, lost) >> 1)
+    return _completed(counts, most, np.diff(ends, prepend=0)), size
 
 
 def frequencies(rounded: Int64) -> UInt32:
@@ -275,9 +188,13 @@ def frequencies(rounded: Int64) -> UInt32:
 
     They add up to 1 << PRECISION in each segment.
     """
-    out = np.empty(rounded.shape, np.uint32)
-    _normalise(rounded, out)
-    return out
+    present = rounded > 0
+    # One for each symbol that occurs and the rest in proportion, so that none of them ends at zero.
+    free = (1 << PRECISION) - present.sum(axis=1, keepdims=True)
+    shares = rounded * free // rounded.sum(axis=1, keepdims=True)
+    out: Int64 = shares + present
+    out[np.arange(len(out)), rounded.argmax(axis=1)] += free[:, 0] - shares.sum(axis=1)
+    return out.astype(np.uint32)
 
 
 @compiled

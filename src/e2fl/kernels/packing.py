@@ -30,75 +30,33 @@ def _pack(values: Int32, bits: int, words: UInt64) -> None:
             at += 1
             filled -= 64
             # Two shifts, because a shift by 64 is undefined.
-            word = (
-                (value >> np.uint64(bits - filled - 1)) >> np.uint64(1)
-                if filled < bits
-                else np.uint64(0)
-            )
+            rest = (value >> np.uint64(bits - filled - 1)) >> np.uint64(1)
+            word = rest if filled < bits else np.uint64(0)
     if filled > 0:
         words[at] = word
 
 
-def pack(values: Int32, bits: int) -> UInt8:
-    """Pack values of `bits` bits each (0 to 31); unused bits of the last byte are zero."""
-    if values.size and (int(values.min()) < 0 or int(values.max()) >> bits):
-        raise ValueError(f"values must fit in {bits} bits; found {values.min()} to {values.max()}")
-    words = np.zeros(-(-values.size * bits // 64), np.uint64)
+def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
+    """Pack the order of a rank, `bits` bits an edge (0 to 31); unused bits of the last byte are
+    zero.
+    """
+    words = np.zeros(-(-rank.size * bits // 64), np.uint64)
     if bits:
-        _pack(values, bits, words)
-    return words.view(np.uint8)[: packed_size(values.size, bits)]
-
-
-def _words(raw: UInt8, count: int, bits: int) -> UInt64:
-    """Copy raw bytes to words, with one spare word at the end so that no field is read out of
-    bounds.
-    """
-    size = packed_size(count, bits)
-    if raw.size != size:
-        raise ValueError(f"{count} fields of {bits} bits take {size} bytes, not {raw.size}")
-    if used := count * bits % 8:
-        last = int(raw[-1])
-        if last >> used:
-            raise ValueError(f"the unused last {8 - used} bits are not zero")
-    words = np.empty(size // 8 + 2, np.uint64)
-    words[-2:] = 0
-    words.view(np.uint8)[:size] = raw
-    return words
-
-
-@compiled
-def _field(words: UInt64, bit: int, mask: np.uint64) -> np.uint64:
-    shift = np.uint64(bit & 63)
-    low = words[bit >> 6] >> shift
-    high = (words[(bit >> 6) + 1] << np.uint64(1)) << (np.uint64(63) - shift)
-    return np.uint64((low | high) & mask)
-
-
-@compiled
-def _unpack(words: UInt64, bits: int, out: Int32) -> None:
-    mask = np.uint64((1 << bits) - 1)
-    for i in range(out.size):
-        out[i] = np.int32(_field(words, i * bits, mask))
-
-
-def unpack(raw: UInt8, count: int, bits: int) -> Int32:
-    """Unpack `count` values of `bits` bits.
-
-    Raises ValueError if the bytes are not exactly what `pack` writes.
-    """
-    out = np.empty(count, np.int32)
-    _unpack(_words(raw, count, bits), bits, out)
-    return out
+        _pack(invert(rank), bits, words)
+    return words.view(np.uint8)[: packed_size(rank.size, bits)]
 
 
 @compiled
 def _unpack_rank(words: UInt64, bits: int, rank: Int32) -> bool:
     mask = np.uint64((1 << bits) - 1)
     edges = np.uint64(rank.size)
-    for e in range(rank.size):
-        rank[e] = -1
+    rank[:] = -1
     for i in range(rank.size):
-        edge = _field(words, i * bits, mask)
+        bit = i * bits
+        shift = np.uint64(bit & 63)
+        low = words[bit >> 6] >> shift
+        high = (words[(bit >> 6) + 1] << np.uint64(1)) << (np.uint64(63) - shift)
+        edge = (low | high) & mask
         if edge >= edges:
             return False
         rank[edge] = i
@@ -109,17 +67,19 @@ def _unpack_rank(words: UInt64, bits: int, rank: Int32) -> bool:
     return missing == 0
 
 
-def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
-    """Pack the order of a rank."""
-    return pack(invert(rank), bits)
-
-
 def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
     """Unpack an order and return its rank.
 
-    Raises ValueError unless it is a permutation of 0 to count - 1.
+    Raises ValueError unless the bytes are what `pack_order_of_rank` writes for some rank.
     """
+    size = packed_size(count, bits)
+    if raw.size != size:
+        raise ValueError(f"{count} fields of {bits} bits take {size} bytes, not {raw.size}")
+    if (used := count * bits % 8) and int(raw[-1]) >> used:
+        raise ValueError(f"the unused last {8 - used} bits are not zero")
+    words = np.zeros(size // 8 + 2, np.uint64)  # a spare word, so that no field is out of bounds
+    words.view(np.uint8)[:size] = raw
     rank = np.empty(count, np.int32)
-    if not _unpack_rank(_words(raw, count, bits), bits, rank):
+    if not _unpack_rank(words, bits, rank):
         raise ValueError(f"not an order of {count} edges: an edge is out of range or repeated")
     return rank

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from e2fl.kernels.machine_code import Float32, Int64
-from e2fl.kernels.score_step import WeightStep
-from e2fl.kernels.shapes import ConvolutionSizes, LinearSizes, Rates, Shape, Stage
-from e2fl.kernels.stages import Convolution, Linear
+from e2fl.kernels.score_step import Rates
+from e2fl.kernels.stages import Block, Convolution, Frozen, Linear, Shape, Stage
 
 # Takes the outputs [examples, classes]; returns the loss and its derivative by the outputs.
 OwnLoss = Callable[[Float32], tuple[Any, Float32]]
 
-
-@dataclass(frozen=True)
-class Block:
-    """A convolution or linear layer with the ReLU, max-pool and flattening that follow it."""
-
-    name: str  # of its weight tensor
-    layer: ConvolutionSizes | LinearSizes
-    relu: bool = False
-    pool: tuple[int, int] | None = None
+# Steps that only add up gradients, in the velocity.
+_ACCUMULATE = Rates(np.float32(0), np.float32(1), np.float32(0))
 
 
 class Plan:
@@ -36,25 +27,28 @@ class Plan:
         self.batch = batch
         self.input = shape
         image = Shape(*shape) if len(shape) == 3 else Shape(int(np.prod(shape)), 1, 1)
-        self.stages: dict[str, Convolution | Linear] = {}
-        for number, block in enumerate(blocks):
-            first = number == 0
-            stage: Convolution | Linear
-            if isinstance(block.layer, ConvolutionSizes):
-                stage = Convolution(
-                    block.layer, image, batch, relu=block.relu, pool=block.pool, first=first
-                )
-                image = stage.output
-            else:
-                stage = Linear(block.layer, image, batch, relu=block.relu, first=first)
-                image = Shape(block.layer.outputs, 1, 1)
-            self.stages[block.name] = stage
-        # Of the convolutions, while dense weights are trained.
-        self._steps: dict[str, WeightStep] = {}
-        self._chain: list[Convolution | Linear] = list(self.stages.values())
-        self._after: list[Stage | None] = [*self._chain[1:], None]
-        self._inputs = self._view_of_inputs()
+        self.stages: dict[str, Stage] = {}
+        for block in blocks:
+            kind = Linear if block.kernel is None else Convolution
+            stage = self.stages[block.name] = kind(block, image, batch, first=not self.stages)
+            image = stage.output
+        chain = list(self.stages.values())
+        assert isinstance(chain[-1], Linear)
+        self.last = chain[-1]
+        self._chain: list[tuple[Stage, Stage | None]]
+        self._chain = list(zip(chain, [*chain[1:], None], strict=True))
+        self._inputs = self._view_of_inputs(chain[0])
         self._shares: Float32 = np.ones(batch, np.float32)
+
+    def put_scores(
+        self,
+        scores: Mapping[str, Float32],
+        weights: Mapping[str, Frozen],
+        dropped: Mapping[str, int],
+    ) -> None:
+        """Set scores to train; those of convolutions change in place, `take` copies the others."""
+        for name, stage in self.stages.items():
+            stage.put_scores(scores[name], weights[name], dropped[name])
 
     def put_weights(
         self,
@@ -62,26 +56,20 @@ class Plan:
         toward: Mapping[str, Float32] | None = None,
         proximal: float = 0.0,
     ) -> None:
-        """Set dense weights, one-dimensional for each layer.
-
-        Training changes those of convolutions in place, and `take` copies out the others.
-        """
+        """Set dense weights, one-dimensional for each layer; they change as scores do."""
         for name, stage in self.stages.items():
-            weights = params[name]
-            anchor = toward[name] if toward is not None and proximal else None
-            if isinstance(stage, Linear):
-                stage.put_weights(weights, anchor, proximal)
-            else:
-                self._steps[name] = WeightStep(
-                    weights, weights if anchor is None else anchor, proximal
-                )
-                stage.put_edges(self._steps[name])
+            anchor = toward[name] if toward and proximal else None
+            stage.put_weights(params[name], anchor, proximal)
 
     def take(self, trained: Mapping[str, Float32]) -> None:
         """Copy out the trained scores or weights of the linear layers."""
         for name, stage in self.stages.items():
-            if isinstance(stage, Linear):
-                stage.take(trained[name])
+            stage.take(trained[name])
+
+    def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
+        """Copy out the gradients accumulated since `put_weights`."""
+        for name, stage in self.stages.items():
+            stage.take_velocity(gradient[name])
 
     def step(
         self,
@@ -100,53 +88,34 @@ class Plan:
             raise ValueError(
                 f"a batch of {n} after a first one of {self.batch}: the first must be the largest"
             )
-        last = self._forward(x)
+        outputs = self.outputs(x)
         loss: Any
         if own_loss is None:
-            loss = last.slope_of_loss(y, self._shares[:n] if shares is None else shares)
+            loss = self.last.slope_of_loss(y, self._shares[:n] if shares is None else shares)
+            self._back(n, rates)
         else:
-            loss, slope = own_loss(last.outputs_of(n).copy())
-            last.put_slope(slope)
-        for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
-            stage.backward(n, following, rates)
+            loss, slope = own_loss(outputs.copy())
+            self.backward(slope, rates)
         return loss
 
     def outputs(self, x: Float32) -> Float32:
         """Return the logits [examples, classes] of at most one batch."""
-        return self._forward(x).outputs_of(len(x))
-
-    def backward(self, slope: Float32) -> None:
-        """Accumulate gradients from this derivative at the outputs: steps with learning rate 0 and
-        momentum 1.
-        """
-        last = self._chain[-1]
-        assert isinstance(last, Linear)
-        last.put_slope(slope)
-        for stage, following in zip(reversed(self._chain), reversed(self._after), strict=True):
-            stage.backward(len(slope), following, Rates(0.0, 1.0, 0.0))
-
-    def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
-        """Copy out the gradients accumulated since `put_weights`."""
-        for name, stage in self.stages.items():
-            if isinstance(stage, Linear):
-                stage.take_velocity(gradient[name])
-            else:
-                gradient[name][:] = self._steps[name].velocity
-
-    def _forward(self, x: Float32) -> Linear:
-        self._place(x)
-        for stage, following in zip(self._chain, self._after, strict=True):
-            stage.forward(len(x), following)
-        last = self._chain[-1]
-        assert isinstance(last, Linear)
-        return last
-
-    def _place(self, x: Float32) -> None:
         self._inputs[: len(x)] = x.reshape(len(x), *self._inputs.shape[1:])
+        for stage, following in self._chain:
+            stage.forward(len(x), following)
+        return self.last.table(self.last.y, len(x))
 
-    def _view_of_inputs(self) -> Float32:
+    def backward(self, slope: Float32, rates: Rates = _ACCUMULATE) -> None:
+        """Take a step from this derivative at the outputs; by default, accumulate gradients."""
+        self.last.table(self.last.delta, len(slope))[:] = slope
+        self._back(len(slope), rates)
+
+    def _back(self, examples: int, rates: Rates) -> None:
+        for stage, following in reversed(self._chain):
+            stage.backward(examples, following, rates)
+
+    def _view_of_inputs(self, first: Stage) -> Float32:
         """Return a view of the batch inside the first stage's buffer."""
-        first = self._chain[0]
         if isinstance(first, Linear):
             return first.x.reshape(self.batch, first.stride)[:, : first.inputs]
         by_example, _, by_row, by_column, start = first.strides

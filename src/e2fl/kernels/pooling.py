@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from e2fl.kernels.convolution import Geometry, row_of_outputs
+from e2fl.kernels.convolution import Geometry, Strides, row_of_outputs
 from e2fl.kernels.machine_code import Float32, Int32, compiled
 from e2fl.kernels.vectors import LANES, Emit, vector_code
 
@@ -40,15 +40,9 @@ def _choose_largest(emit: Emit, arrays: list[Any], integers: list[Any], floats: 
             emit.set(largest, build.select(larger, value, emit.get(largest)))
             emit.set(where, build.select(larger, here, emit.get(where)))
         alive = build.fcmp_ordered(">", emit.get(largest), least)
-        value = build.select(
-            build.fcmp_ordered("<", emit.get(largest), least), least, emit.get(largest)
-        )
-        emit.store(value, best, emit.index(at_best, column))
-        emit.store(
-            build.select(alive, emit.get(where), emit.integers(-1)),
-            place,
-            emit.index(at_best, column),
-        )
+        at = emit.index(at_best, column)
+        emit.store(emit.clip(emit.get(largest), least), best, at)
+        emit.store(build.select(alive, emit.get(where), emit.integers(-1)), place, at)
 
 
 _largest = vector_code(_choose_largest)
@@ -79,32 +73,31 @@ _turn_floats, _turn_integers = _turn_block(integers_too=False), _turn_block(inte
 def forward(
     a: Float32,
     w: Float32,
-    out: Float32,
+    lists: tuple[Int32, Int32],
+    size: Geometry,
+    relu: bool,
     where: Int32,
     rows: Float32,
     best: Float32,
     place: Int32,
-    lists: tuple[Int32, Int32],
-    batch: int,
-    size: Geometry,
     channels: int,
-    strides: tuple[int, int, int, int, int],
-    relu: bool,
+    out: Float32,
+    strides: Strides,
+    batch: int,
 ) -> None:
     """Convolve and pool, a row of windows at a time.
 
-    channels: outputs without padding.
-    strides: of `out` for an example, a channel, a row and a column, and the offset.
+    lists: as in `convolution.forward`.
     where: [batch, pooled height, outputs, pooled width in whole vectors]: the offset in its image
     of the kernel's window that gave the output; -1 without a gradient.
     rows, best, place: buffers for the outputs of one row of windows, and for the selected ones.
-    lists: as in `convolution.forward`.
+    channels: outputs without padding.
     """
     least = np.float32(0 if relu else -np.inf)
     width = size.width - size.kernel_width + 1
     pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
     pooled_width = width // size.pool_width
-    line = size.width * size.depth
+    line, outputs = size.width * size.depth, size.outputs
     span = -(-pooled_width // LANES) * LANES
     by_example, by_channel, by_row, by_column, first = strides
     arrays, chosen = (a, w, rows, lists[0], lists[1]), (rows, best, place)
@@ -114,45 +107,27 @@ def forward(
             top = py * size.pool_height
             for y in range(size.pool_height):
                 at_a = (b * size.height + top + y) * line
-                row_of_outputs(arrays, at_a, y * width * size.outputs, size, np.float32(-np.inf))
+                row_of_outputs(arrays, at_a, y * width * outputs, size, np.float32(-np.inf))
             for px in range(pooled_width):
                 left = px * size.pool_width
-                integers = (
-                    left * size.outputs,
-                    width * size.outputs,
-                    size.outputs,
-                    size.pool_height,
-                    size.pool_width,
-                    top * line + left * size.depth,
-                    line,
-                    size.depth,
-                    px * size.outputs,
-                )
-                _largest(chosen, integers, (least,))
-            to_where = (b * pooled_height + py) * size.outputs * span
+                window = (left * outputs, width * outputs, outputs)
+                pool = (size.pool_height, size.pool_width)
+                origin = (top * line + left * size.depth, line, size.depth)
+                _largest(chosen, (window, pool, origin, px * outputs), (least,))
+            to_where = (b * pooled_height + py) * outputs * span
             to = first + b * by_example + py * by_row
             for px in range(0, pooled_width, LANES):
-                for o in range(0, size.outputs, LANES):
-                    at, pixels = px * size.outputs + o, pooled_width - px
-                    _turn_integers(
-                        places,
-                        (at, size.outputs, to_where + o * span + px, span, LANES, pixels),
-                        (),
-                    )
+                for o in range(0, outputs, LANES):
+                    at, pixels = px * outputs + o, pooled_width - px
+                    to_place = (to_where + o * span + px, span, LANES)
+                    _turn_integers(places, (at, outputs, to_place, pixels), ())
                     if by_column == 1:
-                        beyond = (
-                            at,
-                            size.outputs,
-                            to + o * by_channel + px,
-                            by_channel,
-                            channels - o,
-                            pixels,
-                        )
-                        _turn_floats(bests, beyond, ())
+                        to_best = (to + o * by_channel + px, by_channel, channels - o)
+                        _turn_floats(bests, (at, outputs, to_best, pixels), ())
             if by_column != 1:
                 for px in range(pooled_width):
                     for o in range(channels):
-                        out[to + o * by_channel + px * by_column] = best[px * size.outputs + o]
+                        out[to + o * by_channel + px * by_column] = best[px * outputs + o]
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
@@ -162,50 +137,51 @@ def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any])
     build = emit.builder
     where, gradient, places, deltas = arrays
     at_where, at_gradient, span, before = integers
-    found = emit.variable(before)
+    listed = emit.variable(before)
     with emit.loop(0, build.sdiv(span, span.type(LANES))) as v:
         place = emit.load_integers(where, emit.index(at_where, (v, LANES)))
         alive = build.icmp_signed(">=", place, emit.integers(0))
-        so_far = emit.get(found)
+        so_far = emit.get(listed)
+        slope = emit.load(gradient, emit.index(at_gradient, (v, LANES)))
         emit.compress(place, alive, places, so_far)
-        emit.compress(
-            emit.load(gradient, emit.index(at_gradient, (v, LANES))), alive, deltas, so_far
-        )
-        emit.set(found, build.add(so_far, emit.count(alive)))
-    return emit.get(found), emit.index(0)
+        emit.compress(slope, alive, deltas, so_far)
+        emit.set(listed, build.add(so_far, emit.count(alive)))
+    return emit.get(listed), emit.index(0)
 
 
 _picked = vector_code(_pick)
 
 
-def _run(vectors: int, *, back: bool) -> Any:
+_MANY = 6  # vectors together; another number would add to the inputs' gradient in another order
+
+
+def _run(*, back: bool) -> Any:
     """Return code for one row of the kernel, over a list of outputs: dw += d * a and, if `back`, da
     += d * w.
     """
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, da, w, dw, places, deltas = arrays
-        count, base, at_w = integers
-        columns = [emit.index(at_w, LANES * v) for v in range(vectors)]
-        weights = [emit.load(w, column) for column in columns] if back else []
-        sums = [emit.variable(emit.load(dw, column)) for column in columns]
-        with emit.loop(0, count) as n:
-            d = emit.spread(emit.scalar(deltas, n))
-            start = emit.index(base, emit.wide(emit.scalar(places, n)))
-            for v in range(vectors):
-                at = emit.index(start, LANES * v)
-                emit.set(sums[v], emit.fused(d, emit.load(a, at), emit.get(sums[v])))
-                if back:
-                    emit.store(emit.fused(d, weights[v], emit.load(da, at)), da, at)
-        for v in range(vectors):
-            emit.store(emit.get(sums[v]), dw, columns[v])
+        count, base, at_w, length = integers
+        for k, vectors in emit.tiles(0, length, _MANY * LANES, LANES):
+            columns = [emit.index(at_w, k, v) for v in range(0, vectors, LANES)]
+            weights = [emit.load(w, column) for column in columns] if back else []
+            sums = [emit.variable(emit.load(dw, column)) for column in columns]
+            with emit.loop(0, count) as n:
+                d = emit.spread(emit.scalar(deltas, n))
+                start = emit.index(base, k, emit.wide(emit.scalar(places, n)))
+                for v, total in enumerate(sums):
+                    at = emit.index(start, LANES * v)
+                    emit.set(total, emit.fused(d, emit.load(a, at), emit.get(total)))
+                    if back:
+                        emit.store(emit.fused(d, weights[v], emit.load(da, at)), da, at)
+            for column, total in zip(columns, sums, strict=True):
+                emit.store(emit.get(total), dw, column)
 
     return vector_code(write)
 
 
-_MANY = 6  # vectors of a run together; another number would add to the inputs' gradient in another order
-_run_many, _run_1 = _run(_MANY, back=True), _run(1, back=True)
-_first_run_many, _first_run_1 = _run(_MANY, back=False), _run(1, back=False)
+_run_back, _run_first = _run(back=True), _run(back=False)
 
 
 @compiled
@@ -224,21 +200,20 @@ def backward(
     w: Float32,
     dw: Float32,
     where: Int32,
-    gradient: Float32,
     places: Int32,
     deltas: Float32,
     line: Float32,
-    batch: int,
     size: Geometry,
     channels: int,
-    strides: tuple[int, int, int, int, int],
     back: bool,
+    gradient: Float32,
+    strides: Strides,
+    batch: int,
 ) -> None:
     """Compute the gradients of the weights and, if `back`, of the inputs, given the gradient of the
     pool's output.
 
     w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
-    strides: of `gradient`, as in the forward pass.
     places, deltas: buffers for the outputs of `rows_at_once(size)` rows.
     line: a buffer for the gradients of a row, if they are not contiguous.
     """
@@ -253,11 +228,8 @@ def backward(
     if back:
         da[: batch * image] = np.float32(0)
     # Built outside the loops, because building a tuple counts references to each of its arrays.
-    arrays, direct, gathered = (
-        (a, da, w, dw, places, deltas),
-        (where, gradient, places, deltas),
-        (where, line, places, deltas),
-    )
+    arrays = (a, da, w, dw, places, deltas)
+    direct, gathered = (where, gradient, places, deltas), (where, line, places, deltas)
     for b in range(batch):
         for top in range(0, pooled_height, strip):
             for o in range(channels):
@@ -276,16 +248,7 @@ def backward(
                 for ky in range(size.kernel_height):
                     base = b * image + ky * size.width * size.depth
                     at_w = (o * size.kernel_height + ky) * length
-                    k = 0
-                    while k + _MANY * LANES <= length:
-                        if back:
-                            _run_many(arrays, (count, base + k, at_w + k), ())
-                        else:
-                            _first_run_many(arrays, (count, base + k, at_w + k), ())
-                        k += _MANY * LANES
-                    while k < length:
-                        if back:
-                            _run_1(arrays, (count, base + k, at_w + k), ())
-                        else:
-                            _first_run_1(arrays, (count, base + k, at_w + k), ())
-                        k += LANES
+                    if back:
+                        _run_back(arrays, (count, base, at_w, length), ())
+                    else:
+                        _run_first(arrays, (count, base, at_w, length), ())

@@ -15,10 +15,12 @@ A step is, in float32 and in this order of operations (never contracted into fus
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from e2fl.kernels.machine_code import Float32, Int32, UInt16, UInt32, compiled, scratch
-from e2fl.kernels.sorting import first_kept, float_key, threshold_of, write_mask
+from e2fl.kernels.machine_code import Bool, Float32, Int32, UInt16, UInt32, compiled, scratch
+from e2fl.kernels.sorting import first_kept, float_key, kept_edges, threshold_of
 
 # Edges updated before they are counted, so that their values are still in the L1 cache.
 _STRETCH = 4096
@@ -27,21 +29,12 @@ _SMALL = 4096  # edges of a layer small enough to list all of them
 _SAMPLE = 16384  # scores from which the first window is estimated
 
 
-@compiled
-def update(
-    scores: Float32,
-    velocity: Float32,
-    weights: Float32,
-    gradient: Float32,
-    learning_rate: np.float32,
-    momentum: np.float32,
-    weight_decay: np.float32,
-) -> None:
-    """Take one step of SGD with momentum; gradient: with respect to the masked weights."""
-    for e in range(scores.size):
-        change = momentum * velocity[e] + (gradient[e] * weights[e] + weight_decay * scores[e])
-        velocity[e] = change
-        scores[e] = scores[e] - learning_rate * change
+class Rates(NamedTuple):
+    """Learning rate, momentum and weight decay of a step, as float32."""
+
+    learning_rate: np.float32
+    momentum: np.float32
+    weight_decay: np.float32
 
 
 @compiled
@@ -85,26 +78,22 @@ def _update_and_look(
     velocity: Float32,
     weights: Float32,
     gradient: Float32,
-    learning_rate: np.float32,
-    momentum: np.float32,
-    weight_decay: np.float32,
+    rates: Rates,
     low: np.float32,
     high: np.float32,
     window: Int32,
 ) -> tuple[int, int]:
+    """Take one step of SGD with momentum; gradient: with respect to the masked weights."""
+    rate, momentum, decay = rates
     below = found = 0
     for start in range(0, scores.size, _STRETCH):
-        stop = min(start + _STRETCH, scores.size)
-        update(
-            scores[start:stop],
-            velocity[start:stop],
-            weights[start:stop],
-            gradient[start:stop],
-            learning_rate,
-            momentum,
-            weight_decay,
-        )
-        under, found = look(scores[start:stop], start, low, high, window, found)
+        s, v = scores[start : start + _STRETCH], velocity[start : start + _STRETCH]
+        w, g = weights[start : start + _STRETCH], gradient[start : start + _STRETCH]
+        for e in range(s.size):
+            change = momentum * v[e] + (g[e] * w[e] + decay * s[e])
+            v[e] = change
+            s[e] = s[e] - rate * change
+        under, found = look(s, start, low, high, window, found)
         below += under
     return below, found
 
@@ -120,17 +109,6 @@ def _choose(
         keys[i] = float_key(bits[window[i]])
     key, below = threshold_of(keys, place, spare)
     return key, place - below
-
-
-@compiled
-def write_masked(
-    bits: UInt32, weights: Float32, key: np.uint32, first_tied: int, masked: Float32
-) -> None:
-    """Write the weights of the edges kept, and zero for the others."""
-    for e in range(first_tied):
-        masked[e] = weights[e] if float_key(bits[e]) > key else np.float32(0)
-    for e in range(first_tied, bits.size):
-        masked[e] = weights[e] if float_key(bits[e]) >= key else np.float32(0)
 
 
 class Threshold:
@@ -156,11 +134,14 @@ class Threshold:
             sample = np.sort(scores[:: max(1, scores.size // _SAMPLE)])
             place = dropped * (sample.size - 1) // scores.size
             reach = sample.size // 100
-            self.low, self.high = (
-                sample[max(0, place - reach)],
-                sample[min(sample.size - 1, place + reach)],
-            )
+            self.low = sample[max(0, place - reach)]
+            self.high = sample[min(sample.size - 1, place + reach)]
         self.locate(*look(scores, 0, self.low, self.high, self.window, 0))
+
+    @property
+    def mask(self) -> Bool:
+        """The edges kept; true for padding."""
+        return kept_edges(self.bits, self.key, self.first_tied)
 
     def locate(self, below: int, found: int) -> bool:
         """Find the threshold, given the number of scores below the window and of edges listed in
@@ -208,13 +189,6 @@ def clear_dropped(
             kept[edge >> 4] &= ~np.uint16(1 << (edge & 15))
 
 
-def pack_kept(threshold: Threshold, kept: UInt16) -> None:
-    """Write one bit per edge: true if it is kept."""
-    mask = np.empty(threshold.bits.size, np.bool_)
-    write_mask(threshold.bits, threshold.key, threshold.first_tied, mask)
-    kept[:] = np.packbits(mask, bitorder="little").view(np.uint16)
-
-
 def _score_of(key: np.uint32) -> float:
     """Return the score that a key encodes."""
     bits = int(key) & 0x7FFFFFFF if int(key) >> 31 else ~int(key) & 0xFFFFFFFF
@@ -228,35 +202,19 @@ class ScoreStep:
         self.scores, self.weights = scores, weights
         # Not +0.0: momentum * -0.0 + g equals g also for g = -0.0.
         self.velocity: Float32 = np.full_like(scores, -0.0)
-        self.effective: Float32 = np.empty_like(weights)
         self.threshold = Threshold(scores, scores.size, dropped)
-        self._write()
+        self.effective = self._selected()
 
-    def advance(
-        self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
+    def advance(self, gradient: Float32, rates: Rates) -> None:
         """Take one step in place; gradient: with respect to the masked weights."""
-        threshold = self.threshold
-        below, found = _update_and_look(
-            self.scores,
-            self.velocity,
-            self.weights,
-            gradient,
-            np.float32(learning_rate),
-            np.float32(momentum),
-            np.float32(weight_decay),
-            threshold.low,
-            threshold.high,
-            threshold.window,
-        )
-        threshold.locate(below, found)
-        self._write()
+        limits = self.threshold
+        arrays = (self.scores, self.velocity, self.weights, gradient)
+        window = (limits.low, limits.high, limits.window)
+        limits.locate(*_update_and_look(*arrays, rates, *window))
+        self.effective = self._selected()
 
-    def _write(self) -> None:
-        threshold = self.threshold
-        write_masked(
-            threshold.bits, self.weights, threshold.key, threshold.first_tied, self.effective
-        )
+    def _selected(self) -> Float32:
+        return np.where(self.threshold.mask, self.weights, np.float32(0))
 
 
 @compiled
@@ -265,16 +223,15 @@ def _update_weights(
     velocity: Float32,
     gradient: Float32,
     anchor: Float32,
-    learning_rate: np.float32,
-    momentum: np.float32,
-    weight_decay: np.float32,
+    rates: Rates,
     proximal: np.float32,
 ) -> None:
+    rate, momentum, decay = rates
     for e in range(weights.size):
-        pulled = gradient[e] + weight_decay * weights[e] + proximal * (weights[e] - anchor[e])
+        pulled = gradient[e] + decay * weights[e] + proximal * (weights[e] - anchor[e])
         change = momentum * velocity[e] + pulled
         velocity[e] = change
-        weights[e] = weights[e] - learning_rate * change
+        weights[e] = weights[e] - rate * change
 
 
 class WeightStep:
@@ -284,17 +241,6 @@ class WeightStep:
         self.effective, self.anchor, self.proximal = weights, anchor, np.float32(proximal)
         self.velocity: Float32 = np.full_like(weights, -0.0)
 
-    def advance(
-        self, gradient: Float32, learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
+    def advance(self, gradient: Float32, rates: Rates) -> None:
         """Take one step in place."""
-        _update_weights(
-            self.effective,
-            self.velocity,
-            gradient,
-            self.anchor,
-            np.float32(learning_rate),
-            np.float32(momentum),
-            np.float32(weight_decay),
-            self.proximal,
-        )
+        _update_weights(self.effective, self.velocity, gradient, self.anchor, rates, self.proximal)

@@ -7,18 +7,12 @@ first.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from e2fl.kernels.machine_code import (
-    Bool,
-    Float32,
-    Int32,
-    Int64,
-    UInt32,
-    UInt64,
-    compiled,
-    scratch,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from e2fl.kernels.machine_code import Bool, Float32, Int32, Int64, UInt32, UInt64, compiled, scratch
 
 _NAN = np.uint32(0xFFFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -45,15 +39,11 @@ def float_key(bits: np.uint32) -> np.uint32:
 
 
 @compiled
-def _invert(permutation: Int32, out: Int32) -> None:
-    for i in range(permutation.size):
-        out[permutation[i]] = i
-
-
 def invert(permutation: Int32) -> Int32:
     """Return the rank of an order, or the order of a rank."""
     out = np.empty_like(permutation)
-    _invert(permutation, out)
+    for i in range(permutation.size):
+        out[permutation[i]] = i
     return out
 
 
@@ -65,16 +55,31 @@ def add_rank(sums: Int64, rank: Int32) -> None:
 
 
 @compiled
-def _scores_from(rank: Int32, sorted_scores: Float32, out: Float32) -> None:
-    for e in range(rank.size):
-        out[e] = sorted_scores[rank[e]]
+def gather(values: NDArray[Any], positions: Int32) -> NDArray[Any]:
+    """Return the value at each of these positions."""
+    out = np.empty(positions.size, values.dtype)
+    for i in range(out.size):
+        out[i] = values[positions[i]]
+    return out
+
+
+@compiled
+def scatter_into(values: NDArray[Any], positions: Int32, out: NDArray[Any]) -> None:
+    """Move value i to `out[positions[i]]`."""
+    for i in range(values.size):
+        out[positions[i]] = values[i]
+
+
+def scatter(values: NDArray[Any], positions: Int32) -> NDArray[Any]:
+    """Undo `gather`: move value i to `positions[i]`."""
+    out = np.empty_like(values)
+    scatter_into(values, positions, out)
+    return out
 
 
 def scores_from(rank: Int32, sorted_scores: Float32) -> Float32:
     """Return the score of each edge: the one at its place in the sorted scores."""
-    out = np.empty_like(sorted_scores)
-    _scores_from(rank, sorted_scores, out)
-    return out
+    return gather(sorted_scores, rank)
 
 
 @compiled
@@ -181,21 +186,17 @@ def _sort_group(
             count = np.uint32(counts[0, digit] + counts[1, digit])
             places[digit] = start
             start = np.uint32(start + count)
-        if p < passes - 1:
-            for i in range(size):
-                pair = pairs[i]
-                digit = ((pair - least) >> down) & mask
-                place = places[digit]
-                places[digit] = np.uint32(place + _ONE)
-                spare[place] = pair
-            pairs, spare = spare, pairs
-        else:
-            for i in range(size):
-                pair = pairs[i]
-                digit = ((pair - least) >> down) & mask
-                place = places[digit]
-                places[digit] = np.uint32(place + _ONE)
+        last = p == passes - 1
+        for i in range(size):
+            pair = pairs[i]
+            digit = ((pair - least) >> down) & mask
+            place = places[digit]
+            places[digit] = np.uint32(place + _ONE)
+            if last:
                 out[place] = np.int32(pair & edge)
+            else:
+                spare[place] = pair
+        pairs, spare = spare, pairs
     if near.size:
         order[:] = near[:size]
 
@@ -237,11 +238,6 @@ def order_of(scores: Float32) -> Int32:
     return order
 
 
-def rank_of(scores: Float32) -> Int32:
-    """Return the place of each edge in `order_of(scores)`."""
-    return invert(order_of(scores))
-
-
 def order_of_sums(sums: Int64) -> Int32:
     """Return the edges by ascending sum, ties by edge number."""
     order = np.empty(sums.size, np.int32)
@@ -258,14 +254,14 @@ def order_of_sums(sums: Int64) -> Int32:
     return order
 
 
+def rank_of(scores: Float32) -> Int32:
+    """Return the place of each edge in `order_of(scores)`."""
+    return invert(order_of(scores))
+
+
 def rank_of_sums(sums: Int64) -> Int32:
     """Return the place of each edge in `order_of_sums(sums)`."""
     return invert(order_of_sums(sums))
-
-
-def mask_of(rank: Int32, dropped: int) -> Bool:
-    """Return the mask that drops the `dropped` lowest ranks and keeps all others."""
-    return rank >= dropped
 
 
 @compiled
@@ -318,75 +314,54 @@ def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple
 
 
 @compiled
-def write_mask(bits: UInt32, key: np.uint32, first_tied: int, out: Bool) -> None:
-    """Write the mask, given the threshold key and the first edge that is kept among those with
+def kept_edges(bits: UInt32, key: np.uint32, first_tied: int) -> Bool:
+    """Return the mask, given the threshold key and the first edge that is kept among those with
     exactly this key.
     """
+    out = np.empty(bits.size, np.bool_)
     for e in range(first_tied):
         out[e] = float_key(bits[e]) > key
     for e in range(first_tied, bits.size):
         out[e] = float_key(bits[e]) >= key
-
-
-def top_mask(scores: Float32, dropped: int) -> Bool:
-    """Return the mask that drops the `dropped` lowest scores, without sorting.
-
-    Ties are dropped by edge number.
-    """
-    edges = scores.size
-    if dropped >= edges:
-        return np.zeros(edges, np.bool_)
-    bits = scores.view(np.uint32)
-    pairs, _ = scratch.of(edges)
-    words = pairs.view(np.uint32)
-    key, first_tied = first_kept(bits, dropped, words[:edges], words[edges:])
-    out = np.empty(edges, np.bool_)
-    write_mask(bits, key, first_tied, out)
     return out
+
+
+@compiled
+def _block(edges: int) -> int:
+    """Return how many differences of ranks to sum at a time: what fits the L1 cache and cannot
+    overflow 32 bits.
+    """
+    return max(1, min(2048, (1 << 32) // max(1, edges)))
 
 
 @compiled
 def _footrule(a: Int32, b: Int32, block: int) -> int:
     total = 0
     for start in range(0, a.size, block):
-        stop = min(start + block, a.size)
-        # 32 bits: twice as many SIMD lanes as 64; a block is too short to overflow.
-        part = np.uint32(0)
-        for e in range(start, stop):
+        part = np.uint32(0)  # 32 bits: twice as many SIMD lanes as 64
+        for e in range(start, min(start + block, a.size)):
             part = np.uint32(part + np.uint32(max(a[e], b[e]) - min(a[e], b[e])))
         total += int(part)
     return total
 
 
 @compiled
-def _footrules(ranks: Int32, centroids: Int32, block: int, out: Int64) -> None:
-    edges = ranks.shape[1]
-    # All rows of one block of edges before the next block, so that the centroids' block stays in
-    # the L1 cache.
-    for start in range(0, edges, block):
-        stop = min(start + block, edges)
-        for m in range(ranks.shape[0]):
-            for q in range(centroids.shape[0]):
-                out[m, q] += _footrule(ranks[m, start:stop], centroids[q, start:stop], block)
-
-
-def _block(edges: int) -> int:
-    """Return how many differences of ranks can be summed in 32 bits without overflow.
-
-    At most one cache-sized block.
-    """
-    return max(1, min(2048, (1 << 32) // max(1, edges)))
-
-
 def footrule(a: Int32, b: Int32) -> int:
     """Return the sum over edges of the absolute difference of two ranks."""
-    return int(_footrule(a, b, _block(a.size)))
+    return _footrule(a, b, _block(a.size))
 
 
+@compiled
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
     """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to
     [clients, groups].
     """
     out = np.zeros((ranks.shape[0], centroids.shape[0]), np.int64)
-    _footrules(ranks, centroids, _block(ranks.shape[1]), out)
+    block = _block(ranks.shape[1])
+    # All rows of one block of edges before the next block: the centroids' block stays in the cache.
+    for start in range(0, ranks.shape[1], block):
+        stop = start + block
+        for m in range(ranks.shape[0]):
+            for q in range(centroids.shape[0]):
+                out[m, q] += _footrule(ranks[m, start:stop], centroids[q, start:stop], block)
     return out

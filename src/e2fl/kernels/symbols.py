@@ -20,34 +20,6 @@ from e2fl.kernels.sorting import rank_of_sums
 
 
 @compiled
-def _all_buckets(rank: Int32, reference: Int32, bucket_of: UInt8, out: UInt8) -> None:
-    for e in range(rank.size):
-        out[reference[e]] = bucket_of[rank[e]]
-
-
-@compiled
-def _window_buckets(
-    rank: Int32, reference: Int32, low: int, bucket_of: UInt8, slots: Int32, out: UInt8
-) -> None:
-    slots[:] = -1
-    for e in range(rank.size):
-        place = reference[e] - low
-        if 0 <= place < out.size:
-            slots[rank[e]] = place
-    count = 0
-    for p in range(slots.size):
-        if slots[p] >= 0:
-            out[slots[p]] = bucket_of[count]
-            count += 1
-
-
-@compiled
-def _moves(found: UInt8, bucket_of: UInt8, buckets: int) -> None:
-    for i in range(found.size):
-        move = np.int32(found[i]) - np.int32(bucket_of[i])
-        found[i] = move if move >= 0 else move + buckets
-
-
 def bucket_symbols(
     rank: Int32, reference: Int32, low: int, bucket_of: UInt8, buckets: int
 ) -> UInt8:
@@ -59,37 +31,26 @@ def bucket_symbols(
     """
     out = np.empty(bucket_of.size, np.uint8)
     if out.size == rank.size:
-        _all_buckets(rank, reference, bucket_of, out)
+        for e in range(rank.size):
+            out[reference[e]] = bucket_of[rank[e]]
     else:
-        _window_buckets(rank, reference, low, bucket_of, np.empty(rank.size, np.int32), out)
-    _moves(out, bucket_of, buckets)
+        slots = np.full(rank.size, -1, np.int32)
+        for e in range(rank.size):
+            place = reference[e] - low
+            if 0 <= place < out.size:
+                slots[rank[e]] = place
+        count = 0
+        for p in range(slots.size):
+            if slots[p] >= 0:
+                out[slots[p]] = bucket_of[count]
+                count += 1
+    for i in range(out.size):
+        move = np.int32(out[i]) - np.int32(bucket_of[i])
+        out[i] = move if move >= 0 else move + buckets
     return out
 
 
 @compiled
-def _places(symbols: UInt8, bucket_of: UInt8, borders: Int64, out: Int32) -> bool:
-    buckets = borders.size - 1
-    following = borders.copy()
-    for i in range(symbols.size):
-        bucket = np.int64(symbols[i]) + np.int64(bucket_of[i])
-        if bucket >= buckets:
-            bucket -= buckets
-        out[i] = following[bucket]
-        following[bucket] += 1
-    # Bucket k is exactly full when its next free place is where bucket k + 1 begins.
-    wrong = 0
-    for k in range(buckets):
-        wrong += following[k] != borders[k + 1]
-    return wrong == 0
-
-
-@compiled
-def _rank(places: Int32, reference: Int32, low: int, out: Int32) -> None:
-    for e in range(reference.size):
-        place = reference[e] - low
-        out[e] = places[place] if 0 <= place < places.size else reference[e]
-
-
 def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders: Int64) -> Int32:
     """Return the rank that symbols stand for: inside a bucket in the order of the reference, others
     at their place.
@@ -97,16 +58,33 @@ def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders:
     symbols: below the number of buckets.  borders: where each bucket begins, and where the last one
     ends. Raises ValueError unless every bucket gets as many edges as it has places.
     """
+    buckets = borders.size - 1
+    following = borders.copy()
     places = np.empty(symbols.size, np.int32)
-    if not _places(symbols, bucket_of, borders, places):
-        raise ValueError("a bucket has too many or too few edges")
+    for i in range(symbols.size):
+        bucket = np.int64(symbols[i]) + np.int64(bucket_of[i])
+        if bucket >= buckets:
+            bucket -= buckets
+        places[i] = following[bucket]
+        following[bucket] += 1
+    # Bucket k is exactly full when its next free place is where bucket k + 1 begins.
+    for k in range(buckets):
+        if following[k] != borders[k + 1]:
+            raise ValueError("a bucket has too many or too few edges")
+    low = borders[0]
     out = np.empty_like(reference)
-    _rank(places, reference, int(borders[0]), out)
+    for e in range(reference.size):
+        place = reference[e] - low
+        out[e] = places[place] if 0 <= place < places.size else reference[e]
     return out
 
 
 @compiled
-def _moved_edges(symbols: UInt8, reference: Int32, low: int, inputs: Int64, outputs: Int64) -> None:
+def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tuple[Int64, Int64]:
+    """Count the edges that left their bucket, by the unit they come from and by the unit they lead
+    to.
+    """
+    inputs, outputs = np.zeros(fan_in, np.int64), np.zeros(reference.size // fan_in, np.int64)
     e = 0
     for row in range(outputs.size):
         for column in range(inputs.size):
@@ -115,31 +93,10 @@ def _moved_edges(symbols: UInt8, reference: Int32, low: int, inputs: Int64, outp
             if 0 <= place < symbols.size and symbols[place] != 0:
                 inputs[column] += 1
                 outputs[row] += 1
-
-
-def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tuple[Int64, Int64]:
-    """Count the edges that left their bucket, by the unit they come from and by the unit they lead
-    to.
-    """
-    inputs, outputs = np.zeros(fan_in, np.int64), np.zeros(reference.size // fan_in, np.int64)
-    _moved_edges(symbols, reference, low, inputs, outputs)
     return inputs, outputs
 
 
 @compiled
-def _kinds_at(
-    inputs: UInt8, outputs: UInt8, kinds: UInt8, reference: Int32, low: int, out: UInt8
-) -> None:
-    e = 0
-    for row in range(outputs.size):
-        of_input = kinds[outputs[row]]
-        for column in range(inputs.size):
-            place = reference[e] - low
-            e += 1
-            if 0 <= place < out.size:
-                out[place] = of_input[inputs[column]]
-
-
 def kinds_at(
     inputs: UInt8, outputs: UInt8, kinds: UInt8, reference: Int32, low: int, size: int
 ) -> UInt8:
@@ -150,105 +107,67 @@ def kinds_at(
     input.
     """
     out = np.empty(size, np.uint8)
-    _kinds_at(inputs, outputs, kinds, reference, low, out)
+    e = 0
+    for row in range(outputs.size):
+        of_input = kinds[outputs[row]]
+        for column in range(inputs.size):
+            place = reference[e] - low
+            e += 1
+            if 0 <= place < size:
+                out[place] = of_input[inputs[column]]
     return out
 
 
 @compiled
-def _positions(kinds: UInt8, cells: int, counts: Int64, out: Int32) -> None:
-    size = kinds.size
-    for cell in range(cells):
-        for i in range(cell * size // cells, (cell + 1) * size // cells):
-            counts[kinds[i], cell] += 1
-    following = np.zeros(counts.shape, np.int64)
-    total = 0
-    for kind in range(counts.shape[0]):
-        for cell in range(cells):
-            following[kind, cell] = total
-            total += counts[kind, cell]
-    for cell in range(cells):
-        for i in range(cell * size // cells, (cell + 1) * size // cells):
-            out[i] = following[kinds[i], cell]
-            following[kinds[i], cell] += 1
-
-
 def positions_by_kind(kinds: UInt8, number: int, cells: int) -> tuple[Int32, Int64]:
     """Sort places by kind (below `number`), then by cell: where each place goes, and the size of
     each (kind, cell).
 
     Cell c begins at place c * size // cells.
     """
+    size = kinds.size
     counts = np.zeros((number, cells), np.int64)
-    out = np.empty(kinds.size, np.int32)
-    _positions(kinds, cells, counts, out)
+    for cell in range(cells):
+        for i in range(cell * size // cells, (cell + 1) * size // cells):
+            counts[kinds[i], cell] += 1
+    following = np.zeros((number, cells), np.int64)
+    total = 0
+    for kind in range(number):
+        for cell in range(cells):
+            following[kind, cell] = total
+            total += counts[kind, cell]
+    out = np.empty(size, np.int32)
+    for cell in range(cells):
+        for i in range(cell * size // cells, (cell + 1) * size // cells):
+            out[i] = following[kinds[i], cell]
+            following[kinds[i], cell] += 1
     return out, counts.ravel()
 
 
 @compiled
-def _scatter(values: UInt8, positions: Int32, out: UInt8) -> None:
-    for i in range(values.size):
-        out[positions[i]] = values[i]
-
-
-def scatter(values: UInt8, positions: Int32) -> UInt8:
-    """Move value i to `positions[i]`."""
-    out = np.empty_like(values)
-    _scatter(values, positions, out)
-    return out
-
-
-@compiled
-def _gather(values: UInt8, positions: Int32, out: UInt8) -> None:
-    for i in range(out.size):
-        out[i] = values[positions[i]]
-
-
-def gather(values: UInt8, positions: Int32) -> UInt8:
-    """Undo `scatter`: move the value at `positions[i]` to i."""
-    out = np.empty_like(values)
-    _gather(values, positions, out)
-    return out
-
-
-@compiled
-def _move_symbols(
-    rank: Int32, reference: Int32, steps: int, finer: int, low: int, high: int, out: UInt8
-) -> None:
+def move_symbols(
+    rank: Int32, reference: Int32, steps: int, finer: int, low: int, high: int
+) -> UInt8:
+    """Return the symbol of every edge.  steps * finer: at most 127."""
     edges = rank.size
+    out = np.empty(edges, np.uint8)
     for e in range(edges):
         place = reference[e]
         own = steps * finer if low <= place < high else steps
         # round(move * own / edges), halves up, in whole numbers
         move = (2 * own * (np.int64(rank[e]) - np.int64(place)) + edges) // (2 * edges)
         out[place] = move if move >= 0 else move + 2 * steps * finer + 1
-
-
-def move_symbols(
-    rank: Int32, reference: Int32, steps: int, finer: int, low: int, high: int
-) -> UInt8:
-    """Return the symbol of every edge.  steps * finer: at most 127."""
-    out = np.empty(rank.size, np.uint8)
-    _move_symbols(rank, reference, steps, finer, low, high, out)
     return out
 
 
 @compiled
 def _moved_places(
-    symbols: UInt8,
-    reference: Int32,
-    base: Int32,
-    steps: int,
-    finer: int,
-    low: int,
-    high: int,
-    out: Int64,
-) -> bool:
-    """Write the new place of every edge, times `steps` * `finer`.
-
-    Return whether all places are those of rankings.
-    """
+    symbols: UInt8, reference: Int32, base: Int32, steps: int, finer: int, low: int, high: int
+) -> Int64:
+    """Return the new place of every edge, times `steps` * `finer`."""
     edges = reference.size
     scale = steps * finer
+    out = np.empty(edges, np.int64)
     wrong = 0
     for e in range(edges):
         before = reference[e]
@@ -260,7 +179,9 @@ def _moved_places(
         if place < -step or place > 2 * (edges - 1) * scale + step:
             wrong += 1
         out[e] = np.int64(base[e]) * scale + move * step
-    return wrong == 0
+    if wrong:
+        raise ValueError("an edge moves beyond the end of the ranking")
+    return out
 
 
 def rank_of_moves(
@@ -271,7 +192,4 @@ def rank_of_moves(
     Edges that come to stand at the same place are ordered by edge number. Raises ValueError if an
     edge moves further beyond either end of the reference ranking than rounding can explain.
     """
-    places = np.empty(reference.size, np.int64)
-    if not _moved_places(symbols, reference, base, steps, finer, low, high, places):
-        raise ValueError("an edge moves beyond the end of the ranking")
-    return rank_of_sums(places)
+    return rank_of_sums(_moved_places(symbols, reference, base, steps, finer, low, high))

@@ -91,6 +91,20 @@ class Emit:
         self.builder.store(value, place)
         return place
 
+    def tiles(self, start: Any, stop: Any, *sizes: int) -> Iterator[tuple[Any, int]]:
+        """Cover a range with tiles: as many as fit of the largest size, then of the next.
+
+        Yields where a tile begins and its size, once for each size; what is emitted in the body of
+        the loop is repeated for each tile of that size.
+        """
+        for size in sorted(set(sizes), reverse=True):
+            length = self.builder.sub(_integer(stop), _integer(start))
+            whole = self.builder.sub(length, self.builder.srem(length, _integer(size)))
+            end = self.builder.add(_integer(start), whole)
+            with self.loop(start, end, size) as at:
+                yield at, size
+            start = end
+
     def get(self, place: Any) -> Any:
         return self.builder.load(place)
 
@@ -109,6 +123,7 @@ class Emit:
         return value
 
     def load_integers(self, array: Any, at: Any) -> Any:
+        """Return sixteen int32."""
         return self.load(array, at, _INTEGERS)
 
     def store(self, value: Any, array: Any, at: Any) -> None:
@@ -155,12 +170,8 @@ class Emit:
 
     def total(self, vector: Any) -> Any:
         """Return the sum of the lanes."""
-        return self._call(
-            "llvm.vector.reduce.fadd.v16f32",
-            _FLOAT,
-            [ir.Constant(_FLOAT, -0.0), vector],
-            fastmath=("reassoc",),
-        )
+        arguments = [ir.Constant(_FLOAT, -0.0), vector]
+        return self._call("llvm.vector.reduce.fadd.v16f32", _FLOAT, arguments, ("reassoc",))
 
     def compress(self, vector: Any, bits: Any, array: Any, at: Any) -> None:
         """Store the lanes whose bit is true contiguously.
@@ -169,13 +180,8 @@ class Emit:
         """
         name = "v16f32" if vector.type == _VECTOR else "v16i32"
         rest = ir.Constant(vector.type, ir.Undefined)
-        self.store(
-            self._call(
-                f"llvm.experimental.vector.compress.{name}", vector.type, [vector, bits, rest]
-            ),
-            array,
-            at,
-        )
+        function = f"llvm.experimental.vector.compress.{name}"
+        self.store(self._call(function, vector.type, [vector, bits, rest]), array, at)
 
     def store_first(self, vector: Any, count: Any, array: Any, at: Any) -> None:
         """Store only the first `count` lanes."""
@@ -200,11 +206,14 @@ class Emit:
             ]
         return rows
 
-    @contextmanager
-    def unlikely(self, condition: Any) -> Iterator[None]:
-        """Run what is emitted inside only if the condition holds, which is rare."""
-        with cgutils.if_unlikely(self.builder, condition):
-            yield
+    def clip(self, value: Any, least: Any) -> Any:
+        """Return the larger of two vectors, lane by lane; NaN stays NaN."""
+        below = self.builder.fcmp_ordered("<", value, least)
+        return self.builder.select(below, least, value)
+
+    def unlikely(self, condition: Any) -> Any:
+        """Return a context: what is emitted inside runs only if the condition holds, which is rare."""
+        return cgutils.if_unlikely(self.builder, condition)
 
     def _call(
         self, name: str, result: Any, arguments: list[Any], fastmath: tuple[str, ...] = ()
@@ -224,9 +233,9 @@ Code = Callable[..., Any]
 def vector_code(write: Code) -> Any:
     """Turn a function that emits instructions into one that compiled code can call.
 
-    write: takes an Emit, pointers to arrays, integers and floats; returns a pair of integers, or
-    None for zeros. The result takes the same values as tuples: `f((arrays, ...), (integers, ...),
-    (floats, ...))`.
+    write: takes an Emit, and lists of pointers to arrays, of integers and of floats; returns a pair
+    of integers, or None for zeros. The result takes the same values as tuples, which may contain
+    tuples: `f((arrays, ...), (integers, ...), (floats, ...))`.
     """
 
     @intrinsic
@@ -234,16 +243,27 @@ def vector_code(write: Code) -> Any:
         pair = types.UniTuple(types.int64, 2)
 
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kinds, values = signature.args, arguments
+            kinds = signature.args
             pointers = [
-                context.make_array(kind)(context, builder, builder.extract_value(values[0], i)).data
-                for i, kind in enumerate(kinds[0].types)
+                context.make_array(kind)(context, builder, value).data
+                for kind, value in _flat(builder, kinds[0], arguments[0])
             ]
-            numbers = [builder.extract_value(values[1], i) for i in range(len(kinds[1].types))]
-            reals = [builder.extract_value(values[2], i) for i in range(len(kinds[2].types))]
+            numbers = [value for _, value in _flat(builder, kinds[1], arguments[1])]
+            reals = [value for _, value in _flat(builder, kinds[2], arguments[2])]
             result = write(Emit(context, builder), pointers, numbers, reals)
             return context.make_tuple(builder, pair, result or (_integer(0), _integer(0)))
 
         return pair(arrays, integers, floats), code
 
     return function
+
+
+def _flat(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Return the types and values of a tuple, and of tuples inside it."""
+    parts = getattr(kind, "types", None)  # of a tuple
+    if parts is None:
+        return [(kind, value)]
+    items: list[tuple[Any, Any]] = []
+    for i, part in enumerate(parts):
+        items += _flat(builder, part, builder.extract_value(value, i))
+    return items

@@ -1,23 +1,27 @@
 """Local training of any network with torch's autograd."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from e2fl import kernels
 from e2fl.errors import ConfigError
-from e2fl.kernels import score_step
+from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream
 from e2fl.rankings.order import Floats, dropped
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]
+# The derivative of a function of the outputs: takes the outputs of some examples, and which
+# examples they are.
+Slope = Callable[[Tensor, slice], Tensor]
 
 
 @contextmanager
@@ -57,15 +61,17 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     learning_rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
     weight: Tensor | None = None  # of each example; None: all the same
     noise: TorchStream | None = None  # what dropout draws from; None: the network draws nothing
     loss: Loss | None = None  # None: cross-entropy
     losses: Losses | None = None  # counts the loss of the step
 
-
-# The derivative of a function of the outputs: takes the outputs of some examples, and which
-# examples they are.
-Slope = Callable[[Tensor, slice], Tensor]
+    @property
+    def rates(self) -> Rates:
+        """Learning rate, momentum and weight decay in the precision of the compiled loops."""
+        return Rates(*map(np.float32, (self.learning_rate, self.momentum, self.weight_decay)))
 
 
 class AutogradEngine:
@@ -78,43 +84,29 @@ class AutogradEngine:
         self.model = model
         self.device = torch.device(device)
 
-    def warm(self, tell: Callable[[str], None]) -> None:
-        """Compile all loops, or load them from the cache.
-
-        `tell` is called with the name of each part first.
-        """
+    def warm(self) -> None:
+        """Compile all loops, or load them from the cache; one process compiles at a time."""
         if not self.model.why_unranked:
             with kernels.one_process():
-                kernels.warm(tell)
+                kernels.warm()
 
     def fit_scores(
-        self,
-        supernet: Supernet,
-        scores: dict[str, Floats],
-        batches: Iterable[Batch],
-        *,
-        momentum: float,
-        weight_decay: float,
+        self, supernet: Supernet, scores: dict[str, Floats], batches: Iterable[Batch]
     ) -> dict[str, Floats]:
         """Train the scores in place (edge-popup) and return them; the weights do not change."""
-        drops = {name: dropped(len(score), self.model.keep) for name, score in scores.items()}
-        steps = {
-            name: score_step.ScoreStep(
-                scores[name], supernet.weights[name].numpy().reshape(-1), drops[name]
-            )
-            for name in scores
-        }
+        frozen = {name: supernet.weights[name] for name in scores}
+        steps = {}
+        for name, score in scores.items():
+            drop = dropped(len(score), self.model.keep)
+            steps[name] = ScoreStep(score, frozen[name].numpy().reshape(-1), drop)
         for batch in batches:
             effective = {
-                name: torch.from_numpy(step.effective)
-                .view(supernet.weights[name].shape)
-                .to(self.device)
+                name: torch.from_numpy(step.effective).view(frozen[name].shape).to(self.device)
                 for name, step in steps.items()
             }
             gradients = self.gradients(effective, batch)
             for name, step in steps.items():
-                gradient = gradients[name].cpu().contiguous().numpy().reshape(-1)
-                step.advance(gradient, batch.learning_rate, momentum, weight_decay)
+                step.advance(gradients[name].cpu().contiguous().numpy().reshape(-1), batch.rates)
         return scores
 
     def fit(
@@ -122,8 +114,6 @@ class AutogradEngine:
         params: Params,
         batches: Iterable[Batch],
         *,
-        momentum: float,
-        weight_decay: float,
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
@@ -132,20 +122,16 @@ class AutogradEngine:
         `proximal` keeps them close to `toward`.
         """
         weights = {name: weight.to(self.device, copy=True) for name, weight in params.items()}
-        anchor = (
-            {}
-            if toward is None
-            else {name: weight.to(self.device) for name, weight in toward.items()}
-        )
+        anchor = {name: weight.to(self.device) for name, weight in (toward or {}).items()}
         velocity: Params = {}
         for batch in batches:
             gradients = self.gradients(weights, batch)
             for name, weight in weights.items():
-                gradient = gradients[name].add_(weight, alpha=weight_decay)
+                gradient = gradients[name].add_(weight, alpha=batch.weight_decay)
                 if anchor and proximal:
                     gradient.add_(weight - anchor[name], alpha=proximal)
                 if name in velocity:
-                    velocity[name].mul_(momentum).add_(gradient)
+                    velocity[name].mul_(batch.momentum).add_(gradient)
                 else:
                     velocity[name] = gradient
                 weight.sub_(velocity[name], alpha=batch.learning_rate)
@@ -154,8 +140,7 @@ class AutogradEngine:
     def gradients(self, params: Params, batch: Batch) -> Params:
         """Return the gradients of the mean loss of one batch."""
         leaves = {name: weight.detach().requires_grad_() for name, weight in params.items()}
-        drawing: AbstractContextManager[Any] = nullcontext() if batch.noise is None else batch.noise
-        with drawing:
+        with batch.noise or nullcontext():
             outputs = self.model.outputs(leaves, batch.x.to(self.device), training=True)
         labels = batch.y.to(self.device)
         if batch.loss is not None:
@@ -163,9 +148,8 @@ class AutogradEngine:
         elif batch.weight is None:
             loss = cross_entropy(outputs, labels)
         else:
-            loss = (
-                cross_entropy(outputs, labels, reduction="none") * batch.weight.to(self.device)
-            ).mean()
+            losses = cross_entropy(outputs, labels, reduction="none")
+            loss = (losses * batch.weight.to(self.device)).mean()
         if batch.losses is not None:
             batch.losses.add(loss, len(labels))
         return _gradients(loss, leaves)
@@ -194,27 +178,19 @@ def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
 
     Raise `ConfigError` if it is not one number computed from the outputs.
     """
-    found = loss(outputs, labels)
-    if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
-        kind = type(found).__name__
-        what = (
-            f"a tensor of shape {tuple(found.shape)}"
-            if isinstance(found, Tensor) and found.numel() != 1
-            else kind
-        )
+    value = loss(outputs, labels)
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
         raise ConfigError(
-            f"the loss passed to learner.fit returned {what}; it must return one number as a tensor that is computed "
-            "from the outputs, such as a mean over the examples"
+            f"the loss passed to learner.fit returned {type(value).__name__}{shape}; it must return "
+            "one number as a tensor that is computed from the outputs, such as a mean"
         )
-    return found.reshape(())
+    return value.reshape(())
 
 
 def _gradients(of: Tensor, leaves: Params, back: Tensor | None = None) -> Params:
-    """Return the gradient with respect to each weight.
-
-    Zero for a weight that the network does not use.
-    """
-    found = torch.autograd.grad(
+    """Return the gradient with respect to each weight, zero for one that the network ignores."""
+    values = torch.autograd.grad(
         of, list(leaves.values()), back, allow_unused=True, materialize_grads=True
     )
-    return dict(zip(leaves, found, strict=True))
+    return dict(zip(leaves, values, strict=True))

@@ -8,18 +8,16 @@ results of both differ only by rounding.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from e2fl.kernels.machine_code import Float32, one_process
-from e2fl.kernels.plan import Block, Plan
-from e2fl.kernels.score_step import ScoreStep
-from e2fl.kernels.shapes import ConvolutionSizes, LinearSizes, Rates, Signs
-from e2fl.kernels.stages import Linear
-from e2fl.kernels.vectors import row_length
+from e2fl.kernels import Float32, one_process
+from e2fl.kernels.plan import Plan
+from e2fl.kernels.stages import Block, Frozen, frozen
 from e2fl.learning.autograd import AutogradEngine, Batch, Slope, custom_loss
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.order import Floats, dropped
@@ -27,78 +25,62 @@ from e2fl.rankings.order import Floats, dropped
 SCORED_TOGETHER = 32  # examples of a forward pass: activations of more do not fit the caches
 
 
+def engine_for(model: Model, device: str = "cpu") -> AutogradEngine:
+    """Return the fastest engine that accepts this network on this device."""
+    blocks = blocks_of(model.network) if device == "cpu" else None
+    return CompiledEngine(model, blocks) if blocks else AutogradEngine(model, device)
+
+
 def blocks_of(network: nn.Module) -> list[Block] | None:
     """Return the blocks of a network, or None if this engine does not accept it."""
     if not isinstance(network, nn.Sequential):
         return None
-    found: list[Block] = []
+    blocks: list[Block] = []
     flat = False
     for name, module in _leaves(network):
-        last = found[-1] if found else None
-        if isinstance(module, nn.Conv2d) and not flat and (sizes := _convolution(module)):
-            found.append(Block(f"{name}.weight", sizes))
+        if isinstance(module, nn.Conv2d) and not flat and _is_plain(module):
+            sizes = (module.in_channels, module.out_channels)
+            kernel, padding = _pair(module.kernel_size), _pair(module.padding)
+            blocks.append(Block(f"{name}.weight", *sizes, kernel, padding))
         elif isinstance(module, nn.Linear) and module.bias is None and flat:
-            found.append(
-                Block(f"{name}.weight", LinearSizes(module.in_features, module.out_features))
-            )
-        elif isinstance(module, nn.ReLU) and last:
-            found[-1] = Block(last.name, last.layer, True, last.pool)
-        elif (
-            isinstance(module, nn.MaxPool2d)
-            and last
-            and not last.pool
-            and not flat
-            and (pool := _pool(module))
-        ):
-            found[-1] = Block(last.name, last.layer, last.relu, pool)
+            blocks.append(Block(f"{name}.weight", module.in_features, module.out_features))
         elif isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
             flat = True
+        elif isinstance(module, nn.ReLU) and blocks:
+            blocks[-1] = replace(blocks[-1], relu=True)
+        elif isinstance(module, nn.MaxPool2d) and blocks and not flat and _is_plain(module):
+            if blocks[-1].pool:
+                return None
+            blocks[-1] = replace(blocks[-1], pool=_pair(module.kernel_size))
         else:
             return None
-    return (
-        found
-        if found and isinstance(found[-1].layer, LinearSizes) and not found[-1].relu and flat
-        else None
-    )
+    known = [block.name for block in blocks] == [name for name, _ in network.named_parameters()]
+    return blocks if known and blocks[-1].kernel is None and not blocks[-1].relu else None
 
 
 def _leaves(network: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    for name, module in network.named_children():
+    for name, module in network._modules.items():  # named_children leaves out repeated modules
         if isinstance(module, nn.Sequential):
             yield from _leaves(module, f"{prefix}{name}.")
         else:
             yield prefix + name, module
 
 
-def _convolution(module: nn.Conv2d) -> ConvolutionSizes | None:
-    plain = (
-        module.stride == (1, 1)
-        and module.dilation == (1, 1)
-        and module.groups == 1
-        and module.bias is None
-        and module.padding_mode == "zeros"
-    )
-    if not plain or isinstance(module.padding, str):
-        return None
-    (kernel_height, kernel_width), (above, beside) = module.kernel_size, module.padding
-    return ConvolutionSizes(
-        module.in_channels,
-        module.out_channels,
-        (kernel_height, kernel_width),
-        (int(above), int(beside)),
-    )
+def _is_plain(module: nn.Conv2d | nn.MaxPool2d) -> bool:
+    """Return whether a convolution or pool has none of the options that the loops lack."""
+    if isinstance(module, nn.MaxPool2d):
+        stride, padding = _pair(module.kernel_size), (0, 0)
+        usual = _pair(module.padding) == padding and not (module.ceil_mode or module.return_indices)
+    else:
+        stride = (1, 1)
+        usual = module.groups == 1 and module.bias is None and module.padding_mode == "zeros"
+        usual = usual and not isinstance(module.padding, str)
+    return usual and _pair(module.stride) == stride and _pair(module.dilation) == (1, 1)
 
 
-def _pool(module: nn.MaxPool2d) -> tuple[int, int] | None:
-    kernel, stride = _pair(module.kernel_size), _pair(module.stride)
-    plain = (
-        kernel == stride and _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
-    )
-    return kernel if plain and not module.ceil_mode and not module.return_indices else None
-
-
-def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
+def _pair(value: int | str | tuple[int, ...]) -> tuple[int, int]:
+    first, second = value if isinstance(value, tuple) else (value, value)
+    return int(first), int(second)
 
 
 class CompiledEngine(AutogradEngine):
@@ -108,70 +90,38 @@ class CompiledEngine(AutogradEngine):
         super().__init__(model)
         self._blocks = blocks
         self._own = threading.local()
-        self._signs: dict[str, tuple[Tensor, Signs | None]] = {}
+        self._frozen: tuple[Supernet, dict[str, Frozen | None]] | None = None
 
-    def warm(self, tell: Callable[[str], None]) -> None:
-        """Compile all loops, or load them from the cache.
-
-        `tell` is called with the name of each part first.
+    def warm(self) -> None:
+        """Compile all loops, or load them from the cache; one process compiles at a time.
 
         The loops do not depend on the sizes of a network, so a tiny network compiles them all.
         """
-        super().warm(tell)
-        with one_process():
-            self._warm_training(tell)
-
-    @staticmethod
-    def _warm_training(tell: Callable[[str], None]) -> None:
-        network = nn.Sequential(
-            nn.Conv2d(1, 1, 1, bias=False),
-            nn.Conv2d(1, 1, 1, bias=False),
-            nn.ReLU(),
-            nn.MaxPool2d(1),
-            nn.Flatten(),
-            nn.Linear(1, 1, bias=False),
-        )
-        model = Model(network)
+        super().warm()
+        layers = [nn.Conv2d(1, 1, 1, bias=False), nn.Conv2d(1, 1, 1, bias=False), nn.ReLU()]
+        head = [nn.MaxPool2d(1), nn.Flatten(), nn.Linear(1, 1, bias=False)]
+        model = Model(nn.Sequential(*layers, *head))
         supernet = model.supernet(0)
         engine = engine_for(model)
         work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
-        tell("training of scores")
-        engine.fit_scores(
-            supernet, supernet.scores(supernet.ranking), work, momentum=0.0, weight_decay=0.0
-        )
-        tell("training of weights")
-        engine.fit(model.initial_weights(0), work, momentum=0.0, weight_decay=0.0)
+        with one_process():
+            engine.fit_scores(supernet, supernet.scores(supernet.ranking), work)
+            engine.fit(model.initial_weights(0), work)
 
     def fit_scores(
-        self,
-        supernet: Supernet,
-        scores: dict[str, Floats],
-        batches: Iterable[Batch],
-        *,
-        momentum: float,
-        weight_decay: float,
+        self, supernet: Supernet, scores: dict[str, Floats], batches: Iterable[Batch]
     ) -> dict[str, Floats]:
         """Train the scores in place (edge-popup) and return them; the weights do not change."""
-        signs = {block.name: self._signs_of(block, supernet) for block in self._blocks}
-        if None in signs.values():
-            return super().fit_scores(
-                supernet, scores, batches, momentum=momentum, weight_decay=weight_decay
-            )
+        weights = self._frozen_weights(supernet)
+        if weights is None:
+            return super().fit_scores(supernet, scores, batches)
+        drops = {name: dropped(score.size, self.model.keep) for name, score in scores.items()}
         plan: Plan | None = None
         for batch in batches:
             if plan is None:
-                plan = self._plan(batch)
-                for name, stage in plan.stages.items():
-                    drop = dropped(scores[name].size, self.model.keep)
-                    sign = signs[name]
-                    if isinstance(stage, Linear):
-                        assert sign is not None
-                        stage.put_scores(scores[name], sign, drop)
-                    else:
-                        stage.put_edges(
-                            ScoreStep(scores[name], _flat(supernet.weights[name]), drop)
-                        )
-            _step(plan, batch, momentum, weight_decay)
+                plan = self._plan("training", batch.x.shape[1:], len(batch.y))
+                plan.put_scores(scores, weights, drops)
+            _step(plan, batch)
         if plan is not None:
             plan.take(scores)
         return scores
@@ -181,8 +131,6 @@ class CompiledEngine(AutogradEngine):
         params: Params,
         batches: Iterable[Batch],
         *,
-        momentum: float,
-        weight_decay: float,
         toward: Params | None = None,
         proximal: float = 0.0,
     ) -> Params:
@@ -190,48 +138,41 @@ class CompiledEngine(AutogradEngine):
 
         `proximal` keeps them close to `toward`.
         """
-        trained = _own(params)
+        trained = _copied(params)
         plan: Plan | None = None
         for batch in batches:
             if plan is None:
-                plan = self._plan(batch)
-                plan.put_weights(
-                    _all_flat(trained), None if toward is None else _all_flat(toward), proximal
-                )
-            _step(plan, batch, momentum, weight_decay)
+                plan = self._plan("training", batch.x.shape[1:], len(batch.y))
+                plan.put_weights(_flat(trained), _flat(toward or {}), proximal)
+            _step(plan, batch)
         if plan is not None:
-            plan.take(_all_flat(trained))
+            plan.take(_flat(trained))
         return trained
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Return the logits; those of an example do not depend on how many examples are passed."""
-        plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
-        plan.put_weights({name: _flat(weight.contiguous()) for name, weight in params.items()})
+        plan = self._plan("scoring", x.shape[1:], SCORED_TOGETHER)
+        plan.put_weights(_flat(params))
         images = x.numpy()
-        parts = (
-            images[at : at + SCORED_TOGETHER]
-            for at in range(0, max(1, len(images)), SCORED_TOGETHER)
-        )
-        return torch.from_numpy(np.concatenate([plan.outputs(part).copy() for part in parts]))
+        starts = range(0, max(1, len(images)), SCORED_TOGETHER)
+        parts = [plan.outputs(images[at : at + SCORED_TOGETHER]).copy() for at in starts]
+        return torch.from_numpy(np.concatenate(parts))
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
         """Return the gradient of a function of the outputs, summed over the examples; slope: its
         derivative.
         """
-        plan = self._plan_for("scoring", x.shape[1:], SCORED_TOGETHER)
-        plan.put_weights(_all_flat(_own(params)))
+        plan = self._plan("scoring", x.shape[1:], SCORED_TOGETHER)
+        plan.put_weights(_flat(_copied(params)))
         images = x.numpy()
         for at in range(0, len(images), SCORED_TOGETHER):
             rows = slice(at, min(at + SCORED_TOGETHER, len(images)))
             plan.backward(slope(torch.from_numpy(plan.outputs(images[rows])), rows).float().numpy())
-        found = {name: torch.empty(weight.shape) for name, weight in params.items()}
-        plan.take_gradient(_all_flat(found))
-        return found
+        gradient = {name: torch.empty(weight.shape) for name, weight in params.items()}
+        plan.take_gradient(_flat(gradient))
+        return gradient
 
-    def _plan(self, batch: Batch) -> Plan:
-        return self._plan_for("training", batch.x.shape[1:], len(batch.y))
-
-    def _plan_for(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
+    def _plan(self, purpose: str, shape: Sequence[int], batch: int) -> Plan:
         """Return this thread's plan for such batches, reused because allocating its buffers is
         slow.
         """
@@ -241,46 +182,31 @@ class CompiledEngine(AutogradEngine):
             plan = plans[purpose] = Plan(self._blocks, tuple(shape), batch)
         return plan
 
-    def _signs_of(self, block: Block, supernet: Supernet) -> Signs | None:
-        """Return the signs of a layer whose weights all have one magnitude, otherwise None.
-
-        Cached by supernetwork.
-        """
-        weight = supernet.weights[block.name]
-        known = self._signs.get(block.name)
-        if known is None or known[0] is not weight:
-            known = self._signs[block.name] = (weight, _signs(weight))
-        return known[1]
-
-
-def _signs(weight: Tensor) -> Signs | None:
-    table = weight.numpy().reshape(len(weight), -1)
-    magnitude = np.abs(table[0, 0])
-    if not (np.abs(table) == magnitude).all():
-        return None
-    minus = np.zeros((len(table), row_length(table.shape[1])), np.bool_)
-    minus[:, : table.shape[1]] = table < 0
-    return Signs(np.float32(magnitude), np.packbits(minus, bitorder="little").view(np.uint16))
+    def _frozen_weights(self, supernet: Supernet) -> dict[str, Frozen] | None:
+        """Return the weights under the scores, or None if a layer has several magnitudes."""
+        if self._frozen is None or self._frozen[0] is not supernet:
+            weights = {block.name: supernet.weights[block.name] for block in self._blocks}
+            tables = {
+                name: weight.numpy().reshape(len(weight), -1) for name, weight in weights.items()
+            }
+            self._frozen = supernet, {name: frozen(table) for name, table in tables.items()}
+        known = {name: weights for name, weights in self._frozen[1].items() if weights is not None}
+        return known if len(known) == len(self._blocks) else None
 
 
-def _own(params: Params) -> Params:
+def _copied(params: Params) -> Params:
     """Return a contiguous copy that may be changed in place."""
     return {
         name: weight.clone(memory_format=torch.contiguous_format) for name, weight in params.items()
     }
 
 
-def _flat(weight: Tensor) -> Float32:
-    """Return a one-dimensional view."""
-    flat: Float32 = weight.numpy().reshape(-1)
-    return flat
+def _flat(params: Params) -> dict[str, Float32]:
+    """Return one-dimensional views, or copies of what is not contiguous."""
+    return {name: weight.contiguous().numpy().reshape(-1) for name, weight in params.items()}
 
 
-def _all_flat(params: Params) -> dict[str, Float32]:
-    return {name: _flat(weight) for name, weight in params.items()}
-
-
-def _step(plan: Plan, batch: Batch, momentum: float, weight_decay: float) -> None:
+def _step(plan: Plan, batch: Batch) -> None:
     """Take one step on a batch, and count its loss."""
 
     def own_loss(outputs: Float32) -> tuple[Tensor, Float32]:
@@ -289,22 +215,8 @@ def _step(plan: Plan, batch: Batch, momentum: float, weight_decay: float) -> Non
         loss = custom_loss(batch.loss, leaf, batch.y)
         return loss, torch.autograd.grad(loss, leaf)[0].numpy()
 
-    loss = plan.step(
-        batch.x.numpy(),
-        batch.y.numpy(),
-        Rates(batch.learning_rate, momentum, weight_decay),
-        None if batch.weight is None else batch.weight.numpy(),
-        None if batch.loss is None else own_loss,
-    )
+    shares = None if batch.weight is None else batch.weight.numpy()
+    own = None if batch.loss is None else own_loss
+    loss = plan.step(batch.x.numpy(), batch.y.numpy(), batch.rates, shares, own)
     if batch.losses is not None:
         batch.losses.add(loss, len(batch.y))
-
-
-def engine_for(model: Model, device: str = "cpu") -> AutogradEngine:
-    """Return the fastest engine that accepts this network on this device."""
-    blocks = blocks_of(model.network)
-    return (
-        CompiledEngine(model, blocks)
-        if blocks and device == "cpu"
-        else AutogradEngine(model, device)
-    )

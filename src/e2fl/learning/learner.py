@@ -109,13 +109,10 @@ class Learner:
         loss: as in `fit`.
         """
         self.model.require_rankable()
-        scores = self.engine.fit_scores(
-            self.supernet,
-            self.supernet.scores(ranking),
-            self._batches(examples, self.settings.epochs, "batches", part, loss=loss, scores=True),
-            momentum=self.settings.momentum,
-            weight_decay=self.settings.weight_decay,
+        batches = self._batches(
+            examples, self.settings.epochs, "batches", part, loss=loss, scores=True
         )
+        scores = self.engine.fit_scores(self.supernet, self.supernet.scores(ranking), batches)
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise diverged("scores")
         return {name: rank_of(score) for name, score in scores.items()}
@@ -148,14 +145,9 @@ class Learner:
             raise ConfigError(
                 "learner.fit takes either loss or weight; to use both, weight the examples inside the loss"
             )
-        return self.engine.fit(
-            params,
-            self._batches(examples, epochs or self.settings.epochs, purpose, 0, weight, loss),
-            momentum=self.settings.momentum,
-            weight_decay=self.settings.weight_decay,
-            toward=toward,
-            proximal=proximal,
-        )
+        epochs = epochs or self.settings.epochs
+        batches = self._batches(examples, epochs, purpose, 0, weight, loss)
+        return self.engine.fit(params, batches, toward=toward, proximal=proximal)
 
     def batches(self, examples: Examples, *, scores: bool = False) -> Iterator[Batch]:
         """Yield the batches of a client's local epochs, for algorithms with their own training
@@ -275,18 +267,19 @@ class Learner:
         rng = stream(self.seed, purpose, *place)
         noise = None
         if self.model.draws:
-            noise = TorchStream(
-                stream(self.seed, f"dropout in {purpose}", *place), self.engine.device
-            )
+            draws = stream(self.seed, f"dropout in {purpose}", *place)
+            noise = TorchStream(draws, self.engine.device)
+        settings = self.settings
+        constant = (settings.momentum, settings.weight_decay)
         self.meter.examples += epochs * len(examples)
         for epoch in range(epochs):
-            rate = self.settings.rate(self.round_number, epoch, epochs, scores=scores)
+            rate = settings.rate(self.round_number, epoch, epochs, scores=scores)
             order = rng.permutation(len(examples))
-            for start in range(0, len(examples), self.settings.batch_size):
-                rows = order[start : start + self.settings.batch_size]
+            for start in range(0, len(examples), settings.batch_size):
+                rows = order[start : start + settings.batch_size]
                 shares = None if weight is None else torch.from_numpy(weight[rows])
                 x, y = examples.inputs(rows), examples.labels(rows)
-                yield Batch(x, y, rate, shares, noise, loss, self.meter.losses)
+                yield Batch(x, y, rate, *constant, shares, noise, loss, self.meter.losses)
 
 
 def diverged(what: str) -> DataError:

@@ -130,7 +130,7 @@ def simulate(
             )
         learner = experiment.build_learner(model)
         with compiling(watcher.prepare):
-            learner.engine.warm(lambda part: None)
+            learner.engine.warm()
         memories = Memories(folder.memories if folder else None)
         return kind(data, algorithm, learner, threads=experiment.threads, memories=memories)
 
