@@ -58,6 +58,7 @@ PARTS: dict[str, Mapping[str, type[Any]]] = {
     "grouping": GROUPINGS,
     "ballot": BALLOTS,
     "downlink": BALLOTS,
+    "served": BALLOTS,
     "vote": VOTES,
 }
 

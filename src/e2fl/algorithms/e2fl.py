@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, cast
 
+import numpy as np
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
@@ -29,22 +30,25 @@ from e2fl.grouping.base import ExamplesByGroup, Replies
 from e2fl.learning import Learner
 from e2fl.models import Model
 from e2fl.participation import Ask, Draw
-from e2fl.rankings.ballots import Ballot, Boundary, Exact, Reference
+from e2fl.rankings.ballots import Ballot, Boundary, Buckets, Exact, Reference
 from e2fl.rankings.messages import (
     AnyBallots,
     AnyInvitation,
+    AnyMasks,
     Ballots,
     CodedBallots,
     CodedInvitation,
     Invitation,
     Masks,
+    ServedRankings,
     UncodedBallots,
 )
 from e2fl.rankings.order import Mask, Ranking, mask_layers
 from e2fl.rankings.votes import Borda, Vote, elect
 
-ABSENT = ("carry_forward", "present_only", "init_vote")
+ABSENT = ("carry_forward", "present_only", "init_vote", "members")
 INSIDE = ("each", "majority")
+FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Rankings:
 
 
 @dataclass(frozen=True)
-class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
+class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     """E2FL: clients send rankings of edges.
 
     The server votes inside each group, then once across the groups.
@@ -75,7 +79,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
     `grouping` says how clients find their group: `KnownGroups`, or a strategy that infers groups.
     `absent` says how a group without ballots votes in a round, and `incumbents` how many ballots
     its previous ranking counts for. `smoothing` averages the rankings that are served over rounds
-    and leaves training as it is. `ballot` and `downlink` are the formats of rankings that clients
+    and leaves training as it is. With `own_vote`, a client's own ranking takes part in the vote on
+    what it is served. `ballot` and `downlink` are the formats of rankings that clients
     send and receive: exact as in the paper, or coarse and compressed.
     """
 
@@ -84,7 +89,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
 
     grouping: Grouping = field(default_factory=KnownGroups)
     absent: Annotated[
-        str, Doc("or present_only, init_vote: how a group without ballots in a round votes")
+        str,
+        Doc(
+            "or present_only, init_vote, members: how a group without ballots in a round votes; "
+            "members: as before, while any client belongs to it"
+        ),
     ] = "carry_forward"
     inside: Annotated[
         str, Doc("or majority: a client with several groups votes in each, or in its largest")
@@ -110,6 +119,17 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         default_factory=Exact
     )
 
+    own_vote: Annotated[
+        tuple[float, ...],
+        Doc(
+            "weight of a client's own ranking in what it is served, relative to its group's; "
+            "of several, each client chooses one on a fifth of its training rows; none: the paper"
+        ),
+    ] = ()
+    served: Annotated[
+        Ballot, Doc("with own_vote, how group rankings are served; two buckets: as masks")
+    ] = field(default_factory=Buckets)
+
     trains_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -119,6 +139,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         for name in ("incumbents", "smoothing"):
             weight = getattr(self, name)
             self.require(weight == 0 or 0.001 <= weight <= 1000, name, "0, or 0.001 to 1000")
+        for weight in self.own_vote:
+            self.require(weight == 0 or 0.001 <= weight <= 1000, "own_vote", "0, or 0.001 to 1000")
         if self.final_full_vote and self.absent == "present_only":
             raise ConfigError(
                 "algorithm.final_full_vote would let only small groups vote; use carry_forward"
@@ -140,7 +162,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         ranking = model.supernet(seed).ranking
         begun = self.grouping.begin(model, population, seed)
         membership = expect(begun, Membership, self.grouping, "begin")
-        initial = ranking if self.coded or self.absent == "init_vote" else {}
+        known = self.coded or self.own_vote or self.absent == "init_vote"
+        initial = ranking if known else {}
         return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
 
     def rounds(self, asked: int, population: Population) -> int:
@@ -169,7 +192,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             state.membership,
             clients,
             state.global_ranking,
-            lambda group: self._mask(state, group, state.groups),
+            lambda group: mask_layers(self._ranking(state, group, state.groups), state.keep),
         )
         if not self.coded:
             return plain
@@ -219,7 +242,8 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return replace(state, membership=membership)
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
-        global_ranking = elect(self._voters(state, groups, elected), rule=self.vote)
+        voters = self._voters(state, membership, groups, elected)
+        global_ranking = elect(voters, rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
         if self.downlink != Exact():  # clients train from the ranking as they decode it
             rounded = self.downlink.rounded(global_ranking, self._origin(state))
@@ -227,7 +251,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         return self._smoothed(after, elected, global_ranking) if self.smoothing else after
 
     def _voters(
-        self, state: Rankings, groups: dict[GroupId, Ranking], elected: dict[GroupId, Ranking]
+        self,
+        state: Rankings,
+        membership: Membership,
+        groups: dict[GroupId, Ranking],
+        elected: dict[GroupId, Ranking],
     ) -> Iterable[Ranking]:
         """Return the rankings that vote across groups.
 
@@ -237,6 +265,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             return elected.values()
         if self.absent == "init_vote":
             return [groups.get(group, state.initial) for group in range(state.membership.groups)]
+        if self.absent == "members":
+            alive = elected.keys() | set(membership.assignments.values())
+            return [ranking for group, ranking in groups.items() if group in alive]
         return groups.values()
 
     def _smoothed(
@@ -256,41 +287,53 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             state, smooth_groups=state.smooth_groups | groups, smooth_global=smooth_global
         )
 
-    def _mask(self, state: Rankings, group: GroupId, rankings: Mapping[GroupId, Ranking]) -> Mask:
-        """Return the mask of a group.
+    def _ranking(
+        self, state: Rankings, group: GroupId, rankings: Mapping[GroupId, Ranking]
+    ) -> Ranking:
+        """Return the ranking of a group.
 
         A group that has not voted uses its start, or the initial or global ranking.
         """
         fallback = state.initial if self.absent == "init_vote" else state.global_ranking
-        ranking = rankings.get(group, state.membership.starts.get(group, fallback))
-        return mask_layers(ranking, state.keep)
+        return rankings.get(group, state.membership.starts.get(group, fallback))
 
     def _served(
         self, state: Rankings, groups: Iterable[GroupId]
-    ) -> tuple[dict[GroupId, Mask], Mask]:
-        """Return the masks of these groups, and the global mask."""
-        rankings = state.groups | state.smooth_groups
-        masks = {group: self._mask(state, group, rankings) for group in sorted(groups)}
-        return masks, mask_layers(state.smooth_global or state.global_ranking, state.keep)
+    ) -> tuple[dict[GroupId, Ranking], Ranking]:
+        """Return the rankings of these groups, and the global one."""
+        served = state.groups | state.smooth_groups
+        rankings = {group: self._ranking(state, group, served) for group in sorted(groups)}
+        return rankings, state.smooth_global or state.global_ranking
 
-    def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, Masks]:
+    def serve(self, state: Rankings, clients: Sequence[ClientId]) -> Mapping[ClientId, AnyMasks]:
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
-        masks, global_mask = self._served(state, {q for groups in offers.values() for q in groups})
-        messages = {
-            groups: Masks(
-                groups,
-                tuple(group for group in groups if group in state.groups),
-                tuple(masks[group] for group in groups),
-                global_mask,
-            )
-            for groups in set(offers.values())
-        }
+        offered = {group for groups in offers.values() for group in groups}
+        rankings, global_ranking = self._served(state, offered)
+        global_mask = mask_layers(global_ranking, state.keep)
+
+        def message(groups: tuple[GroupId, ...]) -> AnyMasks:
+            if not self.own_vote:
+                voted = tuple(group for group in groups if group in state.groups)
+                masks = tuple(mask_layers(rankings[group], state.keep) for group in groups)
+                return Masks(groups, voted, masks, global_mask)
+            # A group that never voted has learned nothing: it stands for the global ranking.
+            codes = [
+                self.served.encode(
+                    rankings[group] if group in state.groups else global_ranking,
+                    self._origin(state),
+                )
+                for group in groups
+            ]
+            return ServedRankings(groups, tuple(map(len, codes)), b"".join(codes), global_mask)
+
+        messages = {groups: message(groups) for groups in set(offers.values())}
         return {client: messages[groups] for client, groups in offers.items()}
 
     def describe(self, state: Rankings) -> Description:
         def models() -> dict[str, Mask]:
-            masks, global_mask = self._served(state, state.groups)
-            return {"global": global_mask} | {f"group{q}": mask for q, mask in masks.items()}
+            rankings, global_ranking = self._served(state, state.groups)
+            named = {"global": global_ranking} | {f"group{q}": rankings[q] for q in rankings}
+            return {name: mask_layers(ranking, state.keep) for name, ranking in named.items()}
 
         membership = state.membership
         clustering = {"clustering": dict(membership.metadata)} if membership.metadata else {}
@@ -324,7 +367,15 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
         reference = Reference(message.ranking, fan_in, keep)
         return UncodedBallots(groups, rankings, self.ballot, reference, learner.meter)
 
-    def model_for(self, message: Masks, client: Client, learner: Learner) -> ClientModels:
+    def model_for(self, message: AnyMasks, client: Client, learner: Learner) -> ClientModels:
+        rankings: dict[GroupId, Ranking] = {}
+        if isinstance(message, ServedRankings):
+            keep = learner.model.keep
+            origin = Reference(learner.supernet.ranking, fan_in_of(learner.model), keep)
+            rankings = message.decode(self.served, origin)
+            own_masks = tuple(mask_layers(ranking, keep) for ranking in rankings.values())
+            message = Masks(message.groups, message.groups, own_masks, message.global_mask)
+        assert isinstance(message, Masks)
         global_model = ClientModel(message.global_mask)
         masks = dict(zip(message.groups, message.masks, strict=True))
         own = self.grouping.own_group(message.groups, message.masks, client, learner)
@@ -335,14 +386,51 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, Masks]):
             )
         if own is not None:
             # A group that never voted has learned nothing: its clients use the global model.
-            model = ClientModel(masks[own]) if own in message.voted else global_model
+            model = global_model
+            if own in message.voted:
+                ranking = rankings.get(own)
+                mask = self._own_mask(ranking, client.train, learner) if ranking else masks[own]
+                model = ClientModel(mask)
             return ClientModels({"group": model, "global": global_model}, own)
-        views = {"group": ClientModel(message.global_mask, by_group=masks), "global": global_model}
+        by_group = masks | {
+            group: self._own_mask(ranking, client.train.of_group(group), learner)
+            for group, ranking in rankings.items()
+            if client.train.group is not None
+        }
+        views = {
+            "group": ClientModel(message.global_mask, by_group=by_group),
+            "global": global_model,
+        }
         if len(masks) == 2 and client.test.group is not None:
             # Two groups inside a client, such as women and men: what if one group's model served
             # all rows?
             views |= {f"as_group{group}": ClientModel(mask) for group, mask in masks.items()}
         return ClientModels(views)
+
+    def _own_mask(self, ranking: Ranking, examples: Examples, learner: Learner) -> Mask:
+        """Return the mask that a group's ranking and the client's own one elect.
+
+        The client trains its own ranking from the group's on these examples. Of several weights, it
+        takes the one with the lowest loss on every fifth example, after training on the others.
+        """
+
+        def elected(own: Ranking, weight: float) -> Mask:
+            return mask_layers(elect([ranking], own, weight, rule=self.vote), learner.model.keep)
+
+        rows = np.flatnonzero(examples.y >= 0)
+        if not len(rows):
+            return mask_layers(ranking, learner.model.keep)
+        weight = self.own_vote[0]
+        if len(self.own_vote) > 1 and len(rows) >= FOLDS:
+            held_out = examples.take(rows[::FOLDS])
+            own = learner.fit_scores(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])))
+            losses = [
+                learner.loss(learner.weights_of(elected(own, weight)), held_out)
+                for weight in self.own_vote
+            ]
+            weight = self.own_vote[int(np.argmin(losses))]
+        own = learner.fit_scores(ranking, examples.take(rows))
+        return elected(own, weight)
 
     def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
         membership = self.grouping.place_unseen(state.membership, client, learner)

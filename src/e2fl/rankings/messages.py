@@ -116,8 +116,12 @@ class UncodedBallots(AnyBallots):
         return CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes)).to_bytes(model)
 
 
+class AnyMasks(Message):
+    """What a client is served: the subnetworks of groups, or the rankings that these follow from."""
+
+
 @dataclass(frozen=True)
-class Masks(Message):
+class Masks(AnyMasks):
     """Subnetworks to predict with: those of the groups the client may belong to, and the global
     one.
 
@@ -131,6 +135,27 @@ class Masks(Message):
     global_mask: Mask
 
 
+@dataclass(frozen=True)
+class ServedRankings(AnyMasks):
+    """Coarse rankings of the groups, for clients whose own ranking takes part in a vote with them.
+
+    A group that never voted has the global ranking.
+    """
+
+    groups: tuple[int, ...]
+    lengths: tuple[int, ...]  # bytes of each code
+    codes: bytes
+    global_mask: Mask
+
+    def decode(self, served: Ballot, origin: Reference) -> dict[int, Ranking]:
+        """Return the ranking of each group, or raise `WireError`."""
+        if len(self.lengths) != len(self.groups):
+            raise WireError(f"{len(self.lengths)} rankings are served for {self.groups}")
+        codes = parts_of(self.codes, self.lengths)
+        rankings = (served.decode(code, origin) for code in codes)
+        return dict(zip(self.groups, rankings, strict=True))
+
+
 def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
     """Cut codes into parts of these lengths, or raise `WireError`."""
     if not lengths or any(length < 0 for length in lengths) or sum(lengths) != len(codes):
@@ -142,3 +167,4 @@ def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
 
 AnyInvitation.forms = (Invitation, CodedInvitation)
 AnyBallots.forms = (Ballots, CodedBallots)
+AnyMasks.forms = (Masks, ServedRankings)
