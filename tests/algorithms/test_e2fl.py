@@ -85,6 +85,23 @@ def test_a_group_nobody_voted_in_is_treated_as_asked(absent, overall):
     assert order(later.groups[C]) == [5, 2, 0, 4, 3, 1]
 
 
+def test_a_group_without_members_stops_voting_where_members_vote():
+    groups = LowestLoss(groups=3)
+    population = Population(dict.fromkeys(range(6)))
+    rankings = {}
+    for absent in ("carry_forward", "members", "present_only"):
+        algorithm = E2FL(grouping=groups, absent=absent)
+        state = algorithm.start(MODEL, population, 0)
+        state = algorithm.aggregate(state, ballots({0: ORDERS[0]}, A) | ballots({3: ORDERS[3]}, B))
+        # The only client of group A moves to C, and group B is not asked.
+        state = algorithm.aggregate(state, ballots({0: ORDERS[5]}, C))
+        rankings[absent] = order(state.global_ranking)
+    cast = {group: ranking(ORDERS[number]) for group, number in ((A, 0), (B, 3), (C, 5))}
+    assert rankings["carry_forward"] == order(elect([cast[A], cast[B], cast[C]]))
+    assert rankings["members"] == order(elect([cast[B], cast[C]]))
+    assert rankings["present_only"] == order(elect([cast[C]]))
+
+
 def test_an_unseen_group_does_not_vote_unless_it_starts_with_a_vote():
     ballot = ballots({0: ORDERS[0]})
     for absent, voters in (("carry_forward", 1), ("present_only", 1), ("init_vote", 3)):

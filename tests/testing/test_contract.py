@@ -52,6 +52,14 @@ PROBLEMS |= {
         E2FL(clients_per_round=5, absent="present_only"),
         Toy(clients=6, groups=2, classes=2, inside=True, styles=True),
     ),
+    "e2fl-own_vote": Problem(
+        E2FL(
+            clients_per_round=5,
+            own_vote=(0.5, 1.0),
+            absent="members",
+            grouping=LowestLoss(groups=2),
+        )
+    ),
     "e2fl-majority": Problem(
         E2FL(clients_per_round=5, inside="majority", absent="init_vote"),
         Toy(clients=6, groups=2, classes=2, inside=True, styles=True),
