@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
-from e2fl.terminal import aligned
+from e2fl.text import aligned
 from paper.ledger import LEDGER, Json, Run, canonical, frame, merged, read_ledger
 from paper.studies import Planned, missing, study
 from paper.tables import Table, declared, table

@@ -23,7 +23,7 @@ from e2fl.config.from_python import (
 from e2fl.config.overrides import given
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
-from e2fl.report.frame import frame as records_frame
+from e2fl.report.study import frame as records_frame
 from e2fl.runs import compare as comparison
 from e2fl.runs import store
 from e2fl.runs.progress import NotebookProgress

@@ -9,8 +9,7 @@ import pytest
 
 from e2fl.config.experiment import Experiment
 from e2fl.report import report_runs
-from e2fl.report.sections import bits
-from e2fl.report.theme import ON_PAGE
+from e2fl.report.sections import bits as section_of
 from e2fl.runs.runner import run_experiment
 from tests.rankings.test_messages import coded
 from tests.report.studies import method, study
@@ -76,9 +75,9 @@ def test_a_report_has_bits_overhead_and_the_total_of_a_run() -> None:
     exact = method("exact", {"x": 80}, bits=rate(20.9, None), mib=25.0)
     cheap = method("moves", {"x": 78}, bits=rate(1.01, 1.0), mib=3.125)
     alone = method("local", {"x": 70}, alone=True)
-    assert bits.section(study(alone), ON_PAGE) is None
-    found = bits.section(study(exact, cheap, alone), ON_PAGE)
-    assert "moves: 1.01 bits, 78.0 %" in found.plots[0].alt
+    assert section_of(study(alone)) is None
+    found = section_of(study(exact, cheap, alone))
+    assert "moves: 1.01, 78.0 %" in found.plots[0].alt
     assert "exact: 20.90 bits up, 2.00 down; the whole run sent 400.00 MiB." in found.intro
     assert (
         "moves: 1.01 bits up (1.0 % above the entropy), 2.00 down; the whole run sent 50.00 MiB."
@@ -93,7 +92,7 @@ def test_a_report_has_bits_overhead_and_the_total_of_a_run() -> None:
     assert table.columns[-1].title == "MiB in all"
     assert "exact rankings" in table.note
     # One method has a table and no plot; where all messages are coded, there is no dash to explain.
-    single = bits.section(study(cheap), ON_PAGE)
+    single = section_of(study(cheap))
     assert single.plots == ()
     assert single.tables[0].note == ""
 

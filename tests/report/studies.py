@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl import metrics
-from e2fl.report.frame import with_derived
-from e2fl.report.study import Method, Study
+from e2fl.report.study import Method, Study, with_derived
 from e2fl.runs.records import numbers_of
 
 
@@ -50,16 +49,14 @@ def method(
     test_rows=100_000,
     **more,
 ):
-    parts = {
-        seed: parts_of(groups, test_rows=test_rows)
-        for seed, groups in enumerate(by_seed, first_seed)
-    }
+    seeds = range(first_seed, first_seed + len(by_seed))
+    frames = [parts_of(groups, test_rows=test_rows) for groups in by_seed]
     rows = [
-        row_of(each, seed=seed, mib=0.0 if alone else mib, grouped=grouped, **more)
-        for seed, each in parts.items()
+        row_of(parts, seed=seed, mib=0.0 if alone else mib, grouped=grouped, **more)
+        for seed, parts in zip(seeds, frames, strict=True)
     ]
-    if not grouped:
-        parts = {seed: each.assign(group="") for seed, each in parts.items()}
+    parts = pd.concat([p.assign(seed=seed) for seed, p in zip(seeds, frames, strict=True)])
+    parts = parts if grouped else parts.assign(group="")
     return Method(label, pd.DataFrame(rows), parts, alone=alone, view=view)
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from e2fl.report.figures import key_figures
 from e2fl.report.study import Method
-from e2fl.report.verdict import chosen, verdict
+from e2fl.report.verdict import chosen, key_figures, verdict
 from tests.report.studies import method, study
 
 FAIR = {"A": 88.0, "B": 86.0}

@@ -41,15 +41,20 @@ def run(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
     from e2fl.commands.watching import watching
+    from e2fl.config.completion import completed
     from e2fl.report.finish import finish_comparison
     from e2fl.report.from_runs import labels_of
     from e2fl.report.methods import require_columns, require_order
     from e2fl.runs.compare import compare as run_all
+    from e2fl.runs.summary import naming
 
     _, methods = methods_of(options, changes_of(options))
     first = next(iter(methods.values()))
     require_columns(options.columns)  # a mistake is found before hours of training
-    require_order(options.order, labels_of(list(methods.values())))
+    complete = [
+        (completed(method).to_dict(), naming(method)["title"]) for method in methods.values()
+    ]
+    require_order(options.order, labels_of(complete))
     seeds = seeds_of(options.seeds, first.seed)
     with (
         folder_for(options, f"{first.name}-compare") as out,

@@ -3,8 +3,8 @@
     from e2fl.report import report_runs
     report_runs([Path("runs/demo-compare-1")], Path("report.html"))
 
-How it works: frame (a column per measure) -> study -> verdict and sections (one module per
-question: text, table, plot) -> page, export. Importing this package loads neither torch nor Altair.
+How it works: frame (a column per measure) -> study -> verdict and sections (a function for each
+question: text, table, plot) -> page, files. A page is drawn from files alone: torch is not loaded.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,11 @@ def report_runs(paths: Sequence[Path], out: Path, *, export_to: Path | None = No
 
 def write_report(study: "Study", out: Path, *, export_to: Path | None = None) -> None:
     """Write the page of a study and, if asked, its tables and plots as files."""
-    from e2fl.report.export import export
-    from e2fl.report.page import write
+    from e2fl.files import write_text
+    from e2fl.report.page import export, page
+    from e2fl.report.sections import sections
 
-    write(study, out)
+    parts = sections(study)
+    write_text(out, page(study, parts))
     if export_to is not None:
-        export(study, export_to)
+        export(study, export_to, parts)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flError
-from e2fl.report.from_runs import read_unfinished, study_of
-from e2fl.report.page import bundle, write
+from e2fl.files import write_text
+from e2fl.report.from_runs import study_of
+from e2fl.report.page import bundle, page
 from e2fl.report.study import Json
-from e2fl.runs.store import Folder, read_run, run_folders
+from e2fl.runs.store import Folder, Run, read_run, run_folders
+from e2fl.runs.summary import naming
 from e2fl.runs.watcher import Watcher
 
 RELOAD = 5  # seconds after which the page in the browser reloads itself
@@ -31,15 +33,14 @@ class Live(Watcher):
     def __init__(self, folder: Path, page: Path):
         bundle()  # made before the training, not after its first round
         self.folder, self.page = folder, page
-        self.standing = ""
+        self.standing = self.label = ""
         self.last = 0
-        self.label = ""
         self.written = -PAUSE
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = f"{experiment.label}, seed {experiment.seed}", last
         if not self.page.exists():
-            Folder(self.page.parent).write(self.page.name, WAITING)
+            write_text(self.page, WAITING)
 
     def advance(self, number: int, measured: Json | None) -> None:
         self.standing = f"{self.label}, is at round {number} of {self.last}"
@@ -52,15 +53,22 @@ class Live(Watcher):
         self._write(reload=0)
 
     def _write(self, reload: int) -> None:
-        runs = []
-        for folder in run_folders(self.folder):
-            if Folder(folder).finished():
-                runs.append(read_run(folder))
-            elif Folder(folder).read_history():
-                runs.append(read_unfinished(folder))
-        if not runs:
-            return
+        folders = [Folder(path) for path in run_folders(self.folder)]
+        runs = [
+            read_run(folder.path) if folder.finished() else unfinished(folder)
+            for folder in folders
+            if folder.finished() or folder.read_history()
+        ]
         try:
-            write(study_of(runs, unfinished=self.standing), self.page, reload=reload)
+            if runs:
+                study = study_of(runs, unfinished=self.standing)
+                write_text(self.page, page(study, reload=reload))
         except (E2flError, OSError) as error:  # a page is not worth a run
             print(f"e2fl: the page could not be written: {error}", file=sys.stderr)
+
+
+def unfinished(folder: Folder) -> Run:
+    """Return a run from what it has written to its folder so far."""
+    experiment, history = folder.read_experiment(), folder.read_history()
+    summary = history[-1] | naming(experiment) | {"dataset": experiment.data["name"]}
+    return Run(folder.read_config(), summary, history, [], folder=folder.path)

@@ -5,7 +5,7 @@ The terminal, paper.tex, notebooks and the page's tables of methods come from he
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +26,10 @@ from e2fl.report.table import (
 )
 
 MEANING = {
-    "std": "± is the standard deviation over {seeds} seeds",
-    "ci": "± is half the 95 % confidence interval of the mean over {seeds} seeds",
+    "std": " ± is the standard deviation over {seeds} seeds.",
+    "ci": " ± is half the 95 % confidence interval of the mean over {seeds} seeds.",
 }
 SPREADS = ("worst10", "best10", "std", "variance")  # what chance alone changes, too
-NO_BEST = "No cell of a spread is marked where chance alone explains the spread of every method."
 
 
 def summary_table(
@@ -55,15 +54,35 @@ def summary_table(
     methods = ordered([method for method in study.methods if views or not method.view], order)
     seeds = min((len(method.seeds) for method in methods), default=0)
     shown: PlusMinus = plus_minus if seeds > 1 else "none"
-    meaning = MEANING.get(shown, "").format(seeds=seeds)
-    mean = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}"
-    note = ". ".join(part for part in (mean, meaning) if part) + "."
+    note = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}."
+    note += MEANING.get(shown, "").format(seeds=seeds)
     table_columns = measure_columns(study, measures)
     rows = [_cells(method, table_columns, shown) for method in methods]
     marked = best_cells(methods, measures)
     return Table.of(
         "results", study.title, table_columns, rows, note, bold=marked, plus_minus=shown
     )
+
+
+def _cells(method: Method, columns: Sequence[Column], plus_minus: PlusMinus) -> dict[str, Any]:
+    """Return the means over seeds of a method, what follows ±, and what chance alone gives."""
+    cells: dict[str, Any] = {"method": method.label} | chance_cells(method, columns)
+    for column in columns[1:]:
+        values = list(method.by_seed(column.key).values())
+        cells[column.key] = float(np.mean(values)) if values else None
+        # What is sent hardly depends on the seed: ± 0.00 says nothing.
+        if plus_minus != "none" and len(values) > 1 and not column.key.startswith("bytes/"):
+            spread = float(np.std(values, ddof=1))
+            if plus_minus == "ci":
+                spread *= t_quantile(len(values) - 1) / math.sqrt(len(values))
+            cells[f"{column.key}/{plus_minus}"] = spread
+    return cells
+
+
+def chance_cells(method: Method, columns: Sequence[Column]) -> dict[str, float]:
+    """Return what chance alone gives for the spreads among these columns."""
+    known = [column.key for column in columns if column.key in method.chance]
+    return {f"{key}_chance": method.chance[key].value for key in known}
 
 
 def known_measures(study: Study, default: str) -> list[Measure]:
@@ -75,33 +94,31 @@ def known_measures(study: Study, default: str) -> list[Measure]:
 def method_table(
     key: str,
     title: str,
-    methods: Sequence[Method],
+    methods: Iterable[Method],
     columns: Sequence[Column],
     note: str = "",
     **more: Any,
 ) -> Table:
-    """Return a table of measures with their intervals."""
-    rows = [
-        {"method": method.label}
-        | {
-            name: value
-            for column in columns
-            for name, value in interval_cells(column.key, method.interval(column.key)).items()
-        }
-        for method in methods
-    ]
+    """Return a table of measures with their intervals, and what chance alone gives."""
+    rows = []
+    for method in methods:
+        row: dict[str, Any] = {"method": method.label}
+        for column in columns:
+            row |= interval_cells(column.key, method.interval(column.key))
+        rows.append(row | chance_cells(method, columns))
     return Table.of(key, title, (METHOD, *columns), rows, note, **more)
 
 
 def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
     """Return the column of methods and those of these measures, with units that fit the values."""
-    sent = [measure for measure in measures if measure.unit == "bytes"]
-    values = [m.mean(measure.key) for m in study.methods if not m.alone for measure in sent]
-    unit, size, digits = byte_unit(values)
+    sent = [measure.key for measure in measures if measure.unit == "bytes"]
+    unit, size, digits = byte_unit(
+        m.mean(key) for m in study.methods if not m.alone for key in sent
+    )
     columns = [METHOD]
     for measure in measures:
         column = column_of(measure)
-        if measure in sent:
+        if measure.key in sent:
             head = measure.head.format(unit=unit)
             column = replace(column, digits=digits, head=head, scale=1 / size)
         elif measure.key.startswith("group/"):
@@ -113,13 +130,11 @@ def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
     return columns
 
 
-def chance_cells(method: Method, columns: Sequence[Column]) -> dict[str, float]:
-    """Return what chance alone gives for the spreads among these columns."""
-    return {
-        f"{column.key}_chance": method.chance[column.key].value
-        for column in columns
-        if column.key in method.chance
-    }
+def sent_column(methods: Iterable[Method], title: str) -> Column:
+    """Return the column of all bytes sent, in a unit that fits; {unit} in the title is that unit."""
+    unit, size, digits = byte_unit(m.mean("bytes/total") for m in methods if not m.alone)
+    title = title.format(unit=unit)
+    return Column("bytes/total", title, digits, definition="bytes", scale=1 / size)
 
 
 def best_cells(
@@ -132,19 +147,15 @@ def best_cells(
     """
     marked = set()
     for measure in measures:
-        able = [
-            (row, value * measure.sign)
+        values = {
+            row: round(value * measure.sign, measure.digits)
             for row, method in enumerate(methods)
             if not (method.alone and measure.unit == "bytes")
             and (value := method.mean(measure.key)) is not None
-        ]
-        spread = measure.key.rpartition("/")[2] in SPREADS
-        if len(able) < 2 or not measure.sign or (spread and all_by_chance(methods, measure.key)):
-            continue
-        best = round(max(value for _, value in able), measure.digits)
-        marked |= {
-            (row, measure.key) for row, value in able if round(value, measure.digits) == best
         }
+        if len(values) > 1 and measure.sign and not all_by_chance(methods, measure.key):
+            best = max(values.values())
+            marked |= {(row, measure.key) for row, value in values.items() if value == best}
     return frozenset(marked)
 
 
@@ -152,21 +163,6 @@ def all_by_chance(methods: Iterable[Method], key: str) -> bool:
     """Return whether chance alone explains this spread for every method that has it."""
     known = [method for method in methods if key in method.chance and method.by_seed(key)]
     return bool(known) and all(method.by_chance(key) for method in known)
-
-
-def _cells(method: Method, columns: Sequence[Column], plus_minus: PlusMinus) -> dict[str, Any]:
-    """Return the means over seeds of a method, what follows ±, and what chance alone gives."""
-    cells: dict[str, Any] = {"method": method.label}
-    for column in columns[1:]:
-        values = list(method.by_seed(column.key).values())
-        cells[column.key] = float(np.mean(values)) if values else None
-        # What is sent hardly depends on the seed: ± 0.00 says nothing.
-        if plus_minus != "none" and len(values) > 1 and not column.key.startswith("bytes/"):
-            spread = float(np.std(values, ddof=1))
-            if plus_minus == "ci":
-                spread *= t_quantile(len(values) - 1) / math.sqrt(len(values))
-            cells[f"{column.key}/{plus_minus}"] = spread
-    return cells | chance_cells(method, columns)
 
 
 def require_columns(columns: Sequence[str], own: Iterable[Measure] = ()) -> None:
@@ -178,27 +174,26 @@ def require_columns(columns: Sequence[str], own: Iterable[Measure] = ()) -> None
 
 def require_order(order: Sequence[str], names: Sequence[str]) -> None:
     """Raise an error for methods to order that a comparison will not have."""
-    known = {_plain(name) for name in names}
-    # A view of a method, such as E2FL (GM), is known when the method has run.
-    unknown = [name for name in order if _plain(re.sub(r"\(.*\)$", "", name)) not in known]
-    _chosen(unknown, names, str)
+    for wanted in order:
+        # A view of a method, such as E2FL (GM), is known when the method has run.
+        _position(re.sub(r"\(.*\)$", "", wanted), names)
 
 
 def ordered(methods: Sequence[Method], order: Sequence[str]) -> list[Method]:
     """Return the named methods first, in this order, then the others."""
-    first = _chosen(order, methods, lambda method: method.label)
+    labels = [method.label for method in methods]
+    first = [methods[_position(wanted, labels)] for wanted in order]
     return [*first, *(method for method in methods if method not in first)]
 
 
-def _chosen(order: Sequence[str], items: Sequence[Any], name: Callable[[Any], str]) -> list[Any]:
-    """Return the items that are named, in any case and punctuation."""
-    known = {_plain(name(item)): item for item in items}
-    for wanted in order:
-        if _plain(wanted) not in known:
-            names = ", ".join(name(item) for item in items)
-            raise ConfigError(f"--order: there is no method '{wanted}'; the methods are {names}")
-    return [known[_plain(wanted)] for wanted in order]
+def _position(wanted: str, names: Sequence[str]) -> int:
+    """Return the position of a name, in any case and punctuation."""
+    known = [_letters(name) for name in names]
+    if _letters(wanted) not in known:
+        words = ", ".join(names)
+        raise ConfigError(f"--order: there is no method '{wanted}'; the methods are {words}")
+    return known.index(_letters(wanted))
 
 
-def _plain(name: str) -> str:
+def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,52 +1,51 @@
-"""A study as one HTML page: nothing is fetched, nothing is evaluated, every name is escaped."""
+"""A study as one HTML page: nothing is fetched, nothing is evaluated, every name is escaped.
 
+`export` writes everything on the page as files.
+"""
+
+import base64
+import hashlib
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pooch
 import vl_convert
 from markupsafe import Markup
 
-from e2fl.errors import ReportError, StorageError
+from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.chart import Plot, safe_name
-from e2fl.report.dotplot import LINE, DotPlot
-from e2fl.report.figures import key_figures
-from e2fl.report.section import Section
+from e2fl.report.charts import LINE, MARKS, Plot, colour_of, safe_name, shape_of
 from e2fl.report.sections import sections
+from e2fl.report.sections.section import Section
 from e2fl.report.study import Study
-from e2fl.report.table import METHOD, SHOWN, Column, Table
-from e2fl.report.theme import MARKS, ON_PAGE, shape_of
-from e2fl.report.verdict import verdict
-from e2fl.templates import asset, digest, environment
+from e2fl.report.table import METHOD, Column, Table, environment
+from e2fl.report.verdict import key_figures, verdict
 from e2fl.version import __version__
 
 MANY = 6  # with more methods, the legend does not stay visible on a phone
-STATIC = (
-    460  # pixels: width of a plot that is drawn before any script runs; it can be read on a phone
-)
+STATIC = 460  # pixels: width of a plot drawn before any script runs; it can be read on a phone
+SHOWN = 200  # rows of a table on the page; files have all
+LINKED = 200_000  # characters of a CSV to save from the page; a longer one is only exported
+SHARPNESS = 2.0  # pixels of a PNG for one on the page
 
 
-def page(study: Study, *, reload: int = 0) -> str:
+def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 0) -> str:
     """Return the whole page; with `reload`, one that reloads after so many seconds.
 
-    A page that reloads is drawn by scripts only.
+    A page that reloads is drawn by scripts only. parts: its sections, if they are made already.
     """
-    parts = sections(study, ON_PAGE)
-    library, start = bundle(), asset("e2fl.report", "page.js")
-    specs = {
-        f"plot-{plot.key}": plot.spec
-        for part in parts
-        for plot in part.plots
-        if isinstance(plot, Plot)
-    }
-    templates = environment()
-    templates.tests["dots"] = lambda plot: isinstance(plot, DotPlot)
-    return templates.from_string(asset("e2fl.report", "page.html.j2")).render(
+    parts = sections(study) if parts is None else parts
+    drawn = [plot for part in parts for plot in part.plots if not plot.rows]
+    library, start = bundle(), _asset("page.js")
+    template = environment("e2fl.report").get_template("page.html.j2")
+    return template.render(
         study=study,
         sections=parts,
         verdict=verdict(study),
@@ -57,56 +56,85 @@ def page(study: Study, *, reload: int = 0) -> str:
         environments=_environments(study),
         commands=list(dict.fromkeys(run["command"] for run in study.runs if run["command"])),
         definitions={key: DEFINITIONS[key] for key in DEFINITIONS if key in _needed(study, parts)},
-        still={} if reload else {name: Markup(_still(name, spec)) for name, spec in specs.items()},
+        still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
+        link=_link,
         line=LINE,
         shown=SHOWN,
         reload=reload,
         version=__version__,
         policy=_policy(library, start),
-        plots=Markup(_json(specs)),
+        plots=Markup(_json({f"plot-{plot.key}": plot.for_page() for plot in drawn})),
         library=Markup(library),
         start=Markup(start),
-        style=Markup(asset("e2fl.report", "style.css")),
-        licences=asset("e2fl.report", "licences.txt"),
+        style=Markup(_asset("style.css")),
+        licences=_asset("licences.txt"),
     )
 
 
-def write(study: Study, out: Path, *, reload: int = 0) -> None:
-    """Write the page atomically."""
-    write_text(out, page(study, reload=reload))
+def export(study: Study, folder: Path, parts: Sequence[Section] | None = None) -> list[Path]:
+    """Write all tables as CSV and LaTeX, all plots as SVG, PNG and PDF, and all of it as JSON."""
+    parts = sections(study) if parts is None else parts
+    tables = [table for part in parts for table in (*part.tables, *part.behind)]
+    contents: dict[str, str | bytes] = {"clients.csv": client_table(study).csv()}
+    for plot in (plot for part in parts for plot in part.plots):
+        svg = vl_convert.vegalite_to_svg(plot.for_file())
+        contents[f"{plot.key}.svg"] = svg
+        contents[f"{plot.key}.png"] = vl_convert.svg_to_png(svg, scale=SHARPNESS)
+        contents[f"{plot.key}.pdf"] = vl_convert.svg_to_pdf(svg)
+    for table in tables:
+        contents[f"{table.key}.csv"] = table.csv()
+        contents[f"{table.key}.tex"] = table.latex()
+    everything = {
+        "title": study.title,
+        "verdict": verdict(study),
+        "key_figures": [figure._asdict() for figure in key_figures(study)],
+        "warnings": study.warnings,
+        "settings": study.settings,
+        "version": __version__,
+        "tables": {table.key: table.json() for table in tables},
+        "runs": study.runs,
+    }
+    contents["report.json"] = json.dumps(everything, indent=1, allow_nan=False) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        data = content.encode() if isinstance(content, str) else content
+        (folder / name).write_bytes(data)
+    return [folder / name for name in contents]
+
+
+def client_table(study: Study) -> Table:
+    """Return a table of every client of every seed."""
+    rows = [
+        {"method": method.label, **{str(key): cell for key, cell in row.items()}}
+        for method in study.methods
+        for row in method.clients.to_dict("records")
+    ]
+    titles = ("seed", "client", "group", "n", "accuracy")
+    columns = [METHOD, *(Column(title, title) for title in titles)]
+    return Table.of("clients", "Every client", columns, rows)
 
 
 @cache
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache."""
-    from e2fl.data.files import cache_directory
-
-    kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
-    try:
-        known, _, text = kept.read_text(encoding="utf-8").partition("\n")
-        if known == digest(text):
-            return _contained(text)
-    except (OSError, ValueError):
-        pass  # not made yet, or damaged
-    text = _contained(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
+    kept = Path(pooch.os_cache("e2fl")) / f"vega-embed-{version('vl-convert-python')}.js"
+    with suppress(OSError, ValueError):
+        return kept.read_text(encoding="utf-8")
+    text = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
     with suppress(StorageError):  # a cache that cannot be written costs time only
-        write_text(kept, f"{digest(text)}\n{text}")
+        write_text(kept, text)
     return text
 
 
-def _contained(text: str) -> str:
-    """Return a script that cannot close the element that contains it."""
-    if "</script" in text.lower() or "<!--" in text:
-        raise ReportError(
-            "the plotting library cannot be embedded in a page; "
-            "please report this with the version of vl-convert"
-        )
-    return text
+def _asset(name: str) -> str:
+    return (files("e2fl.report") / name).read_text(encoding="utf-8")
 
 
 def _policy(*scripts: str) -> str:
     """Return the content security policy: only these scripts may run; nothing may be fetched."""
-    allowed = " ".join(f"'sha256-{digest(text)}'" for text in scripts)
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts)
+    allowed = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -118,53 +146,46 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _still(name: str, spec: dict[str, Any]) -> str:
+def _still(plot: Plot) -> str:
     """Return the plot as SVG, for readers without scripts; ids of clips are unique on the page."""
-    svg = str(vl_convert.vegalite_to_svg(spec | {"width": STATIC}))
-    return svg.replace('id="clip', f'id="{name}-clip').replace("url(#clip", f"url(#{name}-clip")
+    svg = str(vl_convert.vegalite_to_svg(plot.for_page(STATIC)))
+    return svg.replace('id="clip', f'id="{plot.key}-clip').replace("(#clip", f"(#{plot.key}-clip")
+
+
+def _link(table: Table) -> str:
+    """Return the CSV of a table as a data URL; empty if the table is too long."""
+    text = table.csv()
+    data = base64.b64encode(text.encode()).decode()
+    return f"data:text/csv;base64,{data}" if len(text) <= LINKED else ""
 
 
 def _legend(study: Study) -> list[dict[str, str]]:
     """Return the mark of each method."""
     return [
-        {
-            "label": method.label,
-            "own": safe_name(method.label),
-            "mark": MARKS[shape_of(place)],
-            "colour": ON_PAGE.colour(place),
-        }
-        for place, method in enumerate(study.methods)
+        {"label": method.label, "own": safe_name(method.label)}
+        | {"mark": MARKS[shape_of(position)], "colour": colour_of(position)}
+        for position, method in enumerate(study.methods)
     ]
 
 
-def _needed(study: Study, parts: list[Section]) -> set[str]:
+def _needed(study: Study, parts: Sequence[Section]) -> set[str]:
     """Return the definitions that the page refers to."""
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
-    needed = {"accuracy", "interval"} | {
-        column.definition for table in tables for column in table.columns
-    }
-    needed |= {"chance"} if any(method.chance for method in study.methods) else set()
-    needed |= {"view"} if any(method.view for method in study.methods) else set()
-    return needed | ({"found"} if study.groups_found else set())
+    words = {column.definition for table in tables for column in table.columns}
+    words |= {"chance"} if any(method.chance for method in study.methods) else set()
+    words |= {"view"} if any(method.view for method in study.methods) else set()
+    return words | {"accuracy", "interval"} | ({"found"} if study.groups_found else set())
 
 
 def _run_table(study: Study) -> Table:
     """Return a table of the runs behind the page."""
-    columns = (
-        METHOD,
-        Column("seed", "seed", 0),
-        Column("rounds", "rounds", 0),
-        Column("seconds", "seconds", 1),
-        Column("version", "e2fl"),
-        Column("folder", "folder"),
-    )
+    digits = {"seed": 0, "rounds": 0, "seconds": 1}
+    columns = [METHOD, *(Column(key, key, places) for key, places in digits.items())]
+    columns += [Column("version", "e2fl"), Column("folder", "folder")]
     rows = [run | {"method": run["label"]} for run in study.runs]
     return Table.of("runs", "The runs", columns, rows)
 
 
 def _environments(study: Study) -> list[str]:
-    found = (
-        ", ".join(f"{key} {value}" for key, value in run["environment"].items())
-        for run in study.runs
-    )
-    return list(dict.fromkeys(text for text in found if text))
+    texts = [", ".join(f"{k} {v}" for k, v in run["environment"].items()) for run in study.runs]
+    return list(dict.fromkeys(filter(None, texts)))

@@ -1,10 +1,10 @@
-"""The contents of a report: methods, each measured over seeds. Measurements only, no words."""
+"""The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,22 +15,87 @@ from e2fl.metrics import Interval, Measure, measure_of
 from e2fl.metrics.arrays import Numbers
 from e2fl.metrics.chance import FEW_ROWS, Chance, chance, chance_draws
 from e2fl.metrics.intervals import over_clients, over_seeds, paired, row_means, row_worst10
+from e2fl.runs.records import numbers_of
+
+if TYPE_CHECKING:
+    from e2fl.runs.store import Run
 
 Json = dict[str, Any]
-Strata = dict[str, dict[str, float]]  # name of a stratum: client: its share of the measure
+Strata = dict[str, "pd.Series[float]"]  # by stratum, the share of each client in a measure
+
+FIRST = ("method", "label", "algorithm", "seed", "view", "round", "last")
+OF_THE_WHOLE_RUN = (  # the parts of a summary that a line of history does not have
+    *("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen"),
+)
+PARTS = ("seed", "client", "group", "n", "accuracy")
+
+
+def frame(runs: Iterable["Run"]) -> pd.DataFrame:
+    """Return one row per run, view and evaluated round; `e2fl.results.frame` says what is in it."""
+    rows = pd.DataFrame([row for run in runs for row in _rows_of(run)])
+    return rows.reindex(columns=[*FIRST, *(name for name in rows.columns if name not in FIRST)])
+
+
+def _rows_of(run: "Run") -> Iterator[Json]:
+    for line in run.history:
+        last = bool(run.summary) and line is run.history[-1]
+        for view in ("", *line.get("views", {})):
+            part = _seen_through(line, view)
+            if last:
+                whole = _seen_through(run.summary, view)
+                part |= {key: whole[key] for key in OF_THE_WHOLE_RUN if whole.get(key)}
+            yield {
+                "method": view_label(run.label, view),
+                "label": run.label,
+                "algorithm": run.config["algorithm"]["name"],
+                "seed": run.seed,
+                "view": view,
+                "round": line["round"],
+                "last": last,
+                **with_derived(numbers_of(part)),
+            }
+
+
+def _seen_through(record: Json, view: str) -> Json:
+    """Return a line of history, or a summary, with the measures of one view in place of the own."""
+    part = {key: value for key, value in record.items() if key not in ("views", "validation")}
+    validation = record.get("validation")
+    if validation is not None:
+        part["validation"] = _seen_through(validation, view)
+    return part | record.get("views", {}).get(view, {}) if view else part
+
+
+def with_derived(numbers: dict[str, float]) -> dict[str, float]:
+    """Return the numbers and those that follow from them: deviations, sums and overheads."""
+    for level in ("clients", "group"):
+        variance = numbers.get(f"{level}/variance", -1.0)
+        if variance >= 0:
+            numbers[f"{level}/std"] = math.sqrt(variance)
+    if "bytes/up_total" in numbers or "bytes/down_total" in numbers:
+        ways = (numbers.get(f"bytes/{way}_total", 0.0) for way in ("up", "down"))
+        numbers["bytes/total"] = sum(ways)
+    entropy = numbers.get("bits/entropy_up_per_edge", 0.0)
+    if entropy > 0 and "bits/up_per_edge" in numbers:
+        numbers["bits/over_entropy"] = 100 * (numbers["bits/up_per_edge"] / entropy - 1)
+    return numbers
+
+
+def view_label(label: str, view: str) -> str:
+    """Return the display name of a method seen through a view of its models, such as E2FL (GM)."""
+    return f"{label} ({'GM' if view == 'global' else view})" if view else label
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
     """A compared method, an algorithm as configured or another view of its models, over seeds.
 
-    rows: its part of the frame. parts: by seed, the clients at the last evaluation, with the
-    columns client, group, n and accuracy; a client has a row for each group inside it.
+    rows: its part of the frame. parts: the clients at the last evaluation, with the columns
+    `PARTS`; a client has a row for each group inside it.
     """
 
     label: str
     rows: pd.DataFrame
-    parts: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(PARTS)))
     alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
@@ -43,9 +108,13 @@ class Method:
         return last.set_index("seed").sort_index()
 
     @cached_property
-    def clients(self) -> dict[int, pd.DataFrame]:
-        """By seed, one row per client: client, group, n, accuracy; its parts are combined."""
-        return {seed: _combined(parts) for seed, parts in self.parts.items()}
+    def clients(self) -> pd.DataFrame:
+        """One row per seed and client, with the columns `PARTS`: its parts are combined."""
+        right = self.parts["n"] * self.parts["accuracy"]
+        by_client = self.parts.assign(right=right).groupby(["seed", "client"], sort=False)
+        groups = by_client["group"].agg(lambda names: ", ".join(filter(None, names)))
+        n, right = by_client["n"].sum(), by_client["right"].sum(min_count=1)
+        return pd.DataFrame({"group": groups, "n": n, "accuracy": right / n}).reset_index()
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -56,14 +125,18 @@ class Method:
         if key not in self.final:
             return {}
         values = self.final[key].astype(float).to_list()
-        if not np.isfinite(values).all():
-            return {}
-        return dict(zip(self.seeds, values, strict=True))
+        return dict(zip(self.seeds, values, strict=True)) if np.isfinite(values).all() else {}
 
     def mean(self, key: str) -> float | None:
         """Return a measure, averaged over seeds."""
         values = self.by_seed(key)
         return float(np.mean(list(values.values()))) if values else None
+
+    def means(self, *keys: str) -> tuple[float, ...] | None:
+        """Return several measures, averaged over seeds; None if one is missing."""
+        values = [self.mean(key) for key in keys]
+        known = tuple(value for value in values if value is not None)
+        return known if len(known) == len(keys) else None
 
     def interval(self, key: str) -> Interval | None:
         """Return a measure with its interval over seeds, or over clients for one seed."""
@@ -77,12 +150,11 @@ class Method:
             return over_seeds(list(values.values())) if values else None
         ((seed, value),) = values.items()
         worst = key == "clients/worst10"
-        strata = self.strata("clients/mean" if worst else key, seed)
-        arrays = [np.array(list(stratum.values())) for stratum in (strata or {}).values()]
+        strata = self.strata("clients/mean" if worst else key, seed) or {}
+        arrays: list[Numbers] = [np.asarray(stratum, np.float64) for stratum in strata.values()]
         if not arrays or not all(np.isfinite(array).all() for array in arrays):
             return over_seeds([value])
-        statistic = row_worst10 if worst else row_means
-        return replace(over_clients(arrays, statistic), value=value)
+        return replace(over_clients(arrays, row_worst10 if worst else row_means), value=value)
 
     @property
     def groups(self) -> list[str]:
@@ -91,31 +163,21 @@ class Method:
 
     def lowest_groups(self, seed: int) -> list[str]:
         """Return the tenth of the groups with the lowest accuracy: group/worst10 averages these."""
-        accuracy = {
-            name: self.final[f"groups/{name}/accuracy"].astype(float) for name in self.groups
-        }
-        values = {name: by_seed[seed] for name, by_seed in accuracy.items()}
-        values = {name: value for name, value in values.items() if math.isfinite(value)}
-        ordered = sorted(values, key=lambda name: values[name])
-        return ordered[: metrics.tenth(len(ordered))] if ordered else []
+        values = {name: self.final[f"groups/{name}/accuracy"].loc[seed] for name in self.groups}
+        known = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
+        return list(known.index[: metrics.tenth(len(known))])
 
     def members(self, seed: int) -> Strata:
         """Return the accuracy of every client in every group."""
-        parts = self.parts.get(seed)
-        if parts is None:
-            return {}
-        return {
-            str(name): dict(zip(rows["client"], rows["accuracy"].astype(float), strict=True))
-            for name, rows in parts[parts["group"] != ""].groupby("group", sort=False)
-        }
+        parts = self.parts[(self.parts["seed"] == seed) & (self.parts["group"] != "")]
+        by_group = parts.groupby("group", sort=False)
+        return {str(name): rows.set_index("client")["accuracy"] for name, rows in by_group}
 
     def strata(self, key: str, seed: int) -> Strata | None:
         """Return a mean as the sum of the means of strata of clients; None for other measures."""
-        if seed not in self.parts:
-            return None
         if key == "clients/mean":
-            clients = self.clients[seed]
-            return {"": dict(zip(clients["client"], clients["accuracy"], strict=True))}
+            clients = self.clients[self.clients["seed"] == seed]
+            return {"": clients.set_index("client")["accuracy"]} if len(clients) else None
         if key == "group/worst10":
             groups = self.lowest_groups(seed)
         elif key == "group/mean":
@@ -125,67 +187,38 @@ class Method:
         else:
             return None
         members = self.members(seed)
-        if not groups or any(not members.get(group) for group in groups):
+        if not groups or not set(groups) <= set(members):
             return None
-        return {
-            group: {client: value / len(groups) for client, value in members[group].items()}
-            for group in groups
-        }
+        return {group: members[group] / len(groups) for group in groups}
 
     @cached_property
     def chance(self) -> dict[str, Chance]:
         """By path, the spread that chance alone gives, averaged over seeds as the measures are."""
-        draws: list[dict[str, Numbers]] = []
-        for parts in self.parts.values():
+        draws: list[dict[str, Any]] = []
+        for _, parts in self.parts.groupby("seed", sort=False):
             tested = parts[parts["n"] > 0]
-            if tested.empty or not np.isfinite(tested["accuracy"]).all():
+            columns = (tested[name].to_numpy() for name in ("accuracy", "n", "client", "group"))
+            accuracy, n, client, group = columns
+            if tested.empty or not np.isfinite(accuracy.astype(float)).all():
                 return {}
-            grouped = (tested["group"] != "").all()
-            accuracy, n, client = (tested[name].to_numpy() for name in ("accuracy", "n", "client"))
-            group = tested["group"].to_numpy() if grouped else None
-            draws.append(chance_draws(accuracy, n, client, group, seed=len(draws)))
-        if not draws:
-            return {}
-        shared = set.intersection(*(set(each) for each in draws))
-        return chance({key: np.mean([each[key] for each in draws], axis=0) for key in shared})
+            groups = group if (group != "").all() else None
+            draws.append(chance_draws(accuracy, n, client, groups, seed=len(draws)))
+        shared = set.intersection(*map(set, draws)) if draws else set()
+        return chance({key: np.mean([draw[key] for draw in draws], axis=0) for key in shared})
 
     def by_chance(self, key: str) -> bool:
         """Return whether chance alone explains the spread of this path."""
         value, expected = self.mean(key), self.chance.get(key)
         return value is not None and expected is not None and expected.explains(value)
 
-    @cached_property
-    def test_rows(self) -> float | None:
-        """The median number of test rows of a client; None if it is not known."""
-        sizes = [clients["n"] for clients in self.clients.values()]
-        return float(np.median(np.concatenate(sizes))) if sizes else None
 
-
-def names_in(frame: pd.DataFrame, first: str, last: str) -> list[str]:
+def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
     """Return the names of groups in paths such as groups/NAME/accuracy that have any value."""
-    columns = [name for name in frame.columns if name.startswith(f"{first}/")]
     return [
-        name.removeprefix(f"{first}/").removesuffix(f"/{last}")
-        for name in columns
-        if name.endswith(f"/{last}") and frame[name].notna().any()
+        path.removeprefix(f"{first}/").removesuffix(f"/{last}")
+        for path in rows.columns
+        if path.startswith(f"{first}/") and path.endswith(f"/{last}") and rows[path].notna().any()
     ]
-
-
-def _combined(parts: pd.DataFrame) -> pd.DataFrame:
-    names = parts["client"]
-    n, values = parts["n"].astype(float), parts["accuracy"].astype(float)
-    sums = (values * n).groupby(names, sort=False).sum(min_count=1)
-    sizes = n.groupby(names, sort=False).sum()
-    groups = (
-        parts["group"].groupby(names, sort=False).agg(lambda group: ", ".join(filter(None, group)))
-    )
-    columns = {"client": sizes.index, "group": groups.to_numpy(), "n": sizes.to_numpy()}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return pd.DataFrame(columns | {"accuracy": (sums / sizes).to_numpy()})
-
-
-def _listed(groups: "pd.Series[str]") -> str:
-    return ", ".join(group for group in groups if group)
 
 
 def _cut(interval: Interval | None, key: str) -> Interval | None:
@@ -194,7 +227,7 @@ def _cut(interval: Interval | None, key: str) -> Interval | None:
         return interval
     try:
         measure = measure_of(key)
-    except ConfigError:
+    except ConfigError:  # a user's own measure
         return interval
     low = interval.low if measure.signed else max(0.0, interval.low)
     high = min(100.0, interval.high) if measure.unit == "%" else interval.high
@@ -215,15 +248,21 @@ def difference(first: Method, second: Method, key: str) -> Interval | None:
     own, other = first.strata(key, seed), second.strata(key, seed)
     if own is None or other is None:
         return over
-    strata = []
-    for group in sorted(own.keys() | other.keys()):
-        a, b = own.get(group), other.get(group)
-        names = (a or b or {}) if a is None or b is None else a.keys() & b.keys()
-        pairs = [(a[name] if a else 0.0) - (b[name] if b else 0.0) for name in sorted(names)]
-        strata.append(np.array(pairs))
+    groups = sorted(own.keys() | other.keys())
+    strata = [_minus(own.get(group), other.get(group)) for group in groups]
     if not all(len(stratum) and np.isfinite(stratum).all() for stratum in strata):
         return over
     return replace(over_clients(strata), value=over.value)
+
+
+def _minus(own: "pd.Series[float] | None", other: "pd.Series[float] | None") -> Any:
+    """Return the difference of the clients that both have; a stratum that one lacks counts 0."""
+    if own is not None and other is not None:
+        own, other = own.align(other, join="inner")
+        values = own - other
+    else:
+        values = -other if own is None else own  # type: ignore[operator]
+    return values.sort_index().to_numpy(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +307,13 @@ class Study:
         return "group/worst10" if self.group_names else "clients/worst10"
 
     @property
+    def best(self) -> str:
+        """Its counterpart at the upper end."""
+        return self.worst.replace("worst", "best")
+
+    @property
     def worst_label(self) -> str:
-        """The name of that measure."""
+        """The name of the measure of equity."""
         if not self.group_names:
             return "worst tenth of clients"
         found = "found " if self.groups_found else ""
@@ -286,56 +330,36 @@ class Study:
     @property
     def few_test_rows(self) -> float | None:
         """The median number of test rows of a client, if it is too low to judge spreads."""
-        known = [method.test_rows for method in self.main if method.test_rows is not None]
-        return min(known) if known and min(known) < FEW_ROWS else None
+        sizes = [method.clients["n"].median() for method in self.main if len(method.clients)]
+        return min(sizes) if sizes and min(sizes) < FEW_ROWS else None
 
 
-def gains(method: Method, alone: Method) -> dict[int, pd.DataFrame]:
-    """Return, by seed that both ran with, every client and its gain over training alone.
+def gains(method: Method, alone: Method) -> pd.DataFrame:
+    """Return every client of the seeds that both ran with, and its gain over training alone.
 
-    The columns are client, group, alone, accuracy and difference.
+    The columns are those of `PARTS`, alone and difference.
     """
-    found = {}
-    for seed, own in method.clients.items():
-        if seed in alone.clients:
-            other = alone.clients[seed][["client", "accuracy"]]
-            both = own.merge(other.rename(columns={"accuracy": "alone"}), on="client")
-            if len(both):
-                found[seed] = both.assign(difference=both["accuracy"] - both["alone"])
-    return found
+    other = alone.clients[["seed", "client", "accuracy"]].rename(columns={"accuracy": "alone"})
+    both = method.clients.merge(other, on=["seed", "client"])
+    return both.assign(difference=both["accuracy"] - both["alone"])
 
 
-@dataclass(frozen=True)
-class ParetoPoint:
-    """A method's accuracy, equity and bytes, and the methods that are better in all of them."""
-
-    method: Method
-    mean: float
-    worst: float
-    sent: float | None
-    beaten_by: tuple[str, ...] = ()
+def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
+    """Return the clients that do worse than alone, averaged over seeds; all clients; seeds."""
+    both = gains(method, alone)
+    if both.empty:
+        return None
+    worse = (both["difference"] < 0).groupby(both["seed"], sort=False)
+    return float(worse.sum().mean()), int(worse.size().iloc[0]), worse.ngroups
 
 
-def pareto(study: Study) -> list[ParetoPoint]:
-    """Return which methods no other method beats. Unknown values are not compared."""
-    points = []
-    for method in study.methods:
-        mean, worst, sent = (
-            method.mean(key) for key in ("clients/mean", study.worst, "bytes/total")
-        )
-        if mean is not None and worst is not None:
-            points.append(ParetoPoint(method, mean, worst, sent))
-    return [
-        replace(
-            point,
-            beaten_by=tuple(o.method.label for o in points if o is not point and _beats(o, point)),
-        )
-        for point in points
-    ]
+def beaten_by(points: Sequence[tuple[Method, Sequence[float | None]]]) -> list[list[str]]:
+    """Return for each method the others that are at least as good in all of its values and better
+    in one. Higher values are better; unknown ones are not compared.
+    """
 
+    def beats(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
+        known = [(a, b) for a, b in zip(first, second, strict=True) if None not in (a, b)]
+        return all(a >= b for a, b in known) and any(a > b for a, b in known)  # type: ignore[operator]
 
-def _beats(first: ParetoPoint, second: ParetoPoint) -> bool:
-    pairs = [(first.mean, second.mean), (first.worst, second.worst)]
-    if first.sent is not None and second.sent is not None:
-        pairs.append((-first.sent, -second.sent))
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+    return [[m.label for m, other in points if beats(other, own)] for _, own in points]

@@ -4,28 +4,24 @@ Beside the column KEY, the frame may hold what is written with its values: KEY_l
 interval; KEY/std or KEY/ci, what follows ±; KEY_chance, what chance alone gives.
 """
 
-import base64
-import html
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
+import jinja2
 import pandas as pd
 
-from e2fl.csv_text import neutral
-from e2fl.metrics import Measure
-from e2fl.metrics.intervals import Interval
-from e2fl.terminal import aligned
+from e2fl.metrics import Interval, Measure
+from e2fl.text import aligned, neutral
 
 PlusMinus = Literal["std", "ci", "none"]
 DASH = "–"
-LINKED = 200_000  # characters; a longer table is only exported: the page holds it once
-SHOWN = 200  # rows on the page; files have all
 CHANCE = "What chance alone gives, if all clients are served alike:"
 UNITS = (("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
-TEX = {
+TEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -37,7 +33,31 @@ TEX = {
     ">": r"\textgreater{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
-FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # as wide as the text
+FLOAT = r"""\begin{{table*}}
+\centering
+\caption{{{caption}}}
+\label{{tab:{key}}}
+\small\setlength{{\tabcolsep}}{{4pt}}
+\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%
+\begin{{tabular}}{{{align}}}
+\toprule
+{rows}
+\bottomrule
+\end{{tabular}}}}
+\end{{table*}}
+"""
+
+
+@cache
+def environment(package: str, *, escape: bool = True) -> jinja2.Environment:
+    """Return the templates of a package; a name that a template does not know is an error."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package, ""),
+        autoescape=escape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -58,15 +78,8 @@ METHOD = Column("method", "method")
 
 def column_of(measure: Measure, **changes: Any) -> Column:
     """Return the column of a measure."""
-    column = Column(
-        measure.key,
-        measure.title,
-        measure.digits,
-        measure.head,
-        measure.definition,
-        measure.signed,
-    )
-    return replace(column, **changes)
+    names = ("key", "title", "digits", "head", "definition", "signed")
+    return replace(Column(*(getattr(measure, name) for name in names)), **changes)
 
 
 def interval_cells(key: str, interval: Interval | None) -> dict[str, float | None]:
@@ -110,153 +123,119 @@ class Table:
         """Return the table for a terminal, and below it what chance gives and the note."""
         titles = [column.title for column in self.columns]
         heads = [cell for head, n in self.spans() for cell in (head, *[""] * (n - 1))]
-        rows = [self._texts(row) for row in range(len(self))]
-        parts = [aligned([titles, *rows], heads if any(heads) else None)]
+        parts = [aligned([titles, *self._rows()], heads if any(heads) else None)]
         spreads = [c for c in self.columns if f"{c.key}_chance" in self.frame]
         if spreads:
             shown = (self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads))
             parts += [CHANCE, replace(self, columns=shown, note="", plus_minus="none").text()]
-        return "\n\n".join([*parts, *([self.note] if self.note else [])])
+        return "\n\n".join(filter(None, [*parts, self.note]))
 
     def markdown(self) -> str:
         """Return the table for Markdown; heads stand before the titles."""
-        rows = [[_joined(column) for column in self.columns]]
-        rows.append(["---" if self.is_text(place) else "--:" for place in range(len(rows[0]))])
-        for row in range(len(self)):
-            cells = zip(self._texts(row), self.columns, strict=True)
-            rows.append([f"**{text}**" if (row, c.key) in self.bold else text for text, c in cells])
+        rows = [[f"{c.head}: {c.title}" if c.head else c.title for c in self.columns]]
+        rows.append(["---" if text else "--:" for text in self.texts()])
+        for row, cells in enumerate(self._rows()):
+            pairs = zip(cells, self.columns, strict=True)
+            rows.append([f"**{text}**" if (row, c.key) in self.bold else text for text, c in pairs])
         return "\n".join(f"| {' | '.join(_one_line(cell) for cell in row)} |" for row in rows)
 
     def csv(self) -> str:
         """Return the exact values; no cell is taken for a formula by a spreadsheet."""
-        return str(self._exact().to_csv(index=False, lineterminator="\n"))
+        exact = self._exact().rename(columns=neutral).map(lambda v: neutral(_one_line(v)))
+        return str(exact.to_csv(index=False, lineterminator="\n"))
 
     def json(self) -> dict[str, Any]:
         """Return the title and the exact values, with None for what is missing."""
-        rows = self._exact().to_dict("records")
-        return {
-            "title": self.title,
-            "rows": [{k: None if v == "" else v for k, v in row.items()} for row in rows],
-        }
+        return {"title": self.title, "rows": self._exact().to_dict("records")}
 
     def latex(self) -> str:
         r"""Return a float with a label, for \usepackage{booktabs,graphicx}; marks are bold."""
-        lines = [
-            r"\begin{table*}",
-            r"\centering",
-            rf"\caption{{{tex('. '.join(part for part in (self.title, self.note) if part))}}}",
-            rf"\label{{tab:{self.key}}}",
-            r"\small\setlength{\tabcolsep}{4pt}",
-            FIT,
-            rf"\begin{{tabular}}{{{''.join('l' if text else 'r' for text in self.texts())}}}",
-            r"\toprule",
-            *self._tex_heads(),
-            " & ".join(tex(_capital(column.title)) for column in self.columns) + r" \\",
-            r"\midrule",
-        ]
-        for row in range(len(self)):
-            cells = [self._tex_cell(row, column) for column in self.columns]
-            lines.append(" & ".join(cells) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]) + "\n"
+        lines = [[tex(_capital(column.title)) for column in self.columns]]
+        lines += [[self._tex_cell(row, c) for c in self.columns] for row in range(len(self))]
+        titles, *rows = (" & ".join(line) + r" \\" for line in lines)
+        return FLOAT.format(
+            caption=tex(". ".join(filter(None, (self.title, self.note)))),
+            key=self.key,
+            align="".join("l" if text else "r" for text in self.texts()),
+            rows="\n".join([*self._tex_heads(), titles, r"\midrule", *rows]),
+        )
 
     def html(self) -> str:
         """Return the table as HTML, for notebooks; every name is escaped."""
-        heads = "".join(
-            f'<th colspan="{count}">{html.escape(head)}</th>' for head, count in self.spans()
-        )
-        titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in self.columns)
-        rows = []
-        for row in range(len(self)):
-            cells = zip(self._texts(row), self.columns, strict=True)
-            marked = [_marked(text, (row, c.key) in self.bold) for text, c in cells]
-            rows.append("".join(f"<td>{cell}</td>" for cell in marked))
-        body = "".join(f"<tr>{row}</tr>" for row in (heads, titles, *rows))
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<table>{body}</table>{note}"
-
-    def link(self) -> str:
-        """Return the CSV as a data URL; empty if the table is too long."""
-        text = self.csv()
-        if len(text) > LINKED:
-            return ""
-        return f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}"
+        return environment("e2fl.report").get_template("table.html.j2").render(table=self)
 
     def spans(self) -> list[tuple[str, int]]:
         """Return the titles over neighbouring columns, and the number of columns of each."""
         heads = itertools.groupby(column.head for column in self.columns)
         return [(head, len(list(columns))) for head, columns in heads]
 
-    def is_text(self, place: int) -> bool:
-        """Return whether a column holds strings, which are aligned to the left."""
-        values = self.frame[self.columns[place].key]
-        return place == 0 or any(isinstance(value, str) and value != DASH for value in values)
-
     def texts(self) -> list[bool]:
-        """Return which columns hold strings."""
-        return [self.is_text(place) for place in range(len(self.columns))]
+        """Return which columns hold strings, which are aligned to the left."""
+        return [
+            position == 0
+            or any(isinstance(value, str) and value != DASH for value in self.frame[column.key])
+            for position, column in enumerate(self.columns)
+        ]
 
     def value(self, row: int, key: str) -> Any:
         """Return the exact value of a cell; None if it is missing or not finite."""
-        if key not in self.frame:
-            return None
-        value = self.frame[key].iloc[row]
-        if isinstance(value, str):
-            return value
-        return None if value is None or not math.isfinite(value) else value
+        value = self.frame[key].iloc[row] if key in self.frame else None
+        return (
+            value
+            if isinstance(value, str) or (value is not None and math.isfinite(value))
+            else None
+        )
 
     def cell(self, row: int, column: Column) -> str:
         """Return a cell as written, without what stands beside it."""
         return written(self.value(row, column.key), column)
 
+    def plus_minus_of(self, row: int, column: Column) -> str:
+        """Return what follows a cell: ± and a spread; empty if there is none."""
+        spread = self.value(row, f"{column.key}/{self.plus_minus}")
+        return "" if spread is None else f" ± {written(spread, replace(column, signed=False))}"
+
     def by_chance(self, row: int, column: Column) -> str:
         """Return what chance alone gives in place of a cell, as written; empty if not known."""
         chance = self.value(row, f"{column.key}_chance")
-        coarser = replace(column, digits=max(0, column.digits - 1))
-        return "" if chance is None else f"chance {written(chance, coarser)}"
+        return "" if chance is None else f"chance {written(chance, _coarser(column))}"
 
     def interval(self, row: int, column: Column) -> str:
         """Return the interval of a cell, as written; empty if there is none."""
         low, high = (self.value(row, f"{column.key}_{end}") for end in ("low", "high"))
-        coarser = replace(column, digits=max(0, column.digits - 1))
-        ends = [written(end, coarser) for end in (low, high)]
+        ends = [written(end, _coarser(column)) for end in (low, high)]
         return "" if None in (low, high) or ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
-    def _texts(self, row: int) -> list[str]:
-        return [f"{self.cell(row, c)}{self._plus_minus(row, c)}" for c in self.columns]
-
-    def _plus_minus(self, row: int, column: Column) -> str:
-        spread = self.value(row, f"{column.key}/{self.plus_minus}")
-        if spread is None:
-            return ""
-        return f" ± {written(spread, replace(column, signed=False))}"
+    def _rows(self) -> list[list[str]]:
+        return [
+            [f"{self.cell(row, c)}{self.plus_minus_of(row, c)}" for c in self.columns]
+            for row in range(len(self))
+        ]
 
     def _tex_heads(self) -> list[str]:
         if not any(head for head, _ in self.spans()):
             return []
-        heads, rules, place = [], [], 1
+        heads, rules, first = [], "", 1
         for head, count in self.spans():
             heads.append(rf"\multicolumn{{{count}}}{{c}}{{{tex(_capital(head))}}}")
-            rules += [rf"\cmidrule(lr){{{place}-{place + count - 1}}}"] if head else []
-            place += count
-        return [" & ".join(heads) + r" \\", "".join(rules)]
+            rules += rf"\cmidrule(lr){{{first}-{first + count - 1}}}" if head else ""
+            first += count
+        return [" & ".join(heads) + r" \\", rules]
 
     def _tex_cell(self, row: int, column: Column) -> str:
-        text = tex(self.cell(row, column))
-        text = rf"\textbf{{{text}}}" if (row, column.key) in self.bold else text
-        plus_minus = tex(self._plus_minus(row, column))
-        beside = "" if plus_minus else tex(self.interval(row, column))
-        return text + (f" {plus_minus}" if plus_minus else "") + (f" ({beside})" if beside else "")
+        text, interval = tex(self.cell(row, column)), self.interval(row, column)
+        beside = self.plus_minus_of(row, column) or (f" ({interval})" if interval else "")
+        bold = (row, column.key) in self.bold
+        return (rf"\textbf{{{text}}}" if bold else text) + (f" {tex(beside)}" if beside else "")
 
     def _exact(self) -> pd.DataFrame:
         """Return the columns and what stands beside them, where any cell has it."""
-        exact: dict[str, list[Any]] = {}
-        for column in self.columns:
-            suffixes = ("", "_low", "_high", f"/{self.plus_minus}", "_chance")
-            for key in (f"{column.key}{suffix}" for suffix in suffixes):
-                values = [self.value(row, key) for row in range(len(self))]
-                if key == column.key or any(value is not None for value in values):
-                    exact[_safe(key)] = [_safe(value) for value in values]
-        return pd.DataFrame(exact, dtype=object)
+        suffixes = ("", "_low", "_high", f"/{self.plus_minus}", "_chance")
+        keys = [f"{column.key}{suffix}" for column in self.columns for suffix in suffixes]
+        own = {column.key for column in self.columns}
+        cells = {key: [self.value(row, key) for row in range(len(self))] for key in keys}
+        shown = {k: v for k, v in cells.items() if k in own or any(x is not None for x in v)}
+        return pd.DataFrame(shown, dtype=object)
 
 
 def written(value: float | str | None, column: Column) -> str:
@@ -283,27 +262,16 @@ def byte_unit(sizes: Iterable[float | None]) -> tuple[str, float, int]:
 
 def tex(text: str) -> str:
     """Return the string for LaTeX: every special character is escaped, on one line."""
-    return "".join(TEX.get(letter, letter) for letter in _one_line(text))
+    return str(_one_line(text)).translate(str.maketrans(TEX))
 
 
-def _safe(value: Any) -> Any:
-    """Return a cell of a file: one line that no spreadsheet takes for a formula; empty for None."""
-    if isinstance(value, str):
-        return " ".join(str(neutral(value, formatted=False)).splitlines())
-    return "" if value is None else value
+def _one_line(value: Any) -> Any:
+    return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _joined(column: Column) -> str:
-    return f"{column.head}: {column.title}" if column.head else column.title
+def _coarser(column: Column) -> Column:
+    return replace(column, digits=max(0, column.digits - 1))
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _marked(text: str, bold: bool) -> str:
-    return f"<b>{html.escape(text)}</b>" if bold else html.escape(text)

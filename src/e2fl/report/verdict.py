@@ -1,50 +1,68 @@
-"""The verdict: a few plain sentences computed from the numbers.
+"""The verdict and the key figures: what a reader should know first, computed from the numbers.
 
 They compare two of the methods that train together: the best and the second best for the worst
 group. Views of the same run appear in the tables only. What chance alone explains is not called a
-difference.
+difference. verdict.j2 holds the sentences.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from e2fl.metrics.intervals import Interval
+from e2fl.metrics import Interval
+from e2fl.metrics.arrays import Numbers
+from e2fl.metrics.intervals import FEW, mean_test, welch
+from e2fl.report.charts import counted
 from e2fl.report.methods import all_by_chance
-from e2fl.report.study import Method, Study, difference, gains
+from e2fl.report.study import Method, Study, difference, worse_off
+from e2fl.report.table import environment
 
 SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
+LEVEL = 0.05  # of the test whether the worst group is truly worse
 ONE_RUN = "One run only, so this may be chance. Repeat with three or more seeds."
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The methods that the verdict compares."""
 
     subject: Method
     baseline: Method
+
+    @property
+    def against(self) -> str:
+        """The name of the baseline in a sentence."""
+        return "training alone" if self.baseline.alone else self.baseline.label
+
+
+class KeyFigure(NamedTuple):
+    """A number that a reader should see first."""
+
+    title: str
+    value: str
+    detail: str
+
+
+class Level(NamedTuple):
+    """Accuracies of a method: of clients on average, of the worst, and up to the best."""
+
+    mean: float
+    worst: float
+    gap: float
 
 
 def chosen(study: Study) -> Pair | None:
     """Return the pair the verdict is about; None if there is nothing to compare."""
     if len(study.main) < 2:
         return None
-    working = _together(study)
-    if len(working) < 2:
-        subject = working[0] if working else study.main[0]
-        return Pair(subject, next(other for other in study.main if other is not subject))
-    ranked = sorted(
-        working,
-        key=lambda method: (_mean(method, study.worst), _mean(method, "clients/mean")),
-        reverse=True,
-    )
+
+    def rank(method: Method) -> tuple[bool, float, float]:
+        worst, mean = (method.mean(key) for key in (study.worst, "clients/mean"))
+        low = float("-inf")
+        return not method.alone, low if worst is None else worst, low if mean is None else mean
+
+    ranked = sorted(study.main, key=rank, reverse=True)
     return Pair(ranked[0], ranked[1])
-
-
-def _together(study: Study) -> list[Method]:
-    """Return the methods whose clients train together."""
-    return [method for method in study.main if not method.alone]
 
 
 def subject_of(study: Study) -> Method:
@@ -55,26 +73,55 @@ def subject_of(study: Study) -> Method:
 
 def verdict(study: Study) -> str:
     """Return the verdict, in plain words."""
-    pair = chosen(study)
-    sentences = [f"Not finished: {study.unfinished}."] if study.unfinished else []
-    sentences += _diverged(study)
-    sentences += _single(study) if pair is None else _compared(study, pair)
-    sentences += _protected(study, pair)
-    return " ".join(sentences)
-
-
-def _diverged(study: Study) -> list[str]:
+    pair, alone, subject = chosen(study), study.alone, subject_of(study)
+    worst, mean = (pair and difference(*pair, key) for key in (study.worst, "clients/mean"))
+    better = None if alone is None else difference(alone, subject, study.worst)
     counts = {
         method.label: int(method.final["diverged"].fillna(0).max())
         for method in study.methods
         if "diverged" in method.final
     }
-    return [
-        f"{label} diverged: the models of {clients(count)} give outputs that are not finite, so "
-        "their accuracy means nothing."
-        for label, count in counts.items()
-        if count
-    ]
+    opportunity = {
+        method.label: method.mean("protected/eod")
+        for method in ((study.main[0],) if pair is None else pair)
+        if study.protected_groups and "protected/di" in method.final
+    }
+    text = (
+        environment("e2fl.report", escape=False)
+        .get_template("verdict.j2")
+        .render(
+            study=study,
+            diverged={label: count for label, count in counts.items() if count},
+            first=study.main[0],
+            level=_level(study, study.main[0]),
+            subject=subject,
+            against="" if pair is None else pair.against,
+            worst=worst,
+            mean=mean,
+            by_chance=all_by_chance(study.main, study.worst),
+            together=sum(not method.alone for method in study.main),
+            worse=None if alone is None else worse_off(subject, alone),
+            alone_better=better.value if pair and pair.baseline is not alone and better else 0.0,
+            opportunity=opportunity,
+            small=SMALL,
+            one_run=ONE_RUN,
+            points=points,
+            way=lambda value: "better" if value > 0 else "worse",
+            counted=counted,
+            amount=amount,
+            span=span,
+            explained=explained,
+            worst_name=worst_name,
+        )
+    )
+    return " ".join(text.split())
+
+
+def _level(study: Study, method: Method) -> Level | None:
+    mean, worst, best = (method.mean(key) for key in ("clients/mean", study.worst, study.best))
+    if mean is None or worst is None:
+        return None
+    return Level(mean, worst, 0.0 if best is None else best - worst)
 
 
 def points(value: float) -> str:
@@ -82,147 +129,18 @@ def points(value: float) -> str:
     return f"{abs(value):.1f} percentage points"
 
 
-def _compared(study: Study, pair: Pair) -> list[str]:
-    subject, baseline = pair.subject, pair.baseline
-    worst = difference(subject, baseline, study.worst)
-    mean = difference(subject, baseline, "clients/mean")
-    if worst is None or mean is None:
-        return _single(study)
-    methods = _together(study)
-    where = f"the {study.worst_label}"
-    against = "training alone" if baseline.alone else baseline.label
-    rest = [*_chance(worst, mean), *_alone(study, pair)]
-    if all_by_chance(study.main, study.worst):
-        return [
-            f"Chance alone explains {where} of every method, so no method is called better for it; "
-            f"on average, {subject.label} is {_amount(mean.value)} {against}.",
-            *_chance(None, mean),
-            *_alone(study, pair),
-        ]
-    if abs(worst.value) < SMALL:
-        first = f"{subject.label} and {against} reach the same accuracy for {where}"
-    elif len(methods) > 2:
-        first = (
-            f"Of the {len(methods)} methods that train together, {subject.label} is best for "
-            f"{where}: {points(worst.value)} better than {against}, the second best for it"
-        )
-    else:
-        first = f"{subject.label} is {_amount(worst.value)} {against} for {where}"
-    return [f"{first}{_cost(subject.label, worst.value, mean.value)}.", *rest]
-
-
-def _amount(value: float) -> str:
-    return "as good as" if abs(value) < SMALL else f"{points(value)} {_way(value)} than"
-
-
-def _cost(subject: str, worst: float, mean: float) -> str:
-    """Return the other half of the first sentence: what happens on average."""
-    if abs(mean) < SMALL:
-        return ", with the same accuracy on average"
-    if abs(worst) < SMALL:
-        return f"; on average, {subject} is {points(mean)} {_way(mean)}"
-    if worst > 0 > mean:
-        return f", at the cost of {points(mean)} on average"
-    joined = "but" if worst < 0 < mean else "and"
-    return f", {joined} {points(mean)} {_way(mean)} on average"
-
-
-def _chance(worst: Interval | None, mean: Interval) -> list[str]:
-    """Return whether the two differences may be chance, in words; worst: None if not judged."""
-    if mean.count == 0:
-        return [
-            "They share no seed, so this may be chance. "
-            "Repeat both with the same three or more seeds."
-        ]
-    if mean.over == "clients" or mean.count == 1:
-        return [ONE_RUN]
-    parts = [
-        f"the difference {where} {judged(interval)} ({span(interval)})"
-        for where, interval in (("for the worst", worst), ("on average", mean))
-        if interval is not None and abs(interval.value) >= SMALL
-    ]
-    return [f"Over {mean.count} seeds, {' and '.join(parts)}."] if parts else []
-
-
-def judged(interval: Interval) -> str:
-    """Return whether a difference may be chance, in words."""
-    return "may be chance" if interval.may_be_chance else "is statistically significant"
+def amount(value: float) -> str:
+    """Return a count that may be a mean."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
 def span(interval: Interval) -> str:
     """Return the interval of a difference, in words."""
-    return f"95 % interval {_signed(interval.low or 0.0)} to {_signed(interval.high or 0.0)}"
+    text = f"95 % interval {interval.low or 0.0:+.1f} to {interval.high or 0.0:+.1f}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _alone(study: Study, pair: Pair) -> list[str]:
-    alone = study.alone
-    if alone is None:
-        return ["Training alone was not run, so it is not known which clients gain by taking part."]
-    sentences = []
-    if not pair.subject.alone:
-        worse = worse_off(pair.subject, alone)
-        if worse is not None:
-            sentences.append(_worse_words(pair.subject, *worse))
-        better = difference(alone, pair.subject, study.worst)
-        if pair.baseline is not alone and better is not None and better.value >= SMALL:
-            sentences.append(
-                f"Training alone is better still for the {study.worst_label}, "
-                f"by {points(better.value)}."
-            )
-    return sentences
-
-
-def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
-    """Return the clients that do worse than alone, averaged over seeds; all clients; seeds."""
-    by_seed = gains(method, alone)
-    if not by_seed:
-        return None
-    counts = [int((clients["difference"] < 0).sum()) for clients in by_seed.values()]
-    return float(np.mean(counts)), len(next(iter(by_seed.values()))), len(by_seed)
-
-
-def _worse_words(subject: Method, worse: float, count: int, seeds: int) -> str:
-    if worse == 0:
-        return f"With {subject.label}, no client does worse than training alone."
-    mean = f" (mean over {seeds} seeds)" if seeds > 1 else ""
-    verb = "does" if worse == 1 else "do"
-    return (
-        f"With {subject.label}, {amount(worse)} of {clients(count)}{mean} {verb} worse than "
-        "training alone."
-    )
-
-
-def _single(study: Study) -> list[str]:
-    """Return the sentences about a single method."""
-    method = study.main[0]
-    mean, worst = method.mean("clients/mean"), method.mean(study.worst)
-    if mean is None or worst is None:
-        return []
-    start = f"{method.label}: clients reach {mean:.1f} % on average"
-    best = method.mean(study.worst.replace("worst", "best"))
-    gap = 0.0 if best is None else best - worst
-    if gap >= SMALL:
-        named = worst_name(method) if study.group_names else ""
-        top = "best group" if study.worst_label.endswith("group") else "best tenth"
-        told = (
-            f"{start}; the {study.worst_label}{named} reaches {worst:.1f} %, {points(gap)} less "
-            f"than the {top}.{by_chance(method, study.worst)}"
-        )
-    elif len(study.group_names) > 1:
-        told = f"{start}. {_every(len(study.group_names))} have the same accuracy."
-    else:
-        told = f"{start}. All clients have the same accuracy."
-    return [
-        told,
-        "There is nothing to compare with: run another method, or training alone, beside it.",
-    ]
-
-
-def _every(groups: int) -> str:
-    return "Both groups" if groups == 2 else f"All {groups} groups"
-
-
-def by_chance(method: Method, key: str) -> str:
+def explained(method: Method, key: str) -> str:
     """Return a sentence about what chance alone gives, if it explains a spread."""
     if not method.by_chance(key):
         return ""
@@ -243,52 +161,91 @@ def worst_name(method: Method) -> str:
     return f" ({name} in {times} of {len(lowest)} seeds)"
 
 
-def _protected(study: Study, pair: Pair | None) -> list[str]:
-    """Return equal opportunity in words if groups are protected: which is missed more often."""
-    if study.protected_groups is None:
-        return []
-    first, second = study.protected_groups
-    asked = [study.main[0]] if pair is None else [pair.subject, pair.baseline]
-    sentences = []
-    for method in asked:
-        value = method.mean("protected/eod")
-        if value is None and "protected/di" in method.final:
-            sentences.append(
-                f"With {method.label}, equal opportunity is undefined: "
-                "a group has no positive test examples."
-            )
-        elif value is not None and abs(100 * value) < SMALL:
-            sentences.append(
-                f"{method.label} finds the same share of positive examples of {first} "
-                f"and of {second}."
-            )
-        elif value is not None:
-            more = "more" if value > 0 else "fewer"
-            sentences.append(
-                f"Of the examples that are truly positive, {method.label} finds "
-                f"{points(100 * value)} {more} of {first} than of {second}."
-            )
-    return sentences
+def key_figures(study: Study) -> list[KeyFigure]:
+    """Return key figures: the worst group, the gap, the best method, who is worse off."""
+    subject, pair, alone = subject_of(study), chosen(study), study.alone
+    figures = [_worst_figure(study, subject), _gap_figure(study, subject, pair)]
+    figures.append(None if pair is None else _best_figure(study, pair))
+    if alone is not None and not subject.alone and (worse := worse_off(subject, alone)) is not None:
+        detail = f"with {subject.label}" + (f", mean over {worse[2]} seeds" if worse[2] > 1 else "")
+        value = f"{amount(worse[0])} of {counted(worse[1])}"
+        figures.append(KeyFigure("Worse off than training on their own", value, detail))
+    return [figure for figure in figures if figure is not None]
 
 
-def _mean(method: Method, key: str) -> float:
-    value = method.mean(key)
-    return float("-inf") if value is None else value
+def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
+    interval, level = subject.interval(study.worst), _level(study, subject)
+    if interval is None:
+        return None
+    title, value = study.worst_label.capitalize(), f"{interval.value:.1f} %"
+    if level is not None and level.gap < SMALL and subject.mean(study.best) is not None:
+        what = "groups" if study.group_names else "clients"
+        return KeyFigure(title, value, f"All {what} have this accuracy with {subject.label}.")
+    lowest = {name for seed in subject.seeds for name in subject.lowest_groups(seed)}
+    detail = f"accuracy with {subject.label}"
+    if study.worst_label.endswith("group"):
+        value = f"{min(lowest)}: {value}" if len(lowest) == 1 else value
+        detail += worst_name(subject) if len(lowest) > 1 else ""
+    if interval.low is not None:
+        detail += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
+    judgement = explained(subject, study.worst)
+    if not judgement and len(lowest) == 1 and len(study.group_names) > 1:
+        judgement = _judgement(study, subject, min(lowest))
+    return KeyFigure(title, value, f"{detail}.{judgement}")
 
 
-def _way(value: float) -> str:
-    return "better" if value > 0 else "worse"
+def _judgement(study: Study, method: Method, lowest: str) -> str:
+    """Return whether the worst group is truly worse; the p-value allows for choosing the group."""
+    pairs: list[tuple[Numbers, Numbers]] = []
+    for seed in method.seeds:
+        values = {name: np.asarray(rows, np.float64) for name, rows in method.members(seed).items()}
+        own = values.pop(lowest, np.empty(0))
+        rest = np.concatenate([*values.values(), np.empty(0)])
+        if not len(own) or not len(rest) or not np.isfinite([*own, *rest]).all():
+            return ""
+        pairs.append((own, rest))
+    if len(pairs) > 1:
+        p = mean_test(np.array([own.mean() - rest.mean() for own, rest in pairs]))
+    elif min(map(len, pairs[0])) < FEW:
+        return f" Too few clients ({len(pairs[0][0])}) to judge whether this is chance."
+    else:
+        p = welch(*pairs[0])
+    if p * len(study.group_names) < LEVEL:
+        return " Lower than the other groups, statistically significant (95 %)."
+    return " It may be lower than the other groups by chance."
 
 
-def amount(value: float) -> str:
-    """Return a count that may be a mean."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+def _gap_figure(study: Study, subject: Method, pair: Pair | None) -> KeyFigure | None:
+    gaps = [
+        f"{ends[1] - ends[0]:.1f}"
+        for method in (pair or (subject,))
+        if (ends := method.means(study.worst, study.best)) is not None
+    ]
+    if subject.means(study.worst, study.best) is None or len(study.group_names) == 1:
+        return None
+    single = study.worst_label.endswith("group")
+    title = f"Gap between best and {'worst group' if single else study.worst_label}"
+    detail = f"percentage points with {subject.label}"
+    if pair is not None and len(gaps) == 2:
+        detail += f"; {gaps[1]} with {pair.baseline.label}"
+    return KeyFigure(title, gaps[0], detail)
 
 
-def clients(count: int) -> str:
-    """Return a number of clients, in words."""
-    return "1 client" if count == 1 else f"{count:,} clients"
-
-
-def _signed(value: float, digits: int = 1) -> str:
-    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
+    interval = difference(*pair, study.worst)
+    if interval is None:
+        return None
+    title, names = f"Best for the {study.worst_label}", (pair.subject.label, pair.against)
+    if all_by_chance(study.main, study.worst):
+        return KeyFigure(title, "not known", "Chance alone explains the spread of every method.")
+    if abs(interval.value) < SMALL:
+        return KeyFigure(title, "no difference", " and ".join(names))
+    best, other = names if interval.value > 0 else names[::-1]
+    if interval.over == "seeds" and interval.low is not None:
+        judged = "may be chance" if interval.may_be_chance else "is statistically significant"
+        why = f"Over {interval.count} seeds, this {judged} ({span(interval)})."
+    elif interval.low is not None:
+        why = f"Over clients: {span(interval)}. {ONE_RUN}"
+    else:
+        why = ONE_RUN if interval.count else "They share no seed, so this may be chance."
+    return KeyFigure(title, best, f"{points(interval.value)} more than {other}. {why}")

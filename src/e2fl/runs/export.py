@@ -1,6 +1,7 @@
 """Export of one model of a finished run as a plain torch module, with a model card in Markdown."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from e2fl.files import replacing, write_text
 from e2fl.models import storable
 from e2fl.runs.store import ENCODING
 from e2fl.runs.trained import TrainedRun
-from e2fl.templates import asset
 
 FORMATS = (".safetensors", ".pt2")
 
@@ -56,7 +56,9 @@ def model_card(run: TrainedRun, name: str, group: str | None, network: nn.Module
     """Return what a user must know: origin, how to load the model, how well it serves groups."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"cell": _cell, "number": _number, "tojson_line": _json}
-    return environment.from_string(asset("e2fl.runs", "card.md.j2")).render(
+    return environment.from_string(
+        (files("e2fl.runs") / "card.md.j2").read_text(encoding="utf-8")
+    ).render(
         run=run,
         name=name,
         group=group if name.startswith("group") else None,

@@ -35,7 +35,7 @@ from e2fl.randomness import stream
 from e2fl.rankings.order import Ranking
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.terminal import aligned
+from e2fl.text import aligned
 
 MAX_RELATIVE_BLUR = (
     0.5  # maximum blur of clear groups, as a fraction of the blur of a reference cloud

@@ -79,6 +79,8 @@ class Summary(Measures):
     inputs: Mapping[str, Any]  # shape, classes, groups, and names of groups and labels
     environment: Mapping[str, str]
     client_models: str  # what happened to the models that clients keep: none, kept, or dropped
+    title: str = ""  # the algorithm's name in tables
+    order: int = 0  # its position in tables
     warnings: Sequence[str] = ()  # of the algorithm, about this data
     own_measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # title, unit, ...
     budget: Budget | None = None

@@ -19,10 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from e2fl.csv_text import neutral, plain
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
 from e2fl.runs.records import Evaluation, Json, Summary
+from e2fl.text import neutral, plain
 
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from e2fl.algorithms import ALGORITHMS
 from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, FederatedData
@@ -51,6 +52,7 @@ def summarise(
         **vars(measure(done.scores, data)),
         algorithm=experiment.algorithm["name"],
         label=experiment.label,
+        **naming(experiment),
         dataset=data.name,
         rounds=done.number,
         seed=experiment.seed,
@@ -74,6 +76,13 @@ def summarise(
         client_models=client_models,
     )
     return to_json(summary)
+
+
+def naming(experiment: Experiment) -> Json:
+    """Return the title of the algorithm and its position in tables: own algorithms come last."""
+    names = [*ALGORITHMS, experiment.algorithm["name"]]
+    title = experiment.build_algorithm().title
+    return {"title": title, "order": names.index(experiment.algorithm["name"])}
 
 
 class Evaluator(Protocol):

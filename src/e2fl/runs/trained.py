@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from e2fl import codec
 from e2fl.config.experiment import Experiment
-from e2fl.csv_text import neutral
 from e2fl.data.encoding import Encoding
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
 from e2fl.models import Model, Params
 from e2fl.runs.records import Json
 from e2fl.runs.store import ENCODING, Folder
+from e2fl.text import neutral
 
 NO_LABEL = -1
 BLOCK = 500  # examples predicted at a time

@@ -3,25 +3,23 @@
 import io
 import itertools
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import altair as alt
 from markupsafe import Markup
 
 from e2fl.metrics import Measure
-from e2fl.report.theme import IN_FILE, shape_of
+from e2fl.report.charts import colour_of, in_file, shape_of
+from e2fl.report.table import environment
 from e2fl.search.results import Result
 from e2fl.search.space import settings_text, shown
 from e2fl.search.trials import BYTES, WARM
-from e2fl.templates import environment
 
 SIDE = 230  # pixels of a plot
 
 
 def page(result: Result) -> str:
     """Return the page as HTML, without scripts or network."""
-    template = (files("e2fl.search") / "page.html.j2").read_text(encoding="utf-8")
     objectives = [objective.key for objective in result.objectives]
     tables = {
         "chosen": result.table(objectives, chosen=True),
@@ -31,8 +29,8 @@ def page(result: Result) -> str:
     }
     plots = heat_maps(result) if result.sampler == "grid" else scatter_plots(result)
     return (
-        environment()
-        .from_string(template)
+        environment("e2fl.search")
+        .get_template("page.html.j2")
         .render(
             result=result,
             share=100 * float(result.experiment.data["validation_share"]),
@@ -104,7 +102,7 @@ def scatter_plots(result: Result) -> list[str]:
         return []
     names = [method.name for method in result.tuned]
     places = range(len(names))
-    colours = alt.Scale(domain=names, range=[IN_FILE.colour(place) for place in places])
+    colours = alt.Scale(domain=names, range=[colour_of(place) for place in places])
     shapes = alt.Scale(domain=names, range=[shape_of(place) for place in places])
     plots = []
     pairs: list[tuple[Measure | None, Measure]] = [*itertools.combinations(result.objectives, 2)]
@@ -142,5 +140,5 @@ def _axis(kind: Any, objective: Measure | None) -> Any:
 def _svg(*layers: alt.Chart) -> str:
     chart = alt.layer(*layers).properties(width=SIDE, height=SIDE)
     text = io.StringIO()
-    alt.Chart.from_dict(chart.to_dict() | {"config": IN_FILE.config()}).save(text, format="svg")
+    alt.Chart.from_dict(in_file(chart.to_dict())).save(text, format="svg")
     return text.getvalue()

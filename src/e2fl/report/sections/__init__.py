@@ -1,25 +1,20 @@
-"""The sections of the page, in order: one module for each question."""
+"""The sections of the page, in order: a function for each question."""
 
-from e2fl.report.section import Section
-from e2fl.report.sections import (
-    bits,
-    clients,
-    curves,
-    data,
-    gains,
-    groups,
-    outcome,
-    protected,
-    recovery,
-    tradeoff,
-)
+from e2fl.report.sections.clients import clients, gains
+from e2fl.report.sections.data import data
+from e2fl.report.sections.groups import groups, protected
+from e2fl.report.sections.outcome import outcome
+from e2fl.report.sections.section import Section
+from e2fl.report.sections.training import bits, curves, recovery, tradeoff
 from e2fl.report.study import Study
-from e2fl.report.theme import Theme
 
-MODULES = (outcome, groups, protected, clients, gains, curves, tradeoff, bits, recovery, data)
+QUESTIONS = (
+    *(outcome, groups, protected, clients, gains),
+    *(curves, tradeoff, bits, recovery, data),
+)
 
 
-def sections(study: Study, theme: Theme) -> list[Section]:
+def sections(study: Study) -> list[Section]:
     """Return all sections that have something to show for this study."""
-    found = (module.section(study, theme) for module in MODULES)
-    return [section for section in found if section is not None]
+    answers = (question(study) for question in QUESTIONS)
+    return [section for section in answers if section is not None]

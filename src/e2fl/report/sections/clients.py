@@ -1,162 +1,102 @@
-"""Equality: do all clients get about the same accuracy, and which clients get the lowest?"""
+"""Equality: do clients get about the same accuracy, and more than they would get on their own?"""
 
 import math
 from typing import Any
 
 import altair as alt
 import numpy as np
-import pandas as pd
 
 from e2fl.metrics import COLUMNS, MEASURES
 from e2fl.metrics.arrays import Numbers
-from e2fl.report.chart import (
-    METHOD_TIP,
-    Channels,
-    Plot,
-    Row,
-    bright,
-    data,
-    draw,
-    marks,
-    quantity,
-    tip,
-)
+from e2fl.metrics.intervals import over_clients
+from e2fl.report import study as studies
+from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, tips
 from e2fl.report.methods import method_table
-from e2fl.report.section import Section
+from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import METHOD, Column, Table, column_of
-from e2fl.report.theme import Theme
+from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells
 from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 BINS = 40
 HILL = 0.72  # of the height of a row; the name is above
 LOWEST = 10  # clients in the table of the lowest
+POINTS_SHOWN = 1500
 
 
-def section(study: Study, theme: Theme) -> Section | None:
-    samples = {method.label: values for method in study.methods if len(values := pooled(method))}
-    if not samples:
+def clients(study: Study) -> Section | None:
+    """Do all clients get about the same accuracy?"""
+    samples = {m.label: v for m in study.methods if len(v := m.clients["accuracy"].dropna())}
+    values = {label: accuracy.to_numpy(np.float64) for label, accuracy in samples.items()}
+    if not values:
         return None
     intro = "Do all clients get about the same accuracy?"
-    plots = (_histograms(study, theme, samples),)
-    behind = (_quantiles(samples), *loss_table(study))
-    tables = (worst_table(study),)
-    return Section("clients", "Clients", intro, tables, plots, behind, open=True)
+    plots, behind = [_histograms(study, values)], [_quantiles(values), *loss_table(study)]
+    return Section("clients", "Clients", intro, [lowest_table(study)], plots, behind, open=True)
 
 
-def pooled(method: Method) -> Numbers:
-    """Return the finite accuracies of all clients of all seeds."""
-    known = [clients["accuracy"].to_numpy() for clients in method.clients.values()]
-    values = np.concatenate(known) if known else np.empty(0)
-    return values[np.isfinite(values)]
-
-
-def worst_table(study: Study) -> Table:
+def lowest_table(study: Study) -> Table:
     """Return a table of the clients with the lowest accuracy, by name."""
-    subject = subject_of(study)
-    several = len(study.seeds) > 1
-    every = [clients.assign(seed=seed) for seed, clients in subject.clients.items()]
-    lowest = pd.concat(every).sort_values(["accuracy", "seed", "client"], kind="stable")[:LOWEST]
-    rows = [
-        {"client": row["client"], "seed": int(row["seed"]), "group": row["group"]}
-        | {"n": int(row["n"])}
-        | {method.label: _accuracy_of(method, row) for method in study.methods}
-        for _, row in lowest.iterrows()
-    ]
-    columns = [Column("client", "client"), *([Column("seed", "seed", 0)] if several else [])]
+    subject, seed = subject_of(study), [Column("seed", "seed", 0)]
+    by_client = {
+        m.label: m.clients.set_index(["seed", "client"])["accuracy"] for m in study.methods
+    }
+    ordered = subject.clients.sort_values(["accuracy", "seed", "client"], kind="stable")
+    rows: list[dict[str, Any]] = []
+    for row in ordered[:LOWEST].to_dict("records"):
+        same = (row["seed"], row["client"])
+        known = {label: accuracy.get(same) for label, accuracy in by_client.items()}
+        cells = {str(key): value for key, value in row.items()}
+        rows.append(cells | {"n": int(row["n"])} | known)
+    columns = [Column("client", "client"), *(seed if len(study.seeds) > 1 else [])]
     columns += [Column("group", "group")] if study.group_names else []
     columns += [Column("n", "test rows", 0)]
-    columns += [
-        Column(method.label, method.label, 1, "accuracy, %", "accuracy") for method in study.methods
-    ]
+    columns += [Column(m.label, m.label, 1, "accuracy, %", "accuracy") for m in study.methods]
     title = f"The {len(rows)} clients with the lowest accuracy with {subject.label}"
     return Table.of("lowest", title, columns, rows)
 
 
-def _accuracy_of(method: Method, row: "pd.Series[Any]") -> float | None:
-    """Return the accuracy of the client of this row, with the same seed; None if not known."""
-    clients = method.clients.get(int(row["seed"]))
-    if clients is None:
-        return None
-    values = clients.loc[clients["client"] == row["client"], "accuracy"]
-    return float(values.iloc[0]) if len(values) else None
-
-
-def _histograms(study: Study, theme: Theme, samples: dict[str, Numbers]) -> Plot:
+def _histograms(study: Study, samples: dict[str, Numbers]) -> Plot:
     """Return a histogram for each method, one below the other, with its name."""
     low = math.floor(min(values.min() for values in samples.values()))
     high = max(low + 1, math.ceil(max(values.max() for values in samples.values())))
-    bases = {label: len(samples) - 1 - place for place, label in enumerate(samples)}
-    heads = [
-        {"label": label, "at": low, "base": base, "name": base + 0.86, "top": base + HILL}
-        | {"mean": float(samples[label].mean())}
-        for label, base in bases.items()
-    ]
-    up: Channels = {"axis": None, "scale": alt.Scale(domain=[0, len(samples)], nice=False)}
+    edges = np.linspace(low, high, BINS + 1)
+    shares = {label: np.histogram(v, edges)[0] / len(v) for label, v in samples.items()}
+    top = max(share.max() for share in shares.values())
+    bars: list[Row] = []
+    heads: list[Row] = []
+    for base, (label, share) in enumerate(reversed(shares.items())):
+        head = {"label": label, "at": low, "base": base, "name": base + 0.86, "top": base + HILL}
+        heads.append(head | {"mean": float(samples[label].mean())})
+        bars += [
+            {"label": label, "from": float(edges[k]), "to": float(edges[k + 1]), "base": base}
+            | {"share": 100 * float(part), "height": base + HILL * float(part / top)}
+            for k, part in enumerate(share)
+            if part
+        ]
+    scale = alt.Scale(domain=[0, len(samples)], nice=False)
+    up = {name: alt.Y(f"{name}:Q", axis=None, scale=scale) for name in ("base", "name")}
     across = quantity(alt.X, "from", "accuracy of a client, %", 10, domain=[low, high], nice=False)
-    bars = _bars(samples, bases, np.linspace(low, high, BINS + 1))
-    tips = [
-        METHOD_TIP,
-        tip("from", "from, %", ".1f"),
-        tip("to", "to, %", ".1f"),
-        tip("share", "clients, %", ".1f"),
-    ]
-    text = alt.Chart(data(heads)).encode(opacity=bright())
-    layers = [
-        marks(bars, study, theme)
-        .mark_rect()
-        .encode(
-            x=across,
-            x2="to:Q",
-            y=alt.Y("base:Q", **up),
-            y2="height:Q",
-            opacity=bright(0.85),
-            tooltip=tips,
-        ),
-        alt.Chart(data(heads)).mark_rule(color=theme.line).encode(y=alt.Y("base:Q", **up)),
-        text.mark_text(
-            align="left", baseline="middle", dx=2, fontWeight="bold", limit=300, color=theme.ink
-        ).encode(x="at:Q", y=alt.Y("name:Q", **up), text="label:N"),
-        text.mark_rule(strokeWidth=2, color=theme.ink).encode(
-            x="mean:Q",
-            y=alt.Y("base:Q", **up),
-            y2="top:Q",
-            tooltip=[METHOD_TIP, tip("mean", "mean, %")],
-        ),
-    ]
-    told = [
-        f"{label} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}"
-        for label, v in samples.items()
-    ]
-    caption = (
-        "One histogram of all clients per method; the vertical line is the mean. A narrow one far "
-        "to the right is good for all clients; a tail to the left shows clients with a poor model."
-    )
-    words = f"Histograms of the accuracy of clients in percent. {'; '.join(told)}."
+    tip = tips(**{"from": "from, %|.1f", "to": "to, %|.1f", "share": "clients, %|.1f"})
+    text = marks(heads, study).encode(color=alt.value("var(--ink)"))
+    name = {"align": "left", "baseline": "middle", "dx": 2, "fontWeight": "bold", "limit": 300}
+    ends = [f"{k} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}" for k, v in samples.items()]
     return draw(
         "distribution",
         "Accuracy over clients",
-        caption,
-        words,
-        layers,
-        theme,
+        "One histogram of all clients per method; the vertical line is the mean. A narrow one far "
+        "to the right is good for all clients; a tail to the left shows clients with a poor model.",
+        f"Histograms of the accuracy of clients in percent. {'; '.join(ends)}.",
         40 + 78 * len(samples),
+        marks(
+            bars, study, 0.85, x=across, x2="to:Q", y=up["base"], y2="height:Q", tooltip=tip
+        ).mark_rect(),
+        alt.Chart(data(heads)).mark_rule(color="var(--line)").encode(y=up["base"]),
+        text.mark_text(**name).encode(x="at:Q", y=up["name"], text="label:N"),
+        text.mark_rule(strokeWidth=2).encode(
+            x="mean:Q", y=up["base"], y2="top:Q", tooltip=tips(mean="mean, %|.2f")
+        ),
     )
-
-
-def _bars(samples: dict[str, Numbers], bases: dict[str, int], edges: Numbers) -> list[Row]:
-    shares = {
-        label: np.histogram(values, edges)[0] / len(values) for label, values in samples.items()
-    }
-    top = max(float(share.max()) for share in shares.values())
-    return [
-        {"label": label, "from": float(start), "to": float(end), "share": 100 * float(part)}
-        | {"base": bases[label], "height": bases[label] + HILL * float(part) / top}
-        for label, share in shares.items()
-        for start, end, part in zip(edges[:-1], edges[1:], share, strict=True)
-        if part
-    ]
 
 
 def _quantiles(samples: dict[str, Numbers]) -> Table:
@@ -172,12 +112,96 @@ def _quantiles(samples: dict[str, Numbers]) -> Table:
     return Table.of("distribution", "Accuracy over clients", columns, rows, note)
 
 
-def loss_table(study: Study) -> tuple[Table, ...]:
+def loss_table(study: Study) -> list[Table]:
     """Return the spread of the objective: Definitions 1 and 2 of the E2FL paper."""
     keys = COLUMNS["losses"]
     methods = [method for method in study.methods if any(method.by_seed(key) for key in keys)]
-    if not methods:
-        return ()
     columns = [column_of(MEASURES[key]) for key in keys]
     note = "A low spread means that losses are equal."
-    return (method_table("losses", "Loss and its spread", methods, columns, note),)
+    table = method_table("losses", "Loss and its spread", methods, columns, note)
+    return [table] if methods else []
+
+
+def gains(study: Study) -> Section | None:
+    """Is each client better off than training on its own?"""
+    alone = study.alone
+    others = [method for method in study.methods if alone is not None and method is not alone]
+    by_method = {method: studies.gains(method, alone) for method in others if alone is not None}
+    by_method = {method: both for method, both in by_method.items() if len(both)}
+    if not by_method:
+        return None
+    intro = "Is each client better off than training on its own?"
+    title, table = "Taking part or training alone", gain_table(by_method)
+    return Section("gains", title, intro, (), [_gain_points(study, by_method)], [table])
+
+
+def gain_table(by_method: dict[Method, Any]) -> Table:
+    """Return a table of how many clients gain and lose by taking part, and how much."""
+    kinds = {"better_off": 1, "equal": 0, "worse_off": -1}
+    rows = []
+    for method, both in by_method.items():
+        gain, seeds = both["difference"], both["seed"]
+        row: dict[str, Any] = {"method": method.label}
+        for kind, sign in kinds.items():
+            row[kind] = float((np.sign(gain) == sign).groupby(seeds).sum().mean())
+        row |= interval_cells("gain_mean", over_clients([gain.to_numpy(np.float64)]))
+        rows.append(row | {"gain_lowest": float(gain.min()), "gain_highest": float(gain.max())})
+    columns = [METHOD]
+    columns += [Column(kind, kind.replace("_", " "), 1, "clients", "gain") for kind in kinds]
+    columns += [
+        Column(f"gain_{title}", title, 1, "gain, percentage points", "gain", signed=True)
+        for title in ("mean", "lowest", "highest")
+    ]
+    note = (
+        "Counts are means over seeds. Small figures: 95 % interval of the mean gain over clients "
+        "(bootstrap)."
+    )
+    return Table.of("gains", "Every client against training alone", columns, rows, note)
+
+
+def _gain_points(study: Study, by_method: dict[Method, Any]) -> Plot:
+    """Return a plot with a point for each client: training alone against taking part."""
+    shown = {method: both for method, both in by_method.items() if not method.view}
+    step = math.ceil(sum(map(len, shown.values())) / POINTS_SHOWN)
+    rows: list[Row] = []
+    for method, both in shown.items():
+        first = both.groupby("seed", sort=False).cumcount() % step == 0
+        drawn = both[first].assign(label=method.label).dropna()
+        rows += drawn.drop(columns=["seed", "n"]).to_dict("records")
+    values = [row[key] for row in rows for key in ("alone", "accuracy")]
+    pad = max(1.0, 0.07 * (max(values) - min(values)))  # room for the words in the corners
+    low, high = min(values) - pad, max(values) + pad
+    scale = {"domain": [low, high], "nice": False}
+    axes = {
+        "x": quantity(alt.X, "alone", "training alone, %", 6, **scale),
+        "y": quantity(alt.Y, "accuracy", "taking part, %", 6, **scale),
+    }
+    tip = tips(client="client", **({"group": "group"} if study.group_names else {}))
+    tip += tips(
+        alone="alone, %|.2f", accuracy="taking part, %|.2f", difference="gain, points|+.2f"
+    )[1:]
+    even = alt.Chart(data([{"alone": end, "accuracy": end} for end in (low, high)]))
+    layers = [
+        even.mark_line(strokeDash=[4, 3], strokeWidth=1.5, color="var(--muted)").encode(**axes),
+        points(rows, study, 34, opacity=0.6, tooltip=tip, **axes),
+    ]
+    corners: tuple[tuple[str, float, float, dict[str, Any]], ...] = (
+        ("better", low, high, {"align": "left", "baseline": "top", "dx": 6, "dy": 6}),
+        ("worse", high, low, {"align": "right", "baseline": "bottom", "dx": -6, "dy": -6}),
+    )
+    for word, x, y, mark in corners:
+        corner = alt.Chart(data([{"alone": x, "accuracy": y, "text": f"{word} than alone"}]))
+        written = corner.mark_text(fontStyle="italic", color="var(--muted)", **mark)
+        layers.append(written.encode(text="text:N", **axes))
+    counts = {m.label: studies.worse_off(m, study.alone or m) or (0.0, 0, 0) for m in shown}
+    caption = (
+        "Each point is a client. Above the dashed line, the client does better in the federation "
+        "than on its own."
+    )
+    caption += f" One client in {step} is drawn; the counts are of all." if step > 1 else ""
+    words = (
+        "Clients as points, training alone against taking part. Worse than alone, of "
+        f"{max(count[1] for count in counts.values()):,} clients: "
+        f"{'; '.join(f'{label} {count[0]:.1f}' for label, count in counts.items())}."
+    )
+    return draw("gains", "Who gains by taking part", caption, words, 400, *layers)

@@ -1,124 +1,119 @@
-"""Equity: does every group get a good model, however small it is?"""
+"""Equity: does every group get a good model, and do protected groups get the same chances?"""
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from e2fl.metrics import Interval
 from e2fl.metrics.intervals import FEW
-from e2fl.report.dotplot import Dot, DotPlot, DotRow, ticks
-from e2fl.report.section import Section
+from e2fl.report.charts import Dot, DotRow, Plot, dot_plot
+from e2fl.report.methods import method_table
+from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study, names_in
 from e2fl.report.table import Column, Table, interval_cells
-from e2fl.report.theme import Theme
 from e2fl.report.verdict import subject_of
 
 UNEVEN = 1.5  # times as often: then the burden on some groups is mentioned
+PROTECTED = {
+    "eod": ("Equal opportunity difference", "share of positives that are found"),
+    "spd": ("Statistical parity difference", "share that is predicted positive"),
+    "di": ("F1 gap", "F1 of the positive class"),
+}
 
 
-def section(study: Study, theme: Theme) -> Section | None:
+def groups(study: Study) -> Section | None:
+    """Does every group get a good model, however small it is?"""
     if not study.group_names:
         return None
     intro = "Does every group get a good model, however small the group is?"
     if study.groups_found:
         intro += " No group was declared: these groups were found by an algorithm."
     asked = participation_table(study)
-    tables = () if asked is None else (asked,)
-    plots, behind = (group_dots(study),), (group_table(study),)
-    return Section("groups", "Groups", intro, tables, plots, behind, open=True)
+    tables, behind = ([] if asked is None else [asked]), [group_table(study)]
+    return Section("groups", "Groups", intro, tables, [group_dots(study)], behind, open=True)
 
 
-def group_dots(study: Study) -> DotPlot:
+def group_dots(study: Study) -> Plot:
     """Return a plot of every group, sorted by accuracy with the method of the verdict."""
     subject = subject_of(study)
-    sizes = {name: study.methods[0].mean(f"groups/{name}/clients") for name in study.group_names}
     rows = []
     for name in study.group_names:
-        value = subject.mean(f"groups/{name}/accuracy")
-        few = (sizes[name] or 0) < FEW
-        found = _dots(study, f"groups/{name}/accuracy", few=few)
-        rows.append(DotRow(name, sizes[name], found, sort=float("inf") if value is None else value))
-    everyone = DotRow(
-        "All clients",
-        sum(size or 0 for size in sizes.values()),
-        _dots(study, "clients/mean"),
-        pinned=True,
-    )
-    ordered = (everyone, *sorted(rows, key=lambda row: row.sort))
-    values = [
-        end
-        for row in ordered
-        for d in row.dots
-        for end in (d.value, d.low, d.high)
-        if end is not None
-    ]
-    what = "found group" if study.groups_found else "group"
-    order = (
-        f" Sorted by accuracy with {subject.label}, lowest first."
-        if len(study.methods) > 1
-        else " Lowest first."
-    )
-    hollow = (
-        f" Hollow: fewer than {FEW} clients."
-        if any(d.hollow for row in rows for d in row.dots)
-        else ""
-    )
-    if len(study.seeds) == 1 and any(d.low is None for row in rows for d in row.dots):
-        hollow += (
+        key, size = f"groups/{name}/accuracy", study.methods[0].mean(f"groups/{name}/clients")
+        value = subject.mean(key)
+        dots = _dots(study, key, hollow=(size or 0) < FEW)
+        rows.append(DotRow(name, dots, size, sort=float("inf") if value is None else value))
+    rows.sort(key=lambda row: row.sort)
+    everyone = sum(row.size or 0 for row in rows)
+    first = DotRow("All clients", _dots(study, "clients/mean"), everyone, pinned=True)
+    every = [dot for row in rows for dot in row.dots]
+    several = len(study.methods) > 1
+    caption = f"Lines: {study.interval_label}. "
+    caption += f"Sorted by accuracy with {subject.label}, l" if several else "L"
+    caption += "owest first."
+    if any(dot.hollow for dot in every):
+        caption += f" Hollow: fewer than {FEW} clients."
+    if len(study.seeds) == 1 and any(dot.low is None for dot in every):
+        caption += (
             " Without a line: too few clients to judge, or clients that all have the same accuracy."
         )
-    return DotPlot(
-        "group-accuracy",
-        f"Accuracy by {what}",
-        f"Lines: {study.interval_label}.{order}{hollow}",
-        _words(study, ordered[1:]),
-        "accuracy, %",
-        ordered,
-        ticks(values or [0.0, 100.0]),
-        subject.mean("clients/mean") if len(study.methods) == 1 else None,
+    plot = Plot(
+        key="group-accuracy",
+        title=f"Accuracy by {_group(study)}",
+        caption=caption,
+        alt=f"Dot plot of accuracy by group. {_ranges(study, rows)}.",
+        spec={},
+        axis="accuracy, %",
+        reference=None if several else subject.mean("clients/mean"),
     )
+    return dot_plot(study, [first, *rows], plot)
 
 
-def _dots(study: Study, key: str, *, few: bool = False) -> tuple[Dot, ...]:
-    return tuple(
-        Dot(place, method.label, interval.value, interval.low, interval.high, few)
-        for place, method in enumerate(study.methods)
-        if (interval := method.interval(key)) is not None
-    )
+def _group(study: Study) -> str:
+    return "found group" if study.groups_found else "group"
 
 
-def _words(study: Study, rows: tuple[DotRow, ...]) -> str:
-    told = []
+def _dots(study: Study, key: str, scale: float = 1.0, *, hollow: bool = False) -> list[Dot]:
+    return [
+        Dot(position, method.label, scaled.value, scaled.low, scaled.high, hollow)
+        for position, method in enumerate(study.methods)
+        if (interval := method.interval(key)) is not None and (scaled := _times(interval, scale))
+    ]
+
+
+def _times(interval: Interval, scale: float) -> Interval:
+    low, high = (None if end is None else scale * end for end in (interval.low, interval.high))
+    return replace(interval, value=scale * interval.value, low=low, high=high)
+
+
+def _ranges(study: Study, rows: Iterable[DotRow]) -> str:
+    """Return the lowest and the highest group of each method, in words."""
+    texts = []
     for method in study.methods:
-        found = {row.name: d.value for row in rows for d in row.dots if d.label == method.label}
-        if found:
-            low, high = min(found, key=lambda g: found[g]), max(found, key=lambda g: found[g])
-            told.append(
-                f"{method.label} from {found[low]:.1f} % ({low}) to {found[high]:.1f} % ({high})"
-            )
-    return f"Dot plot of accuracy by group. {'; '.join(told)}."
+        pairs = [(d.value, row.name) for row in rows for d in row.dots if d.label == method.label]
+        if pairs:
+            ends = (min(pairs, key=lambda pair: pair[0]), max(pairs, key=lambda pair: pair[0]))
+            low, high = (f"{value:.1f} % ({name})" for value, name in ends)
+            texts.append(f"{method.label} from {low} to {high}")
+    return "; ".join(texts)
 
 
 def group_table(study: Study) -> Table:
     """Return a table of every group: its clients, and its accuracy and loss with each method."""
-    columns = [
-        Column("group", "found group" if study.groups_found else "group"),
-        Column("clients", "clients", 0),
-    ]
-    columns += [
-        Column(f"{method.label}/{kind}", method.label, 3 if kind == "loss" else 2, kind, kind)
-        for kind in ("accuracy", "loss")
-        for method in study.methods
-        if any(method.by_seed(f"groups/{group}/{kind}") for group in study.group_names)
-    ]
-    by_label = {method.label: method for method in study.methods}
+    columns = [Column("group", _group(study)), Column("clients", "clients", 0)]
+    paths: dict[str, tuple[Method, str]] = {}
+    for kind, digits in (("accuracy", 2), ("loss", 3)):
+        for method in study.methods:
+            if any(method.by_seed(f"groups/{group}/{kind}") for group in study.group_names):
+                key = f"{method.label}/{kind}"
+                columns.append(Column(key, method.label, digits, kind, kind))
+                paths[key] = method, kind
     rows = []
     for group in study.group_names:
         clients = study.methods[0].mean(f"groups/{group}/clients")
         whole = clients is not None and clients == int(clients)
-        row = {
-            "group": group,
-            "clients": int(clients) if clients is not None and whole else clients,
-        }
-        for column in columns[2:]:
-            label, _, kind = column.key.rpartition("/")
-            interval = by_label[label].interval(f"groups/{group}/{kind}")
-            row |= interval_cells(column.key, interval)
+        row: dict[str, Any] = {"group": group, "clients": int(clients or 0) if whole else clients}
+        for key, (method, kind) in paths.items():
+            row |= interval_cells(key, method.interval(f"groups/{group}/{kind}"))
         rows.append(row)
     note = f"Small figures: {study.interval_label}."
     return Table.of("groups", "Accuracy by group", columns, rows, note)
@@ -135,34 +130,71 @@ def participation_table(study: Study) -> Table | None:
         return None
     names = list(dict.fromkeys(name for known in asked.values() for name in known))
     sizes = [{method.mean(f"participation/{name}/clients") for method in asked} for name in names]
-    columns = [Column("group", "found group" if study.groups_found else "group")]
+    columns = [Column("group", _group(study))]
     if all(len(size) == 1 for size in sizes):  # groups that were found may differ between methods
         columns.append(Column("clients", "clients", 0))
     columns += [Column(m.label, m.label, 1, "times asked, per client") for m in asked]
     rows = []
     for name, size in zip(names, sizes, strict=True):
-        row: dict[str, float | str | None] = {"group": name, "clients": next(iter(size))}
+        row: dict[str, Any] = {"group": name, "clients": min(size, key=str)}
         for method in asked:
             interval = method.interval(f"participation/{name}/asked_per_client")
             row |= interval_cells(method.label, interval)
         rows.append(row)
     title = "How often clients were asked to train"
-    note = " ".join(_uneven(method, names) for method in asked).strip()
+    note = " ".join(filter(None, (_uneven(method, names) for method in asked)))
     return Table.of("participation", title, columns, rows, note)
 
 
 def _uneven(method: Method, names: list[str]) -> str:
     """Return a sentence if clients of some groups were asked much more often than others."""
-    times = {
-        name: value
-        for name in names
-        if (value := method.mean(f"participation/{name}/asked_per_client")) is not None
-    }
-    low = min(times, key=lambda name: times[name], default="")
-    high = max(times, key=lambda name: times[name], default="")
+    known = {name: method.mean(f"participation/{name}/asked_per_client") for name in names}
+    times = {name: value for name, value in known.items() if value is not None}
+    low, high = (end(times, key=times.__getitem__, default="") for end in (min, max))
     if not times or times[high] <= UNEVEN * times[low]:
         return ""
     return (
         f"With {method.label}, clients of {high} were asked {times[high]:.1f} times on average, "
         f"clients of {low} {times[low]:.1f} times."
     )
+
+
+def protected(study: Study) -> Section | None:
+    """Do both groups get the same chances, if the groups are a protected attribute?"""
+    keys = [f"protected/{key}" for key in PROTECTED]
+    methods = [m for m in study.methods if any(key in m.final for key in keys)]
+    if not methods:
+        return None
+    first, second = study.protected_groups or ("the first group", "the second")
+    columns = [Column("clients/mean", "mean accuracy", definition="mean")] + [
+        Column(f"protected/{key}", title, 4, definition=key, signed=True)
+        for key, (title, _) in PROTECTED.items()
+    ]
+    note = (
+        f"Each is {first} minus {second}: 0 is even, negative is a disadvantage of {first}. "
+        "A dash is undefined."
+    )
+    table = method_table("protected", f"{first} against {second}", methods, columns, note)
+    rows = [
+        DotRow(f"{title}: {what}", dots, pinned=True)
+        for key, (title, what) in PROTECTED.items()
+        if (dots := _dots(study, f"protected/{key}", 100.0))
+    ]
+    intro = f"Do {first} and {second} get the same chances, and who is missed?"
+    title = "Protected attribute"
+    if not rows:
+        return Section("protected", title, intro, [table])
+    values = (
+        f"{row.name}: " + ", ".join(f"{d.label} {d.value:+.1f}" for d in row.dots) for row in rows
+    )
+    plot = Plot(
+        key="protected",
+        title=f"{first} minus {second}",
+        caption=f"{first} minus {second}, in percentage points. 0 is even; left of it {first} is "
+        "at a disadvantage.",
+        alt=f"Dot plot, {first} minus {second} in percentage points. {'; '.join(values)}.",
+        spec={},
+        axis="percentage points",
+        reference=0.0,
+    )
+    return Section("protected", title, intro, (), [dot_plot(study, rows, plot, even=True)], [table])

@@ -1,9 +1,9 @@
 """A section of the page: a question and its answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from e2fl.report.chart import Plot
-from e2fl.report.dotplot import DotPlot
+from e2fl.report.charts import Plot
 from e2fl.report.table import Table
 
 
@@ -14,14 +14,13 @@ class Section:
     key: str
     title: str
     intro: str
-    tables: tuple[Table, ...] = ()
-    plots: tuple[Plot | DotPlot, ...] = ()
-    behind: tuple[Table, ...] = ()
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    behind: Sequence[Table] = ()
     picture: str = ""  # an image, as an address
-    picture_words: str = ""
     open: bool = False  # shown at once; others are folded, and printed open
 
     @property
     def wide(self) -> bool:
         """Whether each plot takes the whole width."""
-        return len(self.plots) < 2 or any(isinstance(plot, DotPlot) for plot in self.plots)
+        return len(self.plots) < 2 or any(plot.rows for plot in self.plots)

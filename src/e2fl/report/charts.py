@@ -1,0 +1,279 @@
+"""Plots: Vega-Lite specifications made with Altair, one colour and mark per method.
+
+Colours are the variables of the style sheet, so that plots follow the page; a file of its own has
+the values of the light page in their place. A method that the reader picks in the legend stays
+bright in all plots; the others fade.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import altair as alt
+
+from e2fl.report.study import Study
+
+Row = dict[str, Any]
+
+COLOURS = 16  # of the style sheet, --c0 and so on; safe for colour blindness
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 3, 8, 3])
+MARKS = {  # Vega's names, and the same shapes as paths in a box of 16 by 16
+    "circle": "M8 2a6 6 0 1 1 0 12a6 6 0 1 1 0-12z",
+    "square": "M2.5 2.5h11v11h-11z",
+    "triangle-up": "M8 1.5 15 14H1z",
+    "diamond": "M8 .5 15 8 8 15.5 1 8z",
+    "cross": "M5.5 1h5v4.5H15v5h-4.5V15h-5v-4.5H1v-5h4.5z",
+    "triangle-down": "M1 2h14L8 14.5z",
+    "triangle-right": "M2 1v14l12.5-7z",
+    "triangle-left": "M14 1v14L1.5 8z",
+}
+LINE = 16  # pixels of a row of a dot plot for each dot
+PICKED = "picked.length == 0 || indexof(picked, datum.label) >= 0"
+# Plots keep names as keys of JavaScript objects, and every object has these already.
+INHERITED = """__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__
+constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf"""
+MUTED = {"labelColor": "var(--muted)", "titleColor": "var(--muted)"}
+LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
+FONT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 220}
+CONFIG: dict[str, Any] = {  # screen readers read the alternative text only
+    "background": "transparent",
+    "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif",
+    "view": {"stroke": None},
+    "mark": {"aria": False},
+    "axis": {"aria": False, **MUTED, **LINES, **FONT},
+    "axisX": {"grid": False, "labelOverlap": True, "labelSeparation": 8},
+    "text": {"color": "var(--ink)", "fontSize": 12},
+    "legend": {"disable": True},
+}
+LEGEND = {"labelColor": "var(--ink)", "symbolOpacity": 1, "labelLimit": 300, "orient": "bottom"}
+IN_FILE = CONFIG | {
+    "background": "#ffffff",
+    "font": "Liberation Sans, Arial, sans-serif",
+    "legend": LEGEND | {"title": None},
+}
+
+
+@dataclass(frozen=True)
+class Dot:
+    """The value of one method in one row of a dot plot."""
+
+    method: int  # its position
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    hollow: bool = False  # too few clients to judge
+
+    @property
+    def words(self) -> str:
+        ends = "" if None in (self.low, self.high) else f" ({self.low:.1f} to {self.high:.1f})"
+        return f"{self.value:.1f}{ends}"
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """A row of a dot plot, such as a group: its name, its size, and a dot for each method."""
+
+    name: str
+    dots: Sequence[Dot]
+    size: float | None = None
+    pinned: bool = False  # stays first in every order
+    sort: float = 0.0
+
+    @property
+    def note(self) -> str:
+        return "" if self.size is None else counted(self.size)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: its title, caption and alternative text, and its Vega-Lite specification.
+
+    rows: of a dot plot, which the page draws with HTML and small SVG strips whose positions are
+    percentages: they need no script, and rows are named at every width.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    spec: dict[str, Any]
+    rows: Sequence[DotRow] = ()
+    ticks: Sequence[float] = ()
+    axis: str = ""
+    reference: float | None = None  # a dashed line
+
+    def at(self, value: float) -> float:
+        """Return the position of a value, in percent of the width."""
+        low, high = self.ticks[0], self.ticks[-1]
+        return round(100 * (min(max(value, low), high) - low) / (high - low), 3)
+
+    def for_page(self, width: int | str = "container") -> dict[str, Any]:
+        """Return the specification for the page, where the style sheet decides on colours."""
+        return self.spec | {"config": CONFIG, "width": width}
+
+    def for_file(self) -> dict[str, Any]:
+        """Return the specification for a file of its own, with a legend."""
+        return in_file(self.spec | {"width": 640})
+
+
+def draw(key: str, title: str, caption: str, text: str, height: int, *layers: Any) -> Plot:
+    """Return the plot of these layers; Vega reads the alternative text in its specification."""
+    fit = alt.AutoSizeParams(type="fit", contains="padding")
+    chart = alt.layer(*layers).add_params(alt.param("picked", value=[]))
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec = chart.properties(height=height, description=text, autosize=fit).to_dict()
+    return Plot(key, title, caption, text, spec)
+
+
+def in_file(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a specification with the colours of a light page in place of variables."""
+    values = _light()
+    text = json.dumps(spec | {"config": IN_FILE})
+    themed: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: values[m[1]], text))
+    return themed
+
+
+@cache
+def _light() -> dict[str, str]:
+    """Return the variables of the style sheet, as the light page has them."""
+    style = (files("e2fl.report") / "style.css").read_text(encoding="utf-8")
+    return dict(re.findall(r"(--\w+): (#\w+);", style.partition("}")[0]))
+
+
+def colour_of(method: int) -> str:
+    """Return the colour of a method, by its position."""
+    return f"var(--c{method % COLOURS})"
+
+
+def shape_of(method: int) -> str:
+    """Return the mark of a method; marks are shifted where colours repeat: no two look alike."""
+    return list(MARKS)[(method + method // COLOURS) % len(MARKS)]
+
+
+def safe_name(name: str) -> str:
+    """Return the name, with an invisible mark if it is a property of every JavaScript object."""
+    return f"{name}\u200b" if name in INHERITED.split() else name
+
+
+def data(rows: Iterable[Row]) -> alt.InlineData:
+    """Return rows as chart data: with safe names, and null for values that are not finite."""
+    return alt.InlineData([{key: _drawable(value) for key, value in row.items()} for row in rows])
+
+
+def _drawable(value: Any) -> Any:
+    if isinstance(value, str):
+        return safe_name(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def marks(rows: Iterable[Row], study: Study, opacity: float = 1.0, **channels: Any) -> Any:
+    """Return a chart of these rows in the colours of their methods, faded unless picked."""
+    bright = alt.condition(PICKED, alt.value(opacity), alt.value(0.08))
+    colour = alt.Color("label:N", **_by_method(study, colour_of))
+    return alt.Chart(data(rows)).encode(color=colour, opacity=bright, **channels)
+
+
+def points(
+    rows: Iterable[Row], study: Study, size: int, *, filled: bool = True, **more: Any
+) -> Any:
+    """Return a mark for each row in the shape of its method, for who does not see its colour."""
+    shape = alt.Shape("label:N", **_by_method(study, shape_of))
+    chart = marks(rows, study, shape=shape, **more)
+    return chart.mark_point(filled=filled, size=size, strokeWidth=1 if filled else 2.5)
+
+
+def lines(rows: Sequence[Row], study: Study, **channels: Any) -> list[Any]:
+    """Return a line with marks for each method."""
+    dashes = _by_method(study, lambda method: DASHES[method % len(DASHES)])
+    line = marks(rows, study, strokeDash=alt.StrokeDash("label:N", **dashes), **channels)
+    return [line.mark_line(strokeWidth=2), points(rows, study, 36, **channels)]
+
+
+def _by_method(study: Study, choose: Any) -> dict[str, Any]:
+    labels = [safe_name(method.label) for method in study.methods]
+    scale = alt.Scale(domain=labels, range=[choose(method) for method in range(len(labels))])
+    return {"scale": scale, "legend": alt.Legend(title=None) if len(labels) > 1 else None}
+
+
+def quantity(axis: Any, field: str, title: str, ticks: int = 8, **scale: Any) -> Any:
+    """Return a numeric axis, alt.X or alt.Y, which starts at 0 only if asked to."""
+    options = alt.Scale(**({"zero": False, "nice": True} | scale))
+    return axis(f"{field}:Q", title=title, scale=options, axis=alt.Axis(tickCount=ticks))
+
+
+def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> dict[str, Any]:
+    """Return a scale with room around these values, but none beyond the possible ones."""
+    pad = 0.12 * (max(values) - min(values)) or max(1.0, 0.1 * abs(max(values)))
+    return {"domain": [max(low, min(values) - pad), min(high, max(values) + pad)], "nice": False}
+
+
+def rounds_axis(rounds: Sequence[int]) -> Any:
+    """Return an axis of rounds, with ticks at integers only."""
+    low, high = min(rounds), max(rounds)
+    step = int(round_step(max(1.0, (high - low) / 6)))
+    ticks = alt.Axis(values=list(range(math.ceil(low / step) * step, high + 1, step)), format=",d")
+    scale = alt.Scale(domain=[low, max(high, low + 1)], nice=False, zero=False)
+    return alt.X("round:Q", title="round", scale=scale, axis=ticks)
+
+
+def tips(**fields: str) -> list[alt.Tooltip]:
+    """Return a tooltip: the method, then fields by their titles; TITLE|FORMAT for a number."""
+    shown = [alt.Tooltip("label:N", title="method")]
+    for field, text in fields.items():
+        title, _, form = text.partition("|")
+        number: dict[str, Any] = {"format": form} if form else {}
+        shown.append(alt.Tooltip(f"{field}:{'Q' if form else 'N'}", title=title, **number))
+    return shown
+
+
+def dot_plot(study: Study, rows: Sequence[DotRow], plot: Plot, *, even: bool = False) -> Plot:
+    """Return a dot plot of these rows; plot: its texts. even: whether 0 is on the axis."""
+    ends = [end for row in rows for dot in row.dots for end in (dot.value, dot.low, dot.high)]
+    marked = ticks([end for end in ends if end is not None] + ([0.0] if even else []) or [0, 100])
+    values = [
+        {"row": f"{row.name} ({row.note})" if row.note else row.name, "label": dot.label}
+        | {"value": dot.value, "low": dot.low, "high": dot.high}
+        for row in rows
+        for dot in row.dots
+    ]
+    scale: dict[str, Any] = {
+        "scale": alt.Scale(domain=[marked[0], marked[-1]]),
+        "axis": alt.Axis(grid=True),
+    }
+    places: dict[str, Any] = {
+        "y": alt.Y("row:N", sort=None, title=None),
+        "yOffset": alt.YOffset("label:N", sort=None),
+    }
+    spans = marks(values, study, x=alt.X("low:Q", title=plot.axis, **scale), x2="high:Q", **places)
+    dots = points(values, study, 60, x=alt.X("value:Q", **scale), **places)
+    height = sum(8 + LINE * max(1, len(row.dots)) for row in rows)
+    layers = (spans.mark_rule(strokeWidth=2), dots)
+    spec = draw(plot.key, plot.title, plot.caption, plot.alt, height, *layers).spec
+    return replace(plot, spec=spec, rows=rows, ticks=marked)
+
+
+def ticks(values: Sequence[float], most: int = 6) -> list[float]:
+    """Return round numbers that span these values, about `most` of them."""
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - 1, high + 1
+    step = round_step((high - low) / most)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(position * step, 10) for position in range(first, last + 1)]
+
+
+def round_step(least: float) -> float:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below this."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
+
+
+def counted(clients: float) -> str:
+    """Return a number of clients, in words."""
+    return "1 client" if clients == 1 else f"{clients:,.0f} clients"

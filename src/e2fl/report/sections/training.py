@@ -1,0 +1,308 @@
+"""Training: curves by round and by data sent, what is traded off, bits, and recovered groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from e2fl.metrics import COLUMNS, MEASURES, Interval
+from e2fl.metrics.intervals import over_seeds
+from e2fl.report.charts import (
+    Plot,
+    Row,
+    draw,
+    lines,
+    marks,
+    points,
+    quantity,
+    room,
+    rounds_axis,
+    tips,
+)
+from e2fl.report.methods import method_table, sent_column
+from e2fl.report.sections.section import Section
+from e2fl.report.study import Method, Study, beaten_by
+from e2fl.report.table import METHOD, Column, Table, byte_unit, column_of, interval_cells
+
+UP, ENTROPY, DOWN, OVER = COLUMNS["bits"]
+SENT = "bytes/total"
+
+
+def curves(study: Study) -> Section | None:
+    """How did accuracy and its spread develop, by round and by data sent?"""
+    titles = {
+        "clients/mean": "mean of clients, %",
+        study.worst: f"{study.worst_label}, %",
+        "clients/std": "standard deviation of clients",
+    }
+    rows = {m.label: moments for m in study.methods if (moments := moments_of(m, titles))}
+    if not any(len(moments) > 1 for moments in rows.values()):
+        return None
+    plots = [
+        plot
+        for key, title in titles.items()
+        for along in ("round", "sent")
+        if (plot := _curve(study, rows, key, title, along)) is not None
+    ]
+    intro = "Left: by training round. Right: by data sent so far."
+    if len(study.seeds) > 1:
+        intro += " Shaded: 95 % interval over seeds, cut at the frame."
+    if any(len(moments) == 1 for moments in rows.values()):
+        intro += " A dotted line is a method that was evaluated once, at its end."
+    return Section(
+        "curves", "Learning curves", intro, (), plots, [_curve_table(study, rows, titles)]
+    )
+
+
+def moments_of(method: Method, keys: Any) -> list[Row]:
+    """Return the rounds that all seeds have: round, bytes sent so far, and measures over seeds."""
+    moments: list[Row] = []
+    for number in sorted(set(method.rows["round"])):
+        rows = method.rows[method.rows["round"] == number]
+        if len(rows) == len(method.seeds):
+            sent = _over_seeds(rows, SENT)
+            moment: Row = {"round": int(number), "sent": sent and sent.value}
+            moments.append(moment | {key: _over_seeds(rows, key) for key in keys})
+    return moments
+
+
+def _over_seeds(rows: Any, key: str) -> Interval | None:
+    values = rows[key].astype(float).to_numpy() if key in rows else np.empty(0)
+    known = values[np.isfinite(values)].tolist()
+    return over_seeds(known) if known else None
+
+
+def _sent_unit(rows: dict[str, list[Row]]) -> tuple[str, float, int]:
+    return byte_unit(moment["sent"] for moments in rows.values() for moment in moments)
+
+
+def _curve(
+    study: Study, rows: dict[str, list[Row]], key: str, title: str, along: str
+) -> Plot | None:
+    unit, size, _ = _sent_unit(rows)
+    curved: list[Row] = []
+    level: list[Row] = []  # of methods that were evaluated once: they have no curve
+    for label, moments in rows.items():
+        for moment in moments:
+            value, sent = moment[key], moment["sent"]
+            if value is None or (along == "sent" and sent is None):
+                continue
+            low, high = (value.value if end is None else end for end in (value.low, value.high))
+            row = {"label": label, "round": moment["round"], "sent": sent and sent / size}
+            row |= {"value": value.value, "low": low, "high": high}
+            (curved if len(moments) > 1 else level).append(row)
+    if not curved:
+        return None
+    # The curves decide what is shown, not their intervals: one over two seeds can dwarf them.
+    values = [row["value"] for row in [*curved, *level]]
+    pad = 0.06 * (max(values) - min(values)) or 1.0
+    std = key.endswith("/std")
+    domain = [0.0 if std else max(0.0, min(values) - pad), max(values) + pad]
+    y, band = (quantity(alt.Y, field, title, 5, domain=domain) for field in ("value", "low"))
+    x = rounds_axis([row["round"] for row in curved])
+    if along == "sent":
+        sent_title = f"{unit} sent so far, all clients, up and down"
+        x = quantity(alt.X, "sent", sent_title, 6, nice=False, zero=True)
+    tip = tips(round="round|d", value=f"{title}|.2f")
+    layers = lines(curved, study, x=x, y=y, tooltip=tip)
+    if len(study.seeds) > 1:
+        area = marks(curved, study, 0.1, x=x, y=band, y2="high:Q")
+        layers.insert(0, area.mark_area(clip=True))
+    if level:
+        layers.append(
+            marks(level, study, y=y, tooltip=tip).mark_rule(strokeDash=[2, 3], strokeWidth=2)
+        )
+    way = "by round" if along == "round" else "by data sent"
+    word = {"clients/mean": "mean", "clients/std": "std"}.get(key, "worst")
+    return draw(
+        f"curve-{word}-{along}",
+        f"{title.removesuffix(', %').capitalize()}, {way}",
+        "Lower is more equal." if std else "Higher is better.",
+        f"Lines: {title} {way}. At the end: {_ends([*curved, *level], '.2f')}.",
+        220,
+        *layers,
+    )
+
+
+def _ends(rows: Sequence[Row], form: str) -> str:
+    """Return the last value of each method, in words."""
+    last = {row["label"]: row["value"] for row in rows}
+    return "; ".join(f"{label} {value:{form}}" for label, value in last.items())
+
+
+def _curve_table(study: Study, rows: dict[str, list[Row]], keys: Any) -> Table:
+    unit, size, digits = _sent_unit(rows)
+    titles = ("mean of clients", study.worst_label, "std. dev. of clients")
+    columns = [METHOD, Column("round", "round", 0)]
+    columns += [Column("bytes_sent", f"{unit} sent", digits, definition="bytes", scale=1 / size)]
+    columns += [
+        Column(key, title, definition=key.partition("/")[2])
+        for key, title in zip(keys, titles, strict=True)
+    ]
+    cells = []
+    for label, moments in rows.items():
+        for moment in moments:
+            row = {"method": label, "round": moment["round"], "bytes_sent": moment["sent"]}
+            for key in keys:
+                row |= interval_cells(key, moment[key])
+            cells.append(row)
+    return Table.of("curves", "Evaluated rounds, averaged over seeds", columns, cells)
+
+
+def recovery(study: Study) -> Section | None:
+    """How well were groups found that clients did not declare?"""
+    methods = [method for method in study.main if method.recovers]
+    if not methods:
+        return None
+    keys = [key for key in COLUMNS["recovery"] if any(method.by_seed(key) for method in methods)]
+    columns = [column_of(MEASURES[key]) for key in keys]
+    table = method_table("recovery", "How well groups were found", methods, columns)
+    key, rows = "inference/matched", []
+    for method in methods:
+        if key in method.rows:
+            means = method.rows.dropna(subset=[key]).groupby("round")[key].mean()
+            rows += [
+                {"label": method.label, "round": number, "value": value}
+                for number, value in means.items()
+            ]
+    plots = []
+    if rows:
+        axes = {
+            "x": rounds_axis([row["round"] for row in rows]),
+            "y": quantity(alt.Y, "value", "clients in the right group, %"),
+        }
+        plot = draw(
+            "recovery",
+            "Clients in the right group",
+            "After the best one-to-one matching of found to true groups.",
+            "Lines: share of clients in the right group, by round. At the end, in percent: "
+            f"{_ends(rows, '.1f')}.",
+            240,
+            *lines(rows, study, tooltip=tips(round="round|d", value="right, %|.2f"), **axes),
+        )
+        plots.append(plot)
+    intro = "How well were groups found that clients did not declare?"
+    return Section("recovery", "Recovered groups", intro, (), plots, [table])
+
+
+def tradeoff(study: Study) -> Section | None:
+    """Which methods are not beaten in accuracy, equity and bytes at once?"""
+    methods = [m for m in study.methods if m.means("clients/mean", study.worst) is not None]
+    if len(methods) < 2:
+        return None
+    sent = sent_column(methods, "{unit} in all")
+    keys = ("clients/mean", study.worst, SENT)
+    values = [[method.mean(key) for key in keys] for method in methods]
+    better = [(m, (v[0], v[1], v[2] and -v[2])) for m, v in zip(methods, values, strict=True)]
+    rows = [
+        {"method": method.label, **dict(zip(keys, own, strict=True))}
+        | {"front": f"beaten by {', '.join(others)}" if others else "not beaten"}
+        for method, own, others in zip(methods, values, beaten_by(better), strict=True)
+    ]
+    columns = (
+        METHOD,
+        Column("clients/mean", "mean of clients", definition="mean"),
+        Column(study.worst, study.worst_label, definition="worst10"),
+        sent,
+        Column("front", "on all three", definition="pareto"),
+    )
+    table = Table.of("tradeoff", "Accuracy, equity and data sent", columns, rows)
+    means = _scatter_rows(methods, "clients/mean", study.worst)
+    filled = [row["front"] == "not beaten" for row in rows]
+    caption = "Filled: no other method is at least as good on all three measures and better on one."
+    plots = [
+        _scatter(
+            study,
+            ("tradeoff-mean", "Accuracy and equity", f"Up and to the right is better. {caption}"),
+            quantity(alt.X, "x", "mean of clients, %", **room([r["x"] for r in means], high=100.0)),
+            means,
+            filled,
+        )
+    ]
+    if all(own[2] is not None for own in values):
+        bytes_sent = _scatter_rows(methods, SENT, study.worst, sent.scale)
+        most = max(row["x"] for row in bytes_sent) or 1.0
+        title = sent.title.replace(" in all", " sent in all")
+        texts = (
+            "tradeoff-sent",
+            "Data sent and equity",
+            f"Up and to the left is better. {caption}",
+        )
+        x = quantity(alt.X, "x", title, domain=[-0.04 * most, 1.08 * most], nice=False)
+        plots.append(_scatter(study, texts, x, bytes_sent, filled))
+    intro = (
+        "Methods trade accuracy, equity and data sent against each other. "
+        "Which methods are not beaten in all three?"
+    )
+    return Section("tradeoff", "Trade-off", intro, (), plots, [table])
+
+
+def _scatter_rows(methods: Sequence[Method], x: str, y: str, scale: float = 1.0) -> list[Row]:
+    pairs = [(method.label, method.means(x, y)) for method in methods]
+    return [{"label": label, "x": p[0] * scale, "y": p[1]} for label, p in pairs if p is not None]
+
+
+def _scatter(
+    study: Study, texts: tuple[str, str, str], x: Any, rows: Sequence[Row], filled: Sequence[bool]
+) -> Plot:
+    """Return a plot of equity against something else: x, y and a mark for each method."""
+    worst, across = f"{study.worst_label}, %", x.to_dict()["title"]
+    y = quantity(alt.Y, "y", worst, **room([row["y"] for row in rows], high=100.0))
+    tip = tips(x=f"{across}|,.2f", y=f"{worst}|.2f")
+    parts = {
+        kind: [r for r, f in zip(rows, filled, strict=True) if f is kind] for kind in (True, False)
+    }
+    layers = [
+        points(part, study, 150, filled=kind, x=x, y=y, tooltip=tip)
+        for kind, part in parts.items()
+        if part
+    ]
+    values = "; ".join(f"{r['label']}: {r['x']:,.2f}, {r['y']:.1f} %" for r in rows)
+    words = f"Points: {worst} against {across}. {values}."
+    return draw(*texts, words, 280, *layers)
+
+
+def bits(study: Study) -> Section | None:
+    """How many bits do rankings take, and how good is the worst group for them?"""
+    methods = [m for m in study.main if not m.alone and m.means(UP, study.worst) is not None]
+    if not methods:
+        return None
+    title = f"{study.worst_label.capitalize()} against bits"
+    sent = sent_column(methods, "{unit} in all")
+    columns = [
+        Column(study.worst, study.worst_label, definition="worst10"),
+        *(column_of(MEASURES[key]) for key in (UP, ENTROPY, DOWN)),
+        column_of(MEASURES[OVER], head=""),
+        sent,
+    ]
+    note = (
+        "A dash under entropy: messages of a fixed size, such as exact rankings or weights, "
+        "which are not coded."
+    )
+    coded = all(method.mean(ENTROPY) is not None for method in methods)
+    table = method_table("bits", f"{title}, by method", methods, columns, "" if coded else note)
+    intro = (
+        "What one client sends and receives in a round, in bits for each edge of the network. "
+        + " ".join(_bits_sentence(method, sent) for method in methods)
+    )
+    if len(methods) < 2:
+        return Section("bits", title, intro, [table])
+    rows = _scatter_rows(methods, UP, study.worst)
+    across = room([0.0, *(row["x"] for row in rows)])
+    x = quantity(alt.X, "x", "bits per edge up, mean", **across)
+    texts = ("bits", title, "Up and to the left is better.")
+    plot = _scatter(study, texts, x, rows, [True] * len(rows))
+    return Section("bits", title, intro, (), [plot], [table])
+
+
+def _bits_sentence(method: Method, sent: Column) -> str:
+    """Return bits up and down, the overhead of the coder, and the total, in a sentence."""
+    up, over, down, total = (method.mean(key) for key in (UP, OVER, DOWN, SENT))
+    text = f"{method.label}: {up:.2f} bits up"
+    text += "" if over is None else f" ({over:.1f} % above the entropy)"
+    text += "" if down is None else f", {down:.2f} down"
+    if total is not None:
+        unit = sent.title.partition(" ")[0]
+        text += f"; the whole run sent {total * sent.scale:,.{sent.digits}f} {unit}"
+    return f"{text}."
