@@ -25,7 +25,7 @@ def test_the_headline_speaks_of_all_groupings_worst_first():
         "Of the rows labelled 1, the model finds 30.0 % in f and 80.0 % in m"
     )
     assert "By race, no difference is larger than chance explains." in said(found)
-    gap = next(one for one in found.tables[0].findings.figures if one.title == "Largest gap")
+    gap = next(one for one in found.tables[0].figures if one.title == "Largest gap")
     assert "by sex: 30.0 % in f, 80.0 % in m. More than chance explains." in gap.text
 
 
@@ -143,7 +143,7 @@ def test_identical_scores_have_no_interval():
 
 def test_large_groups_with_small_rates_are_not_called_large_enough():
     found = audit(exact({"a": (10, 5, 40, 45), "b": (30, 20, 40, 45)}))
-    few = next(one for one in found.tables[0].findings.figures if one.title == "Too few to judge")
+    few = next(one for one in found.tables[0].figures if one.title == "Too few to judge")
     assert "large enough" not in few.text
     assert "Too few for some of the rates: a." in few.text
 

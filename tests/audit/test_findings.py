@@ -14,7 +14,7 @@ def said(found):
 
 
 def figures(found):
-    return {one.title: f"{one.value}. {one.text}" for one in found.tables[0].findings.figures}
+    return {one.title: f"{one.value}. {one.text}" for one in found.tables[0].figures}
 
 
 def accuracy(found):

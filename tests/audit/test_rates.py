@@ -198,7 +198,7 @@ def test_calibration_by_group_agrees_with_metrics():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"group": rng.choice(["a", "b"], 500), "p": rng.random(500)})
     frame["y"] = (rng.random(500) < frame.p**2).astype(int)
-    found = {row["group"]: row for row in audit(frame, y_pred="p").tables[0].calibration}
+    found = audit(frame, y_pred="p").tables[0].calibration.set_index("group").T
     theirs = e2fl.metrics.calibration_by_group(frame.y, frame.p, sensitive_features=frame.group)
     for name, row in theirs.items():
         for key in ("n", "mean_score", "positive_rate", "ece"):

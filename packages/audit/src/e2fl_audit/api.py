@@ -1,15 +1,18 @@
 """`audit`: the audit of a DataFrame, of arrays or of files, with fairlearn's argument names."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from e2fl_audit.errors import AuditError
-from e2fl_audit.reader import read_table
-from e2fl_audit.result import Audit, examine
-from e2fl_audit.settings import Settings, names_of
+from e2fl_audit.clients import client_spread, compare
+from e2fl_audit.findings import find
+from e2fl_audit.rates import calibration, evaluate, overall
+from e2fl_audit.reader import Table, read_table
+from e2fl_audit.result import Audit, TableAudit
+from e2fl_audit.settings import MIN_CLIENTS, AuditError, Settings
 
 Data = pd.DataFrame | Path | str
 
@@ -51,7 +54,7 @@ def audit(
     settings = Settings(
         positive=None if positive is None else str(positive),
         threshold=threshold,
-        reference=names_of(reference),
+        reference=(reference,) if isinstance(reference, str) else tuple(reference or ()),
         min_n=min_n,
         suppress_below=suppress_below,
         profile=profile,
@@ -61,65 +64,92 @@ def audit(
         resamples=resamples,
         seed=seed,
     )
-    single = data is None or isinstance(data, pd.DataFrame | Path | str)
-    tables: Sequence[Any] = [data] if single else list(data)  # type: ignore[arg-type]
     given = {"y": y_true, "y_hat": y_pred, "client": client, "score": score}
+    several = not (data is None or isinstance(data, pd.DataFrame | Path | str))
+    tables: Sequence[Any] = list(data) if several else [data]  # type: ignore[arg-type]
     if not tables:
         raise AuditError("there is no table to audit")
-    if not single and not all(value is None or isinstance(value, str) for value in given.values()):
-        raise AuditError("with several tables, name columns instead of passing arrays")
     read = []
     for table in tables:
-        frame, names, groups = _columns(table, given, sensitive_features)
-        chosen = vars(settings) | names | {"groups": tuple(groups)}
-        read.append(read_table(frame, Settings(**chosen)))
+        frame, names = _with_arrays(table, given, sensitive_features, several)
+        read.append(read_table(frame, replace(settings, **names)))
     return examine(read, settings)
 
 
-def _columns(
-    data: Any, given: Mapping[str, Any], sensitive_features: Any
-) -> tuple[Any, dict[str, str | None], list[str]]:
+def _with_arrays(
+    data: Any, given: Mapping[str, Any], sensitive_features: Any, several: bool
+) -> tuple[Any, dict[str, Any]]:
     """Return the table, with arrays added as columns, and the names of its columns."""
-    arrays = {
-        role: value
-        for role, value in given.items()
-        if value is not None and not isinstance(value, str)
-    }
+    arrays = {role: value for role, value in given.items() if not isinstance(value, str | None)}
     names = {role: role if role in arrays else value for role, value in given.items()}
     groups, features = _features(data, sensitive_features)
     arrays |= features
-    if not arrays:
-        if data is None:
-            raise AuditError("pass a table, or y_true and y_pred")
-        return data, names, groups
-    if data is not None and not isinstance(data, pd.DataFrame):
+    if arrays and several:
+        raise AuditError("with several tables, name columns instead of passing arrays")
+    if data is None and not arrays:
+        raise AuditError("pass a table, or y_true and y_pred")
+    if arrays and not (data is None or isinstance(data, pd.DataFrame)):
         raise AuditError("arrays can be combined with a DataFrame, not with a file")
-    frame = pd.DataFrame() if data is None else data.copy(deep=False)
-    lengths = {len(value) for value in arrays.values()} | (
-        {len(frame)} if data is not None else set()
-    )
-    if len(lengths) > 1:
-        counts = ", ".join(map(str, sorted(lengths)))
-        raise AuditError(f"all columns need the same number of rows, not {counts}")
-    for role, value in arrays.items():
-        frame[role] = pd.Series(value).to_numpy()
-    return frame, names, groups
+    if arrays:
+        columns = {role: pd.Series(value).reset_index(drop=True) for role, value in arrays.items()}
+        columns |= {} if data is None else dict(data.reset_index(drop=True).items()) | columns
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1:
+            counts = ", ".join(map(str, sorted(lengths)))
+            raise AuditError(f"all columns need the same number of rows, not {counts}")
+        data = pd.DataFrame(columns)
+    return data, names | {"groups": tuple(groups)}
 
 
 def _features(data: Any, given: Any) -> tuple[list[str], dict[str, Any]]:
     """Return the names of the sensitive features, and those that are arrays."""
-    if given is None:
-        return [], {}
-    if isinstance(given, str):
-        return [given], {}
+    if given is None or isinstance(given, str):
+        return [given] if given else [], {}
     if isinstance(given, pd.Series):
-        name = str(given.name) if given.name is not None else "group"
-        return [name], {name: given}
+        given = {"group" if given.name is None else given.name: given}
     if isinstance(given, pd.DataFrame | Mapping):
         return [str(name) for name in given], {str(name): given[name] for name in given}
     values = list(given)
     if data is not None and values and all(isinstance(value, str) for value in values):
-        known = set(map(str, data.columns)) if isinstance(data, pd.DataFrame) else set(values)
-        if known.issuperset(values) or len(values) != len(data):
+        known = data.columns if isinstance(data, pd.DataFrame) else values
+        if set(values) <= set(map(str, known)) or len(values) != len(data):
             return values, {}
     return ["group"], {"group": pd.Series(values, dtype=object).infer_objects()}
+
+
+def examine(tables: Sequence[Table], settings: Settings) -> Audit:
+    """Audit tables that were read; each further one is compared with the first."""
+    audits = [_examine_one(table, settings) for table in tables]
+    comparisons = []
+    for one in audits[1:]:
+        comparison = compare(tables[0], one.table, settings.suppress_below)
+        if comparison is not None:
+            comparisons.append(comparison)
+            continue
+        why = "both tables need clients, and the same measure of them"
+        one.sentences.append(f"Not compared with {tables[0].name}: {why}.")
+    return Audit(audits, comparisons, settings)
+
+
+def _examine_one(table: Table, settings: Settings) -> TableAudit:
+    results, everything = evaluate(table, settings), overall(table, settings)
+    spread = None
+    if not settings.ll144:
+        spread = client_spread(table, settings.suppress_below, settings.seed)
+    figures, sentences = find(table, results, everything, spread)
+    notes = [
+        f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences between "
+        "groups cannot be told from differences between clients."
+        for first, *_ in results
+        if first.frame["clients"].max() < MIN_CLIENTS and not table.is_measure
+    ]
+    return TableAudit(
+        table=table,
+        results=results,
+        overall=everything,
+        spread=spread,
+        figures=figures,
+        sentences=sentences,
+        calibration=calibration(table, settings),
+        notes=[*table.notes, *notes],
+    )

@@ -1,12 +1,13 @@
-"""The command: `e2fl-audit`, and `e2fl audit` of the package e2fl."""
+"""The command: `e2fl-audit`, and `e2fl audit` of the package e2fl; its options are in options.toml."""
 
 import argparse
 import shlex
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 DESCRIPTION = """Audit a table of scores or predictions for fairness, and write one self-contained page.
 
@@ -15,58 +16,8 @@ groups, such as sex and race; a client column where rows belong to clients. One 
 accuracy (or --score COLUMN), group, n. Columns with usual names are found without options. CSV,
 Parquet and xlsx are read. Two tables are compared.
 """
-TEXT = {"default": "", "metavar": "TEXT"}
-MANY: dict[str, Any] = {"action": "append", "default": []}
-FLAG = {"action": "store_true"}
-NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
-FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-COLUMN = {"metavar": "COLUMN"}
-
-# The options by section: name, help, and what argparse needs to know.
-OPTIONS: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
-    "columns": [
-        ("client", "the client each row belongs to", COLUMN),
-        (
-            "group",
-            "the attributes that make groups: each alone, then crossed; such as sex,race",
-            MANY | {"metavar": "A,B", "dest": "groups"},
-        ),
-        ("y", "the true label", COLUMN),
-        ("y-hat", "the prediction: a label, probability or score", COLUMN),
-        ("score", "a score per person, or without labels any measure per client", COLUMN),
-    ],
-    "meaning of values": [
-        ("positive", "the positive label; default: 1, yes, ...", {"metavar": "LABEL"}),
-        (
-            "threshold",
-            "scores of T or more are positive; default: 0.5",
-            {"type": float, "metavar": "T"},
-        ),
-        ("unit", "unit of accuracies; default: inferred", {"choices": ("percent", "fraction")}),
-        ("lower-is-better", "--score is an error, such as rmse", FLAG),
-        ("drop-missing", "leave out rows without label or prediction", FLAG),
-    ],
-    "judging": [
-        (
-            "reference",
-            "compare with this group, with 'best' (default) or 'largest'; may be repeated",
-            MANY | {"metavar": "GROUP"},
-        ),
-        ("min-n", "smaller groups are not judged; default: 30 rows or 5 clients", NUMBER),
-        ("suppress-below", "hide groups below this size", NUMBER | {"default": 0}),
-        ("profile", "ll144: New York City's Local Law 144", {"choices": ("ll144",)}),
-        ("resamples", "of clients; default: 400", NUMBER | {"default": 400}),
-    ],
-    "output": [
-        ("out", "the page; default: TABLE-audit.html beside the table", FILE),
-        ("json", "also write everything as JSON", FILE),
-        ("pdf", "also print the page, with Chromium, Chrome or Edge", FILE),
-        ("export", "also write tables as CSV and plots as SVG", FILE | {"metavar": "DIR"}),
-        ("system", "fills in the field 'system' of the page", TEXT),
-        ("purpose", "fills in the field 'purpose' of the page", TEXT),
-        ("auditor", "fills in the field 'auditor' of the page", TEXT),
-    ],
-}
+TYPES = {"int": int, "float": float, "path": Path}
+MOST_PRINTED = 20  # groups in the terminal; the page has all
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,18 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of an audit."""
-    parser.add_argument(
-        "tables", nargs="+", type=Path, metavar="TABLE", help="a CSV, Parquet or xlsx file"
-    )
-    for section, options in OPTIONS.items():
+    about = "a CSV, Parquet or xlsx file"
+    parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE", help=about)
+    text = (files("e2fl_audit") / "options.toml").read_text(encoding="utf-8")
+    for section, options in tomllib.loads(text).items():
         group = parser.add_argument_group(section)
-        for name, about, settings in options:
-            group.add_argument(f"--{name}", help=about, **settings)
+        for name, settings in options.items():
+            if "type" in settings:
+                settings["type"] = TYPES[settings["type"]]
+            group.add_argument(f"--{name}", **settings)
 
 
 def run(options: argparse.Namespace, program: str, command: str) -> int:
     """Audit the tables, write the files and print what was found; 130 if interrupted."""
-    from e2fl_audit.errors import AuditError
+    from e2fl_audit.settings import AuditError
 
     try:
         return _run(options, command)
@@ -104,9 +57,9 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 
 def _run(options: argparse.Namespace, command: str) -> int:
-    from e2fl_audit.output import exported, require_free, write, write_pdf
+    from e2fl_audit.api import examine
+    from e2fl_audit.output import exported, rate_frame, require_free, write, write_pdf
     from e2fl_audit.reader import read_table
-    from e2fl_audit.result import examine
     from e2fl_audit.settings import Settings
 
     first: Path = options.tables[0]
@@ -122,16 +75,19 @@ def _run(options: argparse.Namespace, command: str) -> int:
     about = {name: getattr(options, name) for name in ("system", "purpose", "auditor")}
     audit.command, audit.about = command, {name: text for name, text in about.items() if text}
     page = audit.to_html()
-    files = {} if options.export is None else exported(audit, options.export)
-    require_free([*written, *files], options.tables)
+    contents = {} if options.export is None else exported(audit, options.export)
+    require_free([*written, *contents], options.tables)
     write(out, page)
     if options.json is not None:
         write(options.json, audit.to_json())
     if options.pdf is not None:
         write_pdf(page, options.pdf)
-    for path, content in files.items():
+    for path, content in contents.items():
         write(path, content)
     print("\n".join(audit.sentences))
+    for tables in (tables for one in audit.tables for tables in one.results):
+        drawn = [table for table in tables if not table.rate.label]
+        print(f"\n{rate_frame(drawn, intervals=False).head(MOST_PRINTED).to_string(index=False)}")
     written += [] if options.export is None else [options.export]
     print(f"\nwritten to {', '.join(map(str, written))}")
     return 0

@@ -1,17 +1,17 @@
-"""Rates as quotients of counts, and the counts of each group and client."""
+"""Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
-from e2fl_audit.files import Codes, Numbers
+from e2fl_audit.files import Numbers
 from e2fl_audit.names import natural
-from e2fl_audit.table import Grouping, Predictions
+from e2fl_audit.reader import Grouping, Table
 
-N, CORRECT, POSITIVES, NEGATIVES, SELECTED, TRUE_POSITIVES, FALSE_POSITIVES = range(7)
+N, CORRECT, POSITIVES, NEGATIVES, SELECTED, TRUE_POSITIVES, FALSE_POSITIVES, LABELS = range(8)
 DRAWN_CELLS = 20_000_000  # bounds the memory of the bootstrap
 
 
@@ -44,16 +44,16 @@ BINARY = [
 ]
 
 
-def rates_of(data: Predictions) -> list[Rate]:
-    """Return the rates that this table allows."""
-    if "truth" not in data.cells:
+def rates_of(table: Table) -> list[Rate]:
+    """Return the rates that a table of predictions allows."""
+    if "truth" not in table.cells:
         return [SELECTION]
-    if data.positive is not None:
+    if table.positive is not None:
         return BINARY
-    size = len(data.labels)
+    right = LABELS + len(table.labels)
     recalls = [
-        Rate(f"recall: {label}", f"Recall of {label}", 7 + size + code, 7 + code, 1, label=label)
-        for code, label in sorted(enumerate(data.labels), key=lambda pair: natural(pair[1]))
+        Rate(f"recall: {label}", f"Recall of {label}", right + code, LABELS + code, 1, label=label)
+        for code, label in sorted(enumerate(table.labels), key=lambda pair: natural(pair[1]))
     ]
     return [ACCURACY, *recalls]
 
@@ -77,8 +77,7 @@ class Counts:
     @property
     def clients(self) -> Numbers:
         """How many clients of each group have rows in each column: [groups, columns]."""
-        present = np.bincount(self.matrix.indices, minlength=self.matrix.shape[1])
-        return self.shaped(present)
+        return self.shaped(np.bincount(self.matrix.indices, minlength=self.matrix.shape[1]))
 
     def of(self, column: int) -> csr_array:
         """Return the counts of one column: [clients, groups]."""
@@ -99,50 +98,115 @@ class Counts:
         """Return the counts in resamples of the clients: [resamples, groups, columns]."""
         rng = np.random.default_rng(seed)
         size, width = self.matrix.shape
-        number = max(50, min(resamples, DRAWN_CELLS // max(1, width)))
+        draws = max(50, min(resamples, DRAWN_CELLS // max(1, width)))
         at_once = max(1, DRAWN_CELLS // max(1, size))
-        drawn = np.empty((number, width))
-        for start in range(0, number, at_once):
-            count = min(at_once, number - start)
+        drawn = np.empty((draws, width))
+        for start in range(0, draws, at_once):
+            count = min(at_once, draws - start)
             picks = [np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(count)]
             drawn[start : start + count] = np.stack(picks).astype(np.float64) @ self.matrix
-        return drawn.reshape(number, self.groups, -1)
+        return drawn.reshape(draws, self.groups, -1)
 
 
-def count(data: Predictions, grouping: Grouping, clients: int | None) -> Counts:
+def count(table: Table, grouping: Grouping, clients: int | None) -> Counts:
     """Count every column of the rates for each group and client."""
-    cells = data.cells
-    cell, column = _entries(data)
-    columns = 7 if data.positive is not None or "truth" not in cells else 7 + 2 * len(data.labels)
-    group = cells[grouping.column].to_numpy()[cell]
-    client = cells["client"].to_numpy()[cell] if clients is not None else np.zeros_like(cell)
-    weight = cells["count"].to_numpy(np.float64)[cell]
-    shape = (clients or 1, len(grouping.groups) * columns)
-    matrix = csr_array((weight, (client, group * columns + column)), shape=shape)
-    matrix.sum_duplicates()
-    return Counts(matrix, len(grouping.groups), clients is not None)
+    cells, columns, groups = table.cells, _columns(table), len(grouping.groups)
+    client = cells["client"].to_numpy() if clients is not None else 0
+    row = client * groups + cells[grouping.column].to_numpy()
+    weights = cells["count"].to_numpy(np.float64), (row, np.arange(len(cells)))
+    sums = csr_array(weights, shape=((clients or 1) * groups, len(cells))) @ columns
+    matrix = csr_array(sums.reshape(clients or 1, groups * columns.shape[1]))
+    return Counts(matrix, groups, clients is not None)
 
 
-def _entries(data: Predictions) -> tuple[Codes, Codes]:
-    """Return pairs of cell and column: the columns in which each cell is counted."""
-    cells, every = data.cells, np.arange(len(data.cells))
-    predicted = cells["predicted"].to_numpy()
-    parts: list[tuple[Codes, Codes | int]] = [(every, N)]
-    chosen = predicted == data.positive
-    if data.positive is not None:
-        parts.append((every[chosen], SELECTED))
-    if "truth" in cells:
-        truth = cells["truth"].to_numpy()
-        right = truth == predicted
-        parts.append((every[right], CORRECT))
-        if data.positive is None:
-            parts += [(every, 7 + truth), (every[right], 7 + len(data.labels) + truth[right])]
-        else:
-            real = truth == data.positive
-            parts += [(every[real], POSITIVES), (every[~real], NEGATIVES)]
-            parts += [
-                (every[real & chosen], TRUE_POSITIVES),
-                (every[~real & chosen], FALSE_POSITIVES),
-            ]
-    columns = [np.broadcast_to(np.asarray(column), cell.shape) for cell, column in parts]
-    return np.concatenate([cell for cell, _ in parts]), np.concatenate(columns)
+def _columns(table: Table) -> csr_array:
+    """Return in which columns each cell is counted: 0 or 1, [cells, columns]."""
+    cells, every = table.cells, np.ones(len(table.cells), np.bool_)
+    labelled, selected = "truth" in cells, cells["predicted"].to_numpy() == table.positive
+    truth = cells["truth" if labelled else "predicted"].to_numpy()
+    real, right = truth == table.positive, truth == cells["predicted"].to_numpy()
+    flags = [every, right, real, ~real, selected, real & selected, ~real & selected]
+    columns = csr_array(np.stack(flags, axis=1).astype(np.float64))
+    if table.positive is not None or not labelled:
+        return columns
+    cell, shape = np.arange(len(cells)), (len(cells), len(table.labels))
+    of_label = [csr_array((one * 1.0, (cell, truth)), shape=shape) for one in (every, right)]
+    return csr_array(hstack([columns, *of_label]))
+
+
+@dataclass(frozen=True)
+class HiddenGroups:
+    """The positions of groups of one grouping that are not shown, because they are small.
+
+    A hidden group is the total less all others, a hidden cell of sex and race is its sex less the
+    other races, and a hidden race is the sum of its cells. So a group is never hidden alone.
+    """
+
+    rows: frozenset[int] = frozenset()  # for rates over all rows of a group
+    parts: frozenset[int] = frozenset()  # for rates over some, such as those with a positive label
+
+
+def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
+    """Return for each grouping the groups that are not shown."""
+    if below <= 0:
+        return [HiddenGroups() for _ in table.groupings]
+    sizes = [_sizes(table, grouping) for grouping in table.groupings]
+    rows = [size[:, 0] for size in sizes]
+    whole = _completed(table, rows, [set(np.flatnonzero(n < below).tolist()) for n in rows])
+    # Rows with the label and those without make up the group, so all rates over parts of the rows
+    # are hidden together.
+    smallest = [np.where(size > 0, size, np.inf).min(axis=1) for size in sizes]
+    start = [
+        groups | set(np.flatnonzero(size < below).tolist())
+        for groups, size in zip(whole, smallest, strict=True)
+    ]
+    parts = _completed(table, smallest, start)
+    pairs = zip(whole, parts, strict=True)
+    return [HiddenGroups(frozenset(one), frozenset(other)) for one, other in pairs]
+
+
+def _sizes(table: Table, grouping: Grouping) -> Numbers:
+    """Return the rows, or clients, behind each rate: [groups, rates], all rows first."""
+    if table.is_measure:
+        sizes = np.bincount(table.cells[grouping.column], minlength=len(grouping.groups))
+        return sizes.astype(np.float64)[:, None]
+    return count(table, grouping, None).total[:, [N, *(rate.base for rate in rates_of(table))]]
+
+
+def _completed(table: Table, sizes: list[Numbers], hidden: list[set[int]]) -> list[set[int]]:
+    """Hide more groups until none that is hidden can be computed from those shown."""
+    result = [set(groups) for groups in hidden]
+    lines = _lines(table)
+    before = -1
+    while (after := sum(map(len, result))) != before:
+        before = after
+        for groups, size in zip(result, sizes, strict=True):
+            if len(groups) == 1:
+                groups |= _smallest(set(range(len(size))) - groups, size)
+        for grouping, group, cells in lines:
+            inside = cells & result[-1]
+            if group in result[grouping] and not inside:
+                result[-1] |= _smallest(cells, sizes[-1])
+            elif group not in result[grouping] and len(inside) == 1:
+                more = _smallest(cells - inside, sizes[-1])
+                result[-1] |= more
+                result[grouping] |= set() if more else {group}
+    return result
+
+
+def _smallest(groups: set[int], size: Numbers) -> set[int]:
+    present = [group for group in sorted(groups) if 0 < size[group] < np.inf]
+    return {min(present, key=lambda group: float(size[group]))} if present else set()
+
+
+def _lines(table: Table) -> list[tuple[int, int, set[int]]]:
+    """Return for each group of an attribute the cells of the crossed grouping that make it up."""
+    if not table.groupings or not table.groupings[-1].crossed:
+        return []
+    *single, crossed = table.groupings
+    known = table.cells[table.cells[crossed.column] != crossed.unknown]
+    lines: list[Any] = []
+    for position, grouping in enumerate(single):
+        cells = known.groupby(grouping.column)[crossed.column].unique()
+        lines += [(position, group, set(codes)) for group, codes in cells.items()]
+    return lines

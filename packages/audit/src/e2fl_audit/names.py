@@ -3,12 +3,13 @@
 import math
 import re
 import unicodedata
+from collections import defaultdict
 
 import numpy as np
 
-from e2fl_audit.files import Codes, Column, as_number
+from e2fl_audit.files import Codes, Text, as_number, is_missing
 
-POSITIVE = ("1", "yes", "y", "t", "positive", "pos", "selected", "hired", "accepted", "approved")
+POSITIVE = {"1", "yes", "y", "t", "positive", "pos", "selected", "hired", "accepted", "approved"}
 
 
 def visible(name: str) -> str:
@@ -19,10 +20,15 @@ def visible(name: str) -> str:
     return " ".join(name.split())
 
 
+def plain(name: str) -> str:
+    """Return a column's name as it is compared: lower case, with underscores for blanks, hyphens."""
+    return visible(name).casefold().replace(" ", "_").replace("-", "_")
+
+
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts G2 before G10."""
     parts = re.split(r"(\d{1,18})", name)
-    return [(1, int(part), "") if place % 2 else (0, 0, part) for place, part in enumerate(parts)]
+    return [(1, int(text), "") if odd % 2 else (0, 0, text) for odd, text in enumerate(parts)]
 
 
 def safe(name: str, most: int = 200) -> str:
@@ -32,44 +38,32 @@ def safe(name: str, most: int = 200) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def name_codes(column: Column, notes: list[str]) -> tuple[list[str], Codes]:
+def name_codes(column: Text, notes: list[str]) -> tuple[list[str], Codes]:
     """Return the names in order, and each row's code; -1 where there is none.
 
     The order does not depend on that of the rows, and neither do the draws of the bootstrap then.
     """
-    pairs = zip(column.values, column.blank, strict=True)
-    spelt = ["" if blank else visible(text) for text, blank in pairs]
-    names = sorted(set(spelt) - {""}, key=natural)
+    spelt = {text: "" if is_missing(text) else visible(text) for text in column.cat.categories}
+    names = sorted(set(spelt.values()) - {""}, key=natural)
     code_of = {name: code for code, name in enumerate(names)} | {"": -1}
-    codes = np.array([code_of[name] for name in spelt], np.int64)
-    if column.blank.any():
-        blank = dict.fromkeys(column.values[code].strip() for code in np.flatnonzero(column.blank))
-        spellings = ", ".join(f"'{text}'" if text else "empty" for text in list(blank)[:6])
+    written = defaultdict(set)
+    for text, name in spelt.items():
+        written[name].add(" ".join(text.split()))
+    if blanks := written.pop("", None):
+        blank = ", ".join(f"'{text}'" if text else "empty" for text in sorted(blanks)[:6])
+        notes.append(f"Column '{column.name}': missing values ({blank}) are counted as unknown.")
+    if several := [f"'{name}'" for name in names if len(written[name]) > 1]:
         notes.append(
-            f"Column '{column.title}': missing values ({spellings}) are counted as unknown."
+            f"Column '{column.name}': {', '.join(several[:5])} is written in several ways that look "
+            "the same; they are read as one name."
         )
-    written: dict[str, set[str]] = {}
-    for text, name in zip(column.values, spelt, strict=True):
-        written.setdefault(name, set()).add(" ".join(text.split()))
-    alike = [name for name in names if len(written[name]) > 1]
-    if alike:
-        listed = ", ".join(f"'{name}'" for name in alike[:5])
-        notes.append(
-            f"Column '{column.title}': {listed} is written in several ways that look the same; they "
-            "are read as one name."
-        )
-    return names, codes[column.codes]
-
-
-def note_alike(title: str, names: list[str], notes: list[str]) -> None:
-    """Point at group names that differ in case or in the form of letters only: they are probably one group."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(unicodedata.normalize("NFKC", name).casefold(), name)
         if other != name:
-            notes.append(
-                f"Column '{title}': '{other}' and '{name}' are counted as two groups; are they one?"
-            )
+            pair = f"'{other}' and '{name}'"
+            notes.append(f"Column '{column.name}': {pair} are counted as two groups; are they one?")
+    return names, column.map(lambda text: code_of[spelt[text]]).to_numpy(np.int64)
 
 
 class Labels:
@@ -99,12 +93,10 @@ class Labels:
 
     def positive(self) -> int | None:
         """Return the label that plainly means yes, where there are two labels or fewer."""
-        keys = set(self.spellings)
-        if len(keys) > 2:
-            return None
-        if keys <= {"0"} or keys <= {"-1"}:
+        keys = list(self.spellings)
+        if not keys or set(keys) <= {"0"} or set(keys) <= {"-1"}:
             return self.code("1")
-        if "1" in keys and not keys <= {"0", "-1", "1"}:
+        if len(keys) > 2 or ("1" in keys and not set(keys) <= {"0", "-1", "1"}):
             return None  # of 1 and 2, either may be the positive one
-        known = [code for code, key in enumerate(self.spellings) if key in POSITIVE]
+        known = [code for code, key in enumerate(keys) if key in POSITIVE]
         return known[0] if len(known) == 1 else None

@@ -1,7 +1,5 @@
-"""Writing of an audit's files: complete or not at all, and never over an input."""
+"""Tables as text, and an audit's files: complete or not at all, and never over an input."""
 
-import csv
-import io
 import os
 import re
 import shutil
@@ -13,19 +11,38 @@ from typing import Any
 
 import pandas as pd
 
-from e2fl_audit.errors import AuditError
-from e2fl_audit.plots import dot_plot
+from e2fl_audit.names import safe
+from e2fl_audit.plots import dot_plot, in_order
+from e2fl_audit.rates import RateTable
 from e2fl_audit.result import Audit
+from e2fl_audit.settings import AuditError
+from e2fl_audit.wording import interval, shown, whole
 
 BROWSERS = (
-    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
-    *("msedge", "brave-browser"),
+    "chromium chromium-browser google-chrome google-chrome-stable chrome msedge brave-browser"
 )
-FLAGS = (
-    *("--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-sync", "--disable-component-update", "--no-pdf-header-footer"),
-)
+FLAGS = "--headless --disable-gpu --no-first-run --disable-background-networking --disable-sync "
+FLAGS += "--disable-component-update --no-pdf-header-footer"
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def rate_frame(tables: Sequence[RateTable], intervals: bool = True) -> pd.DataFrame:
+    """Return the rates of a grouping as text, most favourable first: terminal, notebook, LaTeX."""
+    first, order = tables[0], in_order(tables[0])
+    size = "clients" if first.is_measure else "n"
+    columns = {safe(first.grouping.name): [safe(first.rows[row].group) for row in order]}
+    columns[size] = [whole(first.rows[row].n) for row in order]
+    for table in tables:
+        rows = [table.rows[position] for position in order]
+        texts = [shown(row.value, table.unit) for row in rows]
+        if intervals:
+            reach = [interval(row.low, row.high, table.unit) for row in rows]
+            texts = [f"{text} ({one})" for text, one in zip(texts, reach, strict=True)]
+        columns[safe(table.rate.title)] = [
+            text if row.judged else f"{text} [{row.status}]"
+            for text, row in zip(texts, rows, strict=True)
+        ]
+    return pd.DataFrame(columns)
 
 
 def neutral(value: Any) -> Any:
@@ -41,42 +58,39 @@ def neutral(value: Any) -> Any:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a frame as CSV that is safe to open in a spreadsheet; NaN is an empty cell."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(map(neutral, frame.columns))
-    cells = frame.astype(object).where(frame.notna(), "")
-    writer.writerows(map(neutral, row) for row in cells.itertuples(index=False))
-    return file.getvalue()
+    texts = frame.rename(columns=neutral)
+    for name in texts.select_dtypes(exclude=["number", "bool"]).columns:
+        texts[name] = texts[name].map(neutral)
+    return texts.to_csv(index=False, lineterminator="\n")
 
 
 def exported(audit: Audit, folder: Path) -> dict[Path, str]:
-    """Return the files to write: rates.csv, clients.csv and a plot of each rate, for every table."""
+    """Return the files to write: rates, clients and a plot of each rate, for every table."""
     files: dict[Path, str] = {}
-    for number, one in enumerate(audit.tables):
-        target = folder if len(audit.tables) == 1 else folder / f"table-{number + 1}"
-        files[target / "rates.csv"] = csv_text(one.rates())
+    for position, one in enumerate(audit.tables):
+        target = folder if len(audit.tables) == 1 else folder / f"table-{position + 1}"
+        files[target / "rates.csv"] = csv_text(one.rates)
+        frames = [rate_frame(tables) for tables in one.results]
+        latex = [frame.to_latex(index=False, escape=True) for frame in frames]
+        files[target / "rates.tex"] = "\n".join(latex)
         if one.spread is not None:
-            files[target / "clients.csv"] = csv_text(one.clients())
+            files[target / "clients.csv"] = csv_text(one.clients)
         for table in (table for tables in one.results for table in tables):
-            plot = dot_plot(table, standalone=True)
-            name = f"{_file_name(table.grouping)}-{_file_name(table.rate.key)}"
-            path, again = target / f"{name}.svg", 2
-            while path in files:  # two names may become one when their signs are replaced
-                path, again = target / f"{name}-{again}.svg", again + 1
-            files |= {path: plot} if plot else {}
+            name = re.sub(r"[^a-z0-9]+", "-", f"{table.grouping.name} {table.rate.key}".lower())
+            path = target / f"{name.strip('-')[:100]}.svg"
+            if path in files:  # two names may become one when their signs are replaced
+                path = path.with_stem(f"{path.stem}-{len(files)}")
+            if plot := dot_plot(table, standalone=True):
+                files[path] = plot
     return files
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()[:60] or "plot"
 
 
 def require_free(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Raise an error if a file to be written is an input, or is to be written twice."""
-    for place, target in enumerate(targets):
+    for position, target in enumerate(targets):
         if any(_same_file(target, source) for source in inputs):
             raise AuditError(f"{target} is the table itself; choose another file to write to")
-        if any(_same_file(target, other) for other in targets[:place]):
+        if any(_same_file(target, other) for other in targets[:position]):
             raise AuditError(f"{target} is named twice; choose different files")
         if target.is_dir():
             raise AuditError(f"{target} is a folder; name a file to write to")
@@ -110,21 +124,21 @@ def write(path: Path, content: str | bytes) -> None:
 
 def write_pdf(page: str, path: Path) -> None:
     """Print the page with a browser that is installed."""
-    command = next((browser for name in BROWSERS if (browser := shutil.which(name))), None)
-    if command is None:
+    browser = next(filter(None, map(shutil.which, BROWSERS.split())), None)
+    if browser is None:
         what = "install one, or open the page and print it to PDF"
         raise AuditError(f"--pdf needs Chromium, Chrome or Edge; {what}")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "page.html", Path(folder) / "page.pdf"
         source.write_text(page, encoding="utf-8")
-        options = [*FLAGS, f"--user-data-dir={folder}/profile", f"--print-to-pdf={target}"]
+        line = [browser, *FLAGS.split(), f"--user-data-dir={folder}/profile"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            options.append("--no-sandbox")  # browsers refuse to start as root otherwise
+            line.append("--no-sandbox")  # browsers refuse to start as root otherwise
+        line += [f"--print-to-pdf={target}", source.as_uri()]
         try:
-            line = [command, *options, source.as_uri()]
             subprocess.run(line, check=True, capture_output=True, timeout=300)
             content = target.read_bytes()
         except (OSError, subprocess.SubprocessError) as error:
-            what = f"{Path(command).name} could not print the page"
+            what = f"{Path(browser).name} could not print the page"
             raise AuditError(f"{what}; open it and print it to PDF") from error
     write(path, content)

@@ -1,43 +1,142 @@
 """Rates of every group with intervals, differences and ratios to a reference, and tests."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from e2fl_audit.counting import Counts, N, Rate, count, rates_of
-from e2fl_audit.errors import AuditError, did_you_mean
-from e2fl_audit.files import Flags, Numbers
-from e2fl_audit.means import group_means
-from e2fl_audit.ratetable import JUDGED, SUPPRESSED, UNDER_SHARE, RateTable, reference_of
-from e2fl_audit.settings import MIN_CLIENTS, Settings
+from e2fl_audit.counting import Counts, HiddenGroups, N, Rate, count, hidden_groups, rates_of
+from e2fl_audit.files import Codes, Flags, Numbers
+from e2fl_audit.reader import CROSS, Grouping, Table
+from e2fl_audit.settings import MIN_CLIENTS, MIN_ROWS, AuditError, Settings, did_you_mean
 from e2fl_audit.statistics import (
     Z95,
     clients_test,
     design_effect,
     deviation,
     holm,
+    mean_half,
+    mean_interval,
     newcombe,
-    pooled_error,
+    permutation_test,
     ratio_bounds,
     t_quantile,
     two_sided,
     wilson,
 )
-from e2fl_audit.suppression import HiddenGroups, hidden_groups
-from e2fl_audit.table import Grouping, Measure, Predictions, Table
 
+FOUR_FIFTHS = 0.8
+SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % may be left out of impact ratios
 MOST_SHUFFLED = 200  # clients on the smaller side
 NESTED = 0.95  # share of rows in clients of one side
-SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % may be left out of impact ratios
+JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
+# A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share of;
+# status: judged, or why not.
+COLUMNS = ["group", "n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
+COLUMNS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
+COLUMNS += ["p", "p_holm"]
+NUMBERS = COLUMNS[1:]
+COLUMNS += ["status", "judged", "below_four_fifths"]
+
+Statuses = NDArray[np.str_]
+
+
+@dataclass
+class RateTable:
+    """One rate of all groups of a grouping. Rates are fractions; a measure is in its own unit."""
+
+    rate: Rate
+    grouping: Grouping
+    frame: pd.DataFrame  # COLUMNS
+    overall: float  # the rate of all rows together
+    unit: str = "%"
+    reference: str | None = None
+    p_any: float = math.nan  # the test that all groups are equal, for measures
+    turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether its rows are clients."""
+        return self.rate.hits == self.rate.base
+
+    @cached_property
+    def rows(self) -> list[Any]:
+        return list(self.frame.itertuples(index=False, name="GroupRate"))
+
+    @cached_property
+    def judged(self) -> list[Any]:
+        return [row for row in self.rows if row.judged]
+
+    @cached_property
+    def extremes(self) -> tuple[Any, Any] | None:
+        """The least and the most favourable of the judged groups, if there are two or more."""
+        sign = -1 if self.rate.better < 0 else 1
+        if len(self.judged) < 2:
+            return None
+        ends = (min, max)
+        low, best = (end(self.judged, key=lambda row: sign * row.value) for end in ends)
+        return low, best
+
+    @property
+    def gap(self) -> float:
+        values = [row.value for row in self.judged]
+        return max(values) - min(values) if len(values) > 1 else math.nan
+
+    @property
+    def apart(self) -> bool:
+        """Whether the judged groups have different values at all, beyond rounding."""
+        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
+
+    @property
+    def tested(self) -> list[Any]:
+        return [row for row in self.rows if not math.isnan(row.p_holm)]
+
+    @property
+    def lowest_p(self) -> float:
+        return float(self.frame["p_holm"].min())
+
+    @property
+    def significant(self) -> bool:
+        return self.lowest_p < 0.05
+
+    @property
+    def ends_differ(self) -> bool:
+        """Whether the lowest or the highest group differs from the rest."""
+        return self.apart and any(row.p_holm < 0.05 for row in self.extremes or ())
+
+    @property
+    def reach(self) -> float:
+        """The largest difference from the reference that the intervals allow."""
+        ends = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
+        return float(ends.abs().max().max())
+
+    @property
+    def below(self) -> int:
+        """How many groups are below four fifths of the reference."""
+        return int(self.frame["below_four_fifths"].sum())
+
+    @property
+    def finds(self) -> bool:
+        """Whether it says how often a label is found."""
+        return bool(self.rate.label) or self.rate.key == "true_positive_rate"
+
+    def names(self, status: str) -> list[str]:
+        """Return the groups with this status."""
+        return [row.group for row in self.rows if row.status == status]
 
 
 def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
     """Return for each grouping the table of each rate; p-values are corrected over all of them."""
-    _require_references(table, settings)
+    names = [name for grouping in table.groupings for name in grouping.groups]
+    for name in settings.named_references:
+        if name.strip().casefold() not in map(str.casefold, names):
+            hint = did_you_mean(name, names[:100])
+            raise AuditError(f"--reference: {table.name} has no group '{name}'{hint}")
     hidden = hidden_groups(table, settings.suppress_below)
     results = [
         _of_grouping(table, grouping, settings, groups)
@@ -45,182 +144,193 @@ def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
     ]
     tables = [rate_table for tables in results for rate_table in tables]
     for rate_table in tables:
-        rate_table.suppress()
+        rate_table.frame.loc[rate_table.frame["status"] == SUPPRESSED, NUMBERS] = math.nan
     _correct(tables)
     return results
 
 
 def overall(table: Table, settings: Settings) -> list[RateTable]:
     """Return the rates of all rows together."""
-    cells = table.data.cells.assign(all=0)
-    data = table.data
-    everything = Grouping("all", ["all rows"], "all")
-    plain = Settings(resamples=settings.resamples)
-    if isinstance(data, Measure):
-        whole = Measure(data.name, cells, data.is_rate, data.higher_is_better)
-        return [group_means(whole, everything, plain)]
-    people = Predictions(cells, data.labels, data.positive)
-    return _of_predictions(people, everything, plain, table, HiddenGroups())
+    whole = replace(table, cells=table.cells.assign(all=0))
+    grouping = Grouping("all", ["all rows"], "all")
+    return _of_grouping(whole, grouping, Settings(resamples=settings.resamples), HiddenGroups())
 
 
 def _of_grouping(
     table: Table, grouping: Grouping, settings: Settings, hidden: HiddenGroups
 ) -> list[RateTable]:
-    if isinstance(table.data, Measure):
-        return [group_means(table.data, grouping, settings, hidden.rows)]
-    return _of_predictions(table.data, grouping, settings, table, hidden)
-
-
-def _of_predictions(
-    data: Predictions, grouping: Grouping, settings: Settings, table: Table, hidden: HiddenGroups
-) -> list[RateTable]:
+    if table.is_measure:
+        return [_means(table, grouping, settings, hidden)]
     clients = len(table.clients or ())  # one client: its rows are independent
-    counts = count(data, grouping, clients if clients > 1 else None)
+    counts = count(table, grouping, clients if clients > 1 else None)
     drawn = counts.resampled(settings.resamples, settings.seed) if counts.named else None
     return [
-        _rate_table(grouping, rate, counts, drawn, settings, hidden)
-        for rate in rates_of(data)
+        _Estimate(grouping, rate, counts, drawn, settings).table(hidden)
+        for rate in rates_of(table)
         if not settings.ll144 or rate.key == "selection_rate"
     ]
 
 
-def _rate_table(
-    grouping: Grouping,
-    rate: Rate,
-    counts: Counts,
-    drawn: Numbers | None,
-    settings: Settings,
-    hidden: HiddenGroups,
-) -> RateTable:
-    total, clients = counts.total, counts.clients
-    base, hits, n = total[:, rate.base], total[:, rate.hits], total[:, N]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = hits / base
-        samples = None if drawn is None else drawn[:, :, rate.hits] / drawn[:, :, rate.base]
-    effective, quantile = base, np.full(len(base), Z95)
-    if samples is not None and drawn is not None:
-        effective = base / _effects(samples, drawn, rate, value, base, hits)
-        quantile = np.where(clients[:, rate.base] >= 2, t_quantile(clients[:, rate.base] - 1), Z95)
-    low, high = wilson(value * effective, effective, quantile)
-    status = _statuses(
-        grouping, n, base, None if drawn is None else clients[:, rate.base], settings
-    )
-    status[list(hidden.rows if rate.base == N else hidden.parts)] = SUPPRESSED
-    columns: dict[str, Any] = {
-        "group": grouping.groups,
-        "n": n,
-        "clients": clients[:, N] if counts.named else np.full(len(n), math.nan),
-        "base": base,
-        "hits": hits,
-        "value": value,
-        "low": low,
-        "high": high,
-        "client_mean": counts.client_means(rate),
-        "status": status,
-    }
-    whole = hits.sum() / base.sum() if base.sum() else math.nan
-    result = RateTable(rate, grouping.name, columns, float(whole), float(n.sum()))
-    reference = reference_of(grouping, value, n, status, rate.better, settings)
-    if reference is not None:
-        result.reference = grouping.groups[reference]
-        columns |= _compared(columns, reference, samples, quantile, effective)
-    result.turned = _turned(counts, rate, value, status)
-    columns["p"] = _tests(columns, grouping, rate, counts, settings.seed)
-    return result
+class _Estimate:
+    """One rate of the groups of a grouping, and what its intervals and tests need."""
 
+    def __init__(
+        self,
+        grouping: Grouping,
+        rate: Rate,
+        counts: Counts,
+        drawn: Numbers | None,
+        settings: Settings,
+    ) -> None:
+        self.grouping, self.rate, self.counts, self.settings = grouping, rate, counts, settings
+        total = counts.total
+        self.base, self.hits, self.n = total[:, rate.base], total[:, rate.hits], total[:, N]
+        self.clients = counts.clients[:, rate.base]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self.value: Numbers = self.hits / self.base
+        self.samples: Numbers | None = None
+        self.effective, self.quantile = self.base, np.full(len(self.base), Z95)
+        if drawn is not None:
+            self._widen(drawn[:, :, rate.hits], drawn[:, :, rate.base])
 
-def _effects(
-    samples: Numbers, drawn: Numbers, rate: Rate, value: Numbers, base: Numbers, hits: Numbers
-) -> Numbers:
-    """Return the design effect of each group; that of all rows where it cannot be estimated."""
-    own = design_effect(samples, value, base)
-    drawn_hits, drawn_base = drawn[:, :, rate.hits].sum(axis=1), drawn[:, :, rate.base].sum(axis=1)
-    whole = (drawn_hits / np.maximum(drawn_base, 1))[:, None]
-    share = np.array([hits.sum() / max(base.sum(), 1)])
-    general = float(design_effect(whole, share, np.array([base.sum()]))[0])
-    # A general effect belongs to more rows per client than a small group has; it never exceeds the
-    # group's own rows.
-    fallback = np.clip(general if math.isfinite(general) else 1.0, 1.0, np.maximum(base, 1.0))
-    return np.where(np.isfinite(own), own, fallback)
+    def _widen(self, hits: Numbers, base: Numbers) -> None:
+        """Find the effective number of rows; hits, base: [resamples, groups]."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self.samples = hits / base
+        own = design_effect(self.samples, self.value, self.base)
+        whole = (hits.sum(axis=1) / np.maximum(base.sum(axis=1), 1))[:, None]
+        share = np.array([self.hits.sum() / max(self.base.sum(), 1)])
+        general = float(design_effect(whole, share, np.array([self.base.sum()]))[0])
+        # A group's own effect, or that of all rows where it cannot be estimated. That belongs to
+        # more rows per client than a small group has; it never exceeds the group's own rows.
+        fallback = np.clip(general if general > 1 else 1.0, 1.0, np.maximum(self.base, 1.0))
+        self.effective = self.base / np.where(np.isfinite(own), own, fallback)
+        self.quantile = np.where(self.clients >= 2, t_quantile(self.clients - 1), Z95)
 
+    def table(self, hidden: HiddenGroups) -> RateTable:
+        n, base, hits, settings = self.n, self.base, self.hits, self.settings
+        gone = hidden.rows if self.rate.base == N else hidden.parts
+        reasons = {
+            SUPPRESSED: np.isin(np.arange(len(n)), list(gone)),
+            "unknown": ~self.grouping.known,
+            "undefined": base == 0,
+            UNDER_SHARE: settings.ll144 & (n < SMALL_SHARE * n.sum()),
+            "too few rows": base < settings.least(1 if settings.ll144 else MIN_ROWS),
+            "too few clients": self.counts.named & (self.clients < MIN_CLIENTS),
+        }
+        status = np.select(list(reasons.values()), list(reasons), JUDGED)
+        columns: dict[str, Any] = {"n": n, "base": base, "hits": hits, "value": self.value}
+        columns |= {"clients": self.counts.clients[:, N] if self.counts.named else math.nan}
+        columns |= {"client_mean": self.counts.client_means(self.rate), "status": status}
+        columns["low"], columns["high"] = wilson(
+            self.value * self.effective, self.effective, self.quantile
+        )
+        reference = _reference(self.grouping, self.value, n, status, self.rate.better, settings)
+        if reference is not None:
+            columns |= self._compared(reference)
+        columns["p"] = self._tests(status)
+        share = float(hits.sum() / base.sum()) if base.sum() else math.nan
+        frame = _frame(self.grouping, columns)
+        turned = self._turned(np.flatnonzero(status == JUDGED))
+        name = None if reference is None else self.grouping.groups[reference]
+        return RateTable(self.rate, self.grouping, frame, share, reference=name, turned=turned)
 
-def _statuses(
-    grouping: Grouping, n: Numbers, base: Numbers, clients: Numbers | None, settings: Settings
-) -> "np.typing.NDArray[np.object_]":
-    few_clients = np.zeros(len(n), np.bool_) if clients is None else clients < MIN_CLIENTS
-    small = settings.ll144 & (n < SMALL_SHARE * n.sum())
-    unknown = np.arange(len(n)) == (-1 if grouping.unknown is None else grouping.unknown)
-    reasons = {
-        "unknown": unknown,
-        "undefined": base == 0,
-        UNDER_SHARE: small,
-        "too few rows": base < settings.min_rows,
-        "too few clients": few_clients,
-    }
-    status = np.full(len(n), JUDGED, dtype=object)
-    for reason, groups in reversed(reasons.items()):
-        status[groups] = reason
-    return status
+    def _compared(self, reference: int) -> dict[str, Numbers]:
+        """Return the difference and the ratio of each group to the reference, with intervals."""
+        low, high = wilson(self.hits, self.base)
+        value, against = self.value, float(self.value[reference])
+        difference = value - against
+        left, right = newcombe(value, (low, high), against, (low[reference], high[reference]))
+        if self.samples is not None:
+            moves = self.samples - self.samples[:, [reference]]
+            half = self.quantile * np.nan_to_num(deviation(moves))
+            left = np.maximum(-1.0, np.minimum(left, difference - half))
+            right = np.minimum(1.0, np.maximum(right, difference + half))
+        ends = ratio_bounds(value, self.effective, against, float(self.effective[reference]))
+        bounds = {"difference_low": left, "difference_high": right}
+        bounds |= {"ratio_low": ends[0], "ratio_high": ends[1]}
+        for bound in bounds.values():
+            bound[reference] = math.nan
+        ratio = value / against if against else np.full(len(value), math.nan)
+        return {"difference": difference, "ratio": ratio, **bounds}
 
-
-def _compared(
-    columns: dict[str, Any],
-    reference: int,
-    samples: Numbers | None,
-    quantile: Numbers,
-    effective: Numbers,
-) -> dict[str, Numbers]:
-    """Return the difference and the ratio of each group to the reference, with intervals."""
-    value: Numbers = columns["value"]
-    low, high = wilson(columns["hits"], columns["base"])
-    against = float(value[reference])
-    difference = value - against
-    left, right = newcombe(value, (low, high), against, (low[reference], high[reference]))
-    if samples is not None:
-        half = quantile * np.nan_to_num(deviation(samples - samples[:, [reference]]))
-        left = np.maximum(-1.0, np.minimum(left, difference - half))
-        right = np.minimum(1.0, np.maximum(right, difference + half))
-    smallest, largest = ratio_bounds(value, effective, against, float(effective[reference]))
-    bounds = {"difference_low": left, "difference_high": right}
-    bounds |= {"ratio_low": smallest, "ratio_high": largest}
-    for ends in bounds.values():
-        ends[reference] = math.nan
-    ratio = value / against if against else np.full(len(value), math.nan)
-    return {"difference": difference, "ratio": ratio, **bounds}
-
-
-def _tests(
-    columns: dict[str, Any],
-    grouping: Grouping,
-    rate: Rate,
-    counts: Counts,
-    seed: int,
-) -> Numbers:
-    """Return the p-value of each judged group against all other known groups together."""
-    hits, base = columns["hits"], columns["base"]
-    p = np.full(len(hits), math.nan)
-    known = np.arange(len(hits)) != (-1 if grouping.unknown is None else grouping.unknown)
-    for group in np.flatnonzero(columns["status"] == JUDGED):
-        rest = known & (np.arange(len(hits)) != group)
-        rest_hits, rest_base = float(hits[rest].sum()), float(base[rest].sum())
-        if not rest_base:
-            continue
-        error = pooled_error(hits[group], base[group], rest_hits, rest_base)
-        difference = hits[group] / base[group] - rest_hits / rest_base
-        freedom = None
-        if counts.named:
-            sides = Sides.of(counts, rate, int(group), rest)
-            if sides.nested:
-                p[group] = sides.shuffled(seed)
+    def _tests(self, status: Statuses) -> Numbers:
+        """Return the p-value of each judged group against all other known groups together."""
+        p = np.full(len(self.hits), math.nan)
+        for group in np.flatnonzero(status == JUDGED):
+            rest = self.grouping.known & (np.arange(len(p)) != group)
+            hits = np.array([self.hits[group], self.hits[rest].sum()])
+            base = np.array([self.base[group], self.base[rest].sum()])
+            if not base[1]:
                 continue
-            error, freedom = max(error, sides.error()), sides.freedom
-        certain = 0.0 if difference else 1.0
-        p[group] = two_sided(difference / error, freedom) if error else certain
-    return p
+            share = hits.sum() / base.sum()
+            error = math.sqrt(share * (1 - share) * (1 / base).sum())
+            difference, freedom = float(hits[0] / base[0] - hits[1] / base[1]), None
+            if self.counts.named:
+                sides = _Sides.of(self.counts, self.rate, int(group), rest)
+                if sides.nested:
+                    p[group] = sides.shuffled(self.settings.seed)
+                    continue
+                error, freedom = max(error, sides.error()), sides.freedom
+            certain = 0.0 if difference else 1.0
+            p[group] = two_sided(difference / error, freedom) if error else certain
+        return p
+
+    def _turned(self, judged: Codes) -> tuple[int, int] | None:
+        """Return inside how many clients the difference of the extreme groups turns, and of how many.
+
+        None if it does not: the mean difference inside clients (Mantel and Haenszel) must be certain.
+        """
+        if not self.counts.named or len(judged) < 2:
+            return None
+        value = self.value[judged]
+        ends = judged[[np.argmin(value), np.argmax(value)]]
+        hits = self.counts.of(self.rate.hits)[:, ends].toarray()
+        base = self.counts.of(self.rate.base)[:, ends].toarray()
+        both = (base > 0).all(axis=1)
+        hits, base = hits[both], base[both]
+        if len(base) < 2:
+            return None
+        inside = hits[:, 0] / base[:, 0] - hits[:, 1] / base[:, 1]  # below 0 over all rows
+        weight, share = base.prod(axis=1) / base.sum(axis=1), (hits + 0.5) / (base + 1)
+        error = np.sqrt((weight**2 * (share * (1 - share) / base).sum(axis=1)).sum())
+        certain = (weight * inside).sum() > Z95 * error
+        return (int((inside > 0).sum()), len(inside)) if certain else None
+
+
+def _frame(grouping: Grouping, columns: dict[str, Any]) -> pd.DataFrame:
+    frame = pd.DataFrame({"group": grouping.groups, **columns}).reindex(columns=COLUMNS)
+    frame["judged"] = frame["status"] == JUDGED
+    frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
+    return frame
+
+
+def _reference(
+    grouping: Grouping,
+    value: Numbers,
+    n: Numbers,
+    status: Statuses,
+    better: int,
+    settings: Settings,
+) -> int | None:
+    """Return the group that others are compared with: named, largest or best."""
+    wanted = [name.strip().casefold() for name in settings.named_references]
+    codes = {
+        grouping.groups[group].casefold(): int(group) for group in np.flatnonzero(grouping.known)
+    }
+    named = [codes[name] for name in wanted if name in codes]
+    if grouping.crossed:  # the group made of named parts
+        named += [group for name, group in codes.items() if set(name.split(CROSS)) <= set(wanted)]
+    if named:
+        known = not math.isnan(value[named[0]]) and status[named[0]] != SUPPRESSED
+        return named[0] if known else None
+    judged = np.flatnonzero(status == JUDGED)
+    size = n if "largest" in settings.reference else value if better >= 0 else -value
+    return int(judged[np.argmax(size[judged])]) if len(judged) else None
 
 
 @dataclass(frozen=True)
-class Sides:
+class _Sides:
     """The counts of each client inside a group and in the rest: [clients, 2]."""
 
     hits: Numbers
@@ -269,51 +379,84 @@ class Sides:
         return math.sqrt(size / (size - 1) * float(np.square(contribution).sum()))
 
 
-def _turned(
-    counts: Counts, rate: Rate, value: Numbers, status: NDArray[np.object_]
-) -> tuple[int, int] | None:
-    """Return inside how many clients the difference of the extreme groups turns, and of how many.
+def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenGroups) -> RateTable:
+    """Return the mean over clients of each group, compared with the reference and the rest."""
+    group, value = table.cells[grouping.column].to_numpy(), table.cells["value"].to_numpy()
+    codes = np.arange(len(grouping.groups))
+    members = [value[group == code] for code in codes]
+    size = np.array([len(values) for values in members], np.float64)
+    mean = np.array([values.mean() if len(values) else math.nan for values in members])
+    low, high = np.array([mean_interval(values) for values in members]).T
+    if table.is_rate:
+        low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+    few = size < settings.least(MIN_CLIENTS)
+    reasons = [np.isin(codes, list(hidden.rows)), ~grouping.known, few]
+    status = np.select(reasons, [SUPPRESSED, "unknown", "too few clients"], JUDGED)
+    columns: dict[str, Any] = dict.fromkeys(("n", "clients", "base"), size)
+    columns |= {"value": mean, "client_mean": mean, "low": low, "high": high, "status": status}
+    known = grouping.known[group]
+    columns["p"] = np.full(len(size), math.nan)
+    for code in np.flatnonzero(status == JUDGED):
+        inside = group[known] == code
+        if 2 <= inside.sum() <= known.sum() - 2:
+            centred = value[known] - value[known].mean()
+            columns["p"][code] = clients_test(centred, np.ones(len(inside)), inside, settings.seed)
+    sign = 1 if table.higher_is_better else -1
+    reference = _reference(grouping, mean, size, status, sign, settings)
+    if reference is not None:
+        against = float(mean[reference])
+        half = np.array([mean_half(values, members[reference]) for values in members])
+        half[reference] = math.nan
+        columns["difference"] = mean - against
+        columns["difference_low"], columns["difference_high"] = mean - against + [-half, half]
+        columns["ratio"] = np.where((mean >= 0) & (against > 0), mean / (against or 1), math.nan)
+    rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
+    frame, average = _frame(grouping, columns), float(value.mean())
+    result = RateTable(rate, grouping, frame, average, "%" if table.is_rate else "")
+    result.reference = None if reference is None else grouping.groups[reference]
+    if len(codes) > 1 and known.sum() > 2:
+        result.p_any = permutation_test(value[known], group[known], seed=settings.seed)
+    return result
 
-    None if it does not: the mean difference inside clients (Mantel and Haenszel) must be certain.
-    """
-    judged = np.flatnonzero(status == JUDGED)
-    if not counts.named or len(judged) < 2:
-        return None
-    ends = [judged[np.argmin(value[judged])], judged[np.argmax(value[judged])]]
-    hits, base = counts.of(rate.hits)[:, ends].toarray(), counts.of(rate.base)[:, ends].toarray()
-    both = (base > 0).all(axis=1)
-    hits, base = hits[both], base[both]
-    if len(base) < 2:
-        return None
-    inside = hits[:, 0] / base[:, 0] - hits[:, 1] / base[:, 1]  # below 0 over all rows
-    weight, share = base.prod(axis=1) / base.sum(axis=1), (hits + 0.5) / (base + 1)
-    error = np.sqrt((weight**2 * (share * (1 - share) / base).sum(axis=1)).sum())
-    certain = (weight * inside).sum() > Z95 * error
-    return (int((inside > 0).sum()), len(inside)) if certain else None
 
-
-def _correct(tables: Sequence[RateTable]) -> None:
+def _correct(tables: Iterable[RateTable]) -> None:
     """Correct all p-values of the page together: 5 % is the chance of any false finding on it."""
-    tested, values = [], []
+    tested = []
     for table in tables:
-        p, status = table.columns["p"], np.asarray(table.columns["status"])
-        groups = np.flatnonzero((status == JUDGED) & ~np.isnan(p))
+        groups = np.flatnonzero(table.frame["judged"] & table.frame["p"].notna())
         # Of two groups, each is the other's rest: one test, not two.
-        pair = len(groups) == 2 and (status != "unknown").sum() == 2
-        tested.append((groups, pair))
-        values += p[groups[:1] if pair else groups].tolist()
-    adjusted = iter(holm(values).tolist())
-    for table, (groups, pair) in zip(tables, tested, strict=True):
-        p_holm = np.full(len(table.columns["p"]), math.nan)
-        count = 1 if pair else len(groups)
-        p_holm[groups] = [next(adjusted) for _ in range(count)]
-        table.columns["p_holm"] = p_holm
+        pair = len(groups) == 2 and (table.frame["status"] != "unknown").sum() == 2
+        tested.append((table.frame, groups, groups[:1] if pair else groups))
+    values = [frame["p"].to_numpy()[different] for frame, _, different in tested]
+    adjusted = holm(np.concatenate(values)) if values else np.array([])
+    for frame, groups, different in tested:
+        own, adjusted = adjusted[: len(different)], adjusted[len(different) :]
+        frame.loc[groups, "p_holm"] = own if len(own) == len(groups) else own[0]
 
 
-def _require_references(table: Table, settings: Settings) -> None:
-    names = [name for grouping in table.groupings for name in grouping.groups]
-    known = {name.casefold() for name in names}
-    for name in settings.named_references:
-        if name.strip().casefold() not in known:
-            hint = did_you_mean(name, names[:100])
-            raise AuditError(f"--reference: {table.name} has no group '{name}'{hint}")
+def calibration(table: Table, settings: Settings) -> pd.DataFrame:
+    """Return for each group the mean score, the share of positives and the calibration error."""
+    if table.bins is None:
+        return pd.DataFrame()
+    parts = []
+    hidden_of = hidden_groups(table, settings.suppress_below)
+    for grouping, hidden in zip(table.groupings, hidden_of, strict=True):
+        sums = table.bins.groupby([grouping.column, "bin"])[["n", "score", "positives"]].sum()
+        sums["error"] = (sums["score"] - sums["positives"]).abs()
+        groups = sums.groupby(level=0).sum()
+        shares = groups.div(groups["n"], axis=0)
+        few = groups["n"] < settings.least(MIN_ROWS)
+        frame = pd.DataFrame(
+            {
+                "grouping": grouping.name,
+                "group": [grouping.groups[code] for code in groups.index],
+                "n": groups["n"],
+                "mean_score": shares["score"],
+                "positive_rate": shares["positives"],
+                "difference": (groups["score"] - groups["positives"]) / groups["n"],
+                "ece": shares["error"],
+                "status": np.where(few, "too few rows", JUDGED),
+            }
+        )
+        parts.append(frame[~groups.index.isin(list(hidden.parts))])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

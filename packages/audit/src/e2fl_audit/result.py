@@ -1,25 +1,19 @@
 """The result of an audit: frames for Python, a page for people, JSON for programs."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from e2fl_audit import __version__
-from e2fl_audit.calibration import calibration
-from e2fl_audit.clients import ClientSpread, client_spread
-from e2fl_audit.comparison import Comparison, compare
-from e2fl_audit.findings import Findings, find
-from e2fl_audit.rates import evaluate, overall
-from e2fl_audit.ratetable import RateTable
-from e2fl_audit.settings import MIN_CLIENTS, Settings
-from e2fl_audit.table import Table
+from e2fl_audit.clients import ClientSpread, Comparison
+from e2fl_audit.findings import Figure
+from e2fl_audit.rates import RateTable
+from e2fl_audit.reader import Table
+from e2fl_audit.settings import Settings
 
 
 @dataclass
@@ -30,51 +24,55 @@ class TableAudit:
     results: list[list[RateTable]]  # for each grouping, the table of each rate
     overall: list[RateTable]
     spread: ClientSpread | None
-    findings: Findings
-    calibration: list[dict[str, Any]]
+    figures: list[Figure]
+    sentences: list[str]
+    calibration: pd.DataFrame
     notes: list[str]
 
+    @property
     def rates(self) -> pd.DataFrame:
-        """Return one row per grouping, group and rate."""
-        return pd.DataFrame(
-            {"grouping": table.grouping, "rate": table.rate.name, **row._asdict()}
-            | {"reference": table.reference}
+        """One row per grouping, group and rate."""
+        frames = [
+            table.frame.assign(
+                grouping=table.grouping.name, rate=table.rate.name, reference=table.reference
+            )
             for tables in self.results
             for table in tables
-            for row in table.rows
-        )
-
-    def clients(self) -> pd.DataFrame:
-        """Return one row per client."""
-        spread = self.spread
-        if spread is None:
+        ]
+        if not frames:
             return pd.DataFrame()
-        title = spread.title.lower() if spread.is_rate else spread.title
-        columns = {"client": spread.names, "n": spread.n, title: spread.value}
-        bounds = {"low": spread.low, "high": spread.high}
-        return pd.DataFrame(columns | bounds).astype({"low": float, "high": float})
+        frame = pd.concat(frames, ignore_index=True)
+        return frame[["grouping", "rate", *frame.columns.drop(["grouping", "rate"])]]
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per client."""
+        if self.spread is None:
+            return pd.DataFrame()
+        title = self.spread.title.lower() if self.spread.is_rate else self.spread.title
+        return self.spread.frame.rename(columns={"value": title})
 
     def to_dict(self) -> dict[str, Any]:
         table, spread = self.table, self.spread
+        groupings = [
+            {"name": tables[0].grouping.name, "rates": [_rate_dict(one) for one in tables]}
+            for tables in self.results
+        ]
         clients: dict[str, Any] | None = None
         if spread is not None:
             clients = {"measures": spread.measures, "chance": spread.chance}
             clients["below_overall"] = spread.below[:100]
-        groupings = [
-            {"name": tables[0].grouping, "rates": [_rate_dict(one) for one in tables]}
-            for tables in self.results
-        ]
         return {
             "name": table.name,
             "sha256": table.sha256,
             "rows": table.rows,
             "clients": None if table.clients is None else len(table.clients),
             "notes": self.notes,
-            "key_figures": [asdict(figure) for figure in self.findings.figures],
-            "findings": self.findings.sentences,
+            "key_figures": [asdict(figure) for figure in self.figures],
+            "findings": self.sentences,
             "overall": {one.rate.key: one.rows[0]._asdict() for one in self.overall},
             "groupings": groupings,
-            "calibration": self.calibration,
+            "calibration": self.calibration.to_dict("records"),
             "client_spread": clients,
         }
 
@@ -101,22 +99,21 @@ class Audit:
         sentences = [comparison.text() for comparison in self.comparisons]
         for one in self.tables:
             prefix = f"{one.table.name}: " if len(self.tables) > 1 else ""
-            sentences += [prefix + sentence for sentence in one.findings.sentences]
+            sentences += [prefix + sentence for sentence in one.sentences]
         return sentences
 
     @property
     def rates(self) -> pd.DataFrame:
-        return self.tables[0].rates()
+        return self.tables[0].rates
 
     @property
     def by_group(self) -> pd.DataFrame:
-        rows: dict[tuple[str, str], dict[str, float]] = {}
-        for table in (table for tables in self.tables[0].results for table in tables):
-            for row in table.rows:
-                values = rows.setdefault((table.grouping, row.group), {"n": row.n})
-                values[table.rate.name] = row.value
-        index = pd.MultiIndex.from_tuples(rows, names=["grouping", "group"])
-        return pd.DataFrame(list(rows.values()), index=index) if rows else pd.DataFrame()
+        frames = {}
+        for first, *others in self.tables[0].results:
+            columns = {"n": first.frame["n"]}
+            columns |= {table.rate.name: table.frame["value"] for table in (first, *others)}
+            frames[first.grouping.name] = pd.DataFrame(columns).set_axis(first.frame["group"])
+        return pd.concat(frames, names=["grouping", "group"]) if frames else pd.DataFrame()
 
     @property
     def overall(self) -> "pd.Series[float]":
@@ -125,7 +122,7 @@ class Audit:
 
     @property
     def clients(self) -> pd.DataFrame:
-        return self.tables[0].clients()
+        return self.tables[0].clients
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values; NaN becomes None."""
@@ -139,7 +136,9 @@ class Audit:
             "comparisons": [asdict(one) | {"text": one.text()} for one in self.comparisons],
             "tables": [one.to_dict() for one in self.tables],
         }
-        return dict(_finite(values))
+        # Through text: NaN and infinity become None, NumPy's numbers Python's.
+        text = json.dumps(values, default=lambda number: number.item())
+        return dict(json.loads(text, parse_constant=lambda _: None))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -164,62 +163,6 @@ class Audit:
         return target
 
 
-def examine(tables: Sequence[Table], settings: Settings) -> Audit:
-    """Audit tables that were read; each further one is compared with the first."""
-    audits = [_one(table, settings) for table in tables]
-    comparisons = []
-    for one in audits[1:]:
-        comparison = compare(tables[0], one.table, settings.suppress_below)
-        if comparison is not None:
-            comparisons.append(comparison)
-            continue
-        one.findings.sentences.append(
-            f"Not compared with {tables[0].name}: both tables need clients, and the same measure of "
-            "them."
-        )
-    return Audit(audits, comparisons, settings)
-
-
-def _one(table: Table, settings: Settings) -> TableAudit:
-    results, everything = evaluate(table, settings), overall(table, settings)
-    spread = None
-    if not settings.ll144:
-        spread = client_spread(table, settings.suppress_below, settings.seed)
-    notes = list(table.notes)
-    if table.is_measure and table.clients is None:
-        notes.append("The table names no clients: each row is taken as one client.")
-    if not table.is_measure and table.clients is not None:
-        notes += _clustering_notes(results)
-    findings = find(table, results, everything, spread)
-    calibrated = calibration(table, settings)
-    return TableAudit(table, results, everything, spread, findings, calibrated, notes)
-
-
-def _clustering_notes(results: list[list[RateTable]]) -> list[str]:
-    return [
-        f"By {tables[0].grouping}, no group has {MIN_CLIENTS} clients or more: differences between "
-        "groups cannot be told from differences between clients."
-        for tables in results
-        if tables and all(not row.clients >= MIN_CLIENTS for row in tables[0].rows)
-    ]
-
-
 def _rate_dict(table: RateTable) -> dict[str, Any]:
-    return {
-        "key": table.rate.key,
-        "title": table.rate.title,
-        "reference": table.reference,
-        "p_any": table.p_any,
-        "groups": [row._asdict() for row in table.rows],
-    }
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with null in place of NaN and inf."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return _finite(value.item()) if isinstance(value, np.generic) else value
+    about = {"key": table.rate.key, "title": table.rate.title, "reference": table.reference}
+    return about | {"p_any": table.p_any, "groups": [row._asdict() for row in table.rows]}

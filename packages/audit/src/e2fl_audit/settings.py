@@ -1,14 +1,16 @@
-"""What a user may choose: which column is what, what its values mean, and how groups are judged."""
+"""What a user may choose, and the error of a table or a setting that does not fit."""
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from e2fl_audit.errors import AuditError
 
 MIN_ROWS = 30
 MIN_CLIENTS = 5
-MAX_RESAMPLES = 100_000
+
+
+class AuditError(ValueError):
+    """A table or a setting that cannot be audited; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -33,40 +35,34 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.profile not in (None, "ll144"):
-            raise AuditError(f"there is no profile '{self.profile}'; known: ll144")
-        if self.unit not in (None, "percent", "fraction"):
-            raise AuditError(f"unit must be percent or fraction, not '{self.unit}'")
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise AuditError(f"threshold must be a number that scores reach, not {self.threshold}")
-        if not 50 <= self.resamples <= MAX_RESAMPLES:
-            reach = f"at least 50 and at most {MAX_RESAMPLES:,}"
-            raise AuditError(f"resamples must be {reach}, not {self.resamples:,}")
-        if self.min_n is not None and self.min_n < 1:
-            raise AuditError(f"min_n must be 1 or more, not {self.min_n}")
-        if self.suppress_below < 0:
-            raise AuditError(f"suppress_below must be 0 or more, not {self.suppress_below}")
+        allowed = {
+            "profile must be ll144": self.profile in (None, "ll144"),
+            "unit must be percent or fraction": self.unit in (None, "percent", "fraction"),
+            "threshold must be a finite number": math.isfinite(self.threshold or 0),
+            "resamples must be at least 50, at most 100,000": 50 <= self.resamples <= 100_000,
+            "min_n must be 1 or more": self.min_n is None or self.min_n >= 1,
+            "suppress_below must be 0 or more": self.suppress_below >= 0,
+        }
+        for rule, holds in allowed.items():
+            if not holds:
+                raise AuditError(f"{rule}, not {getattr(self, rule.split()[0])}")
 
     @property
     def ll144(self) -> bool:
         return self.profile == "ll144"
 
     @property
-    def largest(self) -> bool:
-        """Whether groups are compared with the largest group."""
-        return "largest" in self.reference
-
-    @property
     def named_references(self) -> list[str]:
         return [name for name in self.reference if name not in ("best", "largest")]
 
-    @property
-    def min_rows(self) -> int:
-        return self.min_n if self.min_n is not None else 1 if self.ll144 else MIN_ROWS
+    def least(self, default: int) -> int:
+        """Return the size from which a group is judged."""
+        return default if self.min_n is None else self.min_n
 
 
-def names_of(reference: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return references as users give them: nothing, one name or several."""
-    if reference is None:
-        return ()
-    return (reference,) if isinstance(reference, str) else tuple(map(str, reference))
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: the closest known name, and all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} known: {', '.join(names)}" if names else "; there are none"

@@ -14,8 +14,8 @@ from scipy.special import erfc, stdtr, stdtrit
 from e2fl_audit.files import Codes, Flags, Numbers
 
 Z95 = 1.959963984540054
-PERMUTED_CELLS = 20_000_000  # bounds the time of permutations
 PERMUTATIONS = 9_990
+PERMUTED_CELLS = 20_000_000  # bounds the time of permutations
 MOST_PERMUTED = 2_000  # clients
 
 Bounds = tuple[Numbers, Numbers]
@@ -24,8 +24,7 @@ Bounds = tuple[Numbers, Numbers]
 def wilson(hits: Numbers, count: Numbers, z: Numbers | float = Z95) -> Bounds:
     """Return Wilson's score interval of hits / count; NaN where the count is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = hits / count
-        square = np.square(z) / count
+        share, square = hits / count, np.square(z) / count
         centre = (share + square / 2) / (1 + square)
         half = z / (1 + square) * np.sqrt(share * (1 - share) / count + square / (4 * count))
         low, high = np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
@@ -66,20 +65,13 @@ def holm(p: Sequence[float] | Numbers) -> Numbers:
     return adjusted
 
 
-def pooled_error(hits: float, count: float, other_hits: float, other_count: float) -> float:
-    """Return the standard error of a difference of rates if both groups had the same rate."""
-    share = (hits + other_hits) / (count + other_count)
-    return math.sqrt(share * (1 - share) * (1 / count + 1 / other_count))
-
-
 def design_effect(samples: Numbers, share: Numbers, count: Numbers) -> Numbers:
     """Return how many times the variance over resamples exceeds that of independent rows, or 1.
 
     samples: [resamples, groups], the rates in the resamples. NaN where it cannot be estimated.
     """
-    variance = np.square(deviation(samples))
     with np.errstate(invalid="ignore", divide="ignore"):
-        effect = variance / (share * (1 - share) / count)
+        effect = np.square(deviation(samples)) / (share * (1 - share) / count)
         return np.where(np.isfinite(effect), np.maximum(effect, 1.0), np.nan)
 
 
@@ -102,45 +94,44 @@ def two_sided(statistic: float, freedom: float | None = None) -> float:
     return 2 * float(stdtr(freedom, -abs(statistic)))
 
 
+def mean_half(values: Numbers, others: Numbers | None = None) -> float:
+    """Return half the 95 % interval of a mean (Student), or of a difference of means (Welch).
+
+    NaN for fewer than two values, and for equal ones, of which the spread is not known.
+    """
+    samples = [values] if others is None else [values, others]
+    if min(map(len, samples)) < 2:
+        return math.nan
+    parts = [float(np.var(sample, ddof=1)) / len(sample) for sample in samples]
+    error = math.sqrt(sum(parts))
+    if error <= 1e-15 * max(float(np.abs(sample).max()) for sample in samples):
+        return math.nan  # rounding
+    pairs = zip(parts, samples, strict=True)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(sample) - 1) for part, sample in pairs)
+    return float(t_quantile(max(1.0, freedom))) * error
+
+
 def mean_interval(values: Numbers) -> tuple[float, float]:
     """Return the 95 % interval of a mean; NaN for fewer than two values, or for equal ones."""
-    if len(values) < 2 or np.ptp(values) <= 1e-15 * np.abs(values).max():
-        return math.nan, math.nan
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(t_quantile(len(values) - 1)) * error
-    average = float(np.mean(values))
+    average, half = float(np.mean(values)) if len(values) else math.nan, mean_half(values)
     return average - half, average + half
-
-
-def welch_half(one: Numbers, other: Numbers) -> float:
-    """Return half the width of Welch's 95 % interval; NaN where values are too few or equal."""
-    if len(one) < 2 or len(other) < 2:
-        return math.nan
-    first, second = (float(np.var(values, ddof=1)) / len(values) for values in (one, other))
-    largest = max(float(np.abs(one).max()), float(np.abs(other).max()))
-    if math.sqrt(first + second) <= 1e-15 * largest:
-        return math.nan  # rounding
-    parts = first**2 / (len(one) - 1) + second**2 / (len(other) - 1)
-    freedom = (first + second) ** 2 / parts
-    return float(t_quantile(max(1.0, freedom))) * math.sqrt(first + second)
 
 
 def permutation_test(
     values: Numbers, group: Codes, permutations: int = 1999, seed: int = 0
 ) -> float:
     """Return the p-value of "all groups have one mean": how often shuffled groups differ as much."""
-    sizes = np.bincount(group).astype(np.float64)
+    sizes = np.maximum(np.bincount(group), 1).astype(np.float64)
     centred = values - values.mean()
 
     def between(order: Numbers) -> float:
-        sums = np.bincount(group, weights=order, minlength=len(sizes))
-        return float((np.square(sums) / np.maximum(sizes, 1)).sum())
+        return float((np.square(np.bincount(group, order)) / sizes).sum())
 
     observed = between(centred) * (1 - 1e-12)
     rng = np.random.default_rng(seed)
-    number = max(199, min(permutations, PERMUTED_CELLS // max(1, len(values))))
-    exceeded = sum(between(rng.permutation(centred)) >= observed for _ in range(number))
-    return (1 + exceeded) / (1 + number)
+    draws = max(199, min(permutations, PERMUTED_CELLS // max(1, len(values))))
+    exceeded = sum(between(rng.permutation(centred)) >= observed for _ in range(draws))
+    return (1 + exceeded) / (1 + draws)
 
 
 def clients_test(hits: Numbers, base: Numbers, inside: Flags, seed: int = 0) -> float:
@@ -156,17 +147,17 @@ def clients_test(hits: Numbers, base: Numbers, inside: Flags, seed: int = 0) -> 
     counts = size, len(hits) - size
     observed = _standardised(columns[inside].sum(axis=0)[None], total, counts)[0]
     rng = np.random.default_rng(seed)
-    for number in (PERMUTATIONS // 10, PERMUTATIONS):
+    for draws in (PERMUTATIONS // 10, PERMUTATIONS):
         if len(hits) <= MOST_PERMUTED:
-            order = np.broadcast_to(np.arange(len(hits)), (number, len(hits)))
+            order = np.broadcast_to(np.arange(len(hits)), (draws, len(hits)))
             picked = rng.permuted(order, axis=1)[:, :size]
         else:  # a client is hardly ever picked twice
-            picked = rng.integers(0, len(hits), (number, size))
+            picked = rng.integers(0, len(hits), (draws, size))
         drawn = _standardised(columns[picked].sum(axis=1), total, counts)
         exceeded = int((drawn >= observed * (1 - 1e-9)).sum())
         if exceeded > 20:
             break
-    return (1 + exceeded) / (1 + number)
+    return (1 + exceeded) / (1 + draws)
 
 
 def _standardised(sums: Numbers, total: Numbers, counts: tuple[int, int]) -> Numbers:
