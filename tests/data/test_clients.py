@@ -1,4 +1,4 @@
-"""Validation rows: split off each client's training rows, for any data set, and nothing else changes."""
+"""Validation rows: split off each client's training rows, for any data set; all else stays."""
 
 import numpy as np
 import pytest
@@ -33,15 +33,8 @@ def test_validation_rows_are_training_rows_and_no_longer_trained_on(make):
         assert rows(after.train) | rows(after.validation) == rows(before.train)
         assert np.array_equal(after.test.x, before.test.x)
         assert after.group == before.group
-        assert (after.validation.scale, after.validation.shift) == (
-            before.train.scale,
-            before.train.shift,
-        )
-
-
-def test_a_share_of_0_is_the_very_same_data():
-    data = own()
-    assert with_validation(data, 0) is data
+        assert after.validation.scale == before.train.scale
+        assert after.validation.shift == before.train.shift
 
 
 def test_the_draw_depends_on_the_seed_and_the_client_only():
@@ -50,10 +43,11 @@ def test_the_draw_depends_on_the_seed_and_the_client_only():
     assert not np.array_equal(one.client(0).validation.x, other.client(0).validation.x)
 
 
-def test_a_client_with_one_training_row_keeps_it():
+def test_a_client_with_one_training_row_keeps_it_and_no_share_changes_nothing():
     data = with_validation(from_arrays({"a": (np.eye(2), [0, 1]), "b": (np.eye(2), [0, 1])}), 0.9)
     assert data.client(0).validation is None
     assert len(data.client(0).train) == 1
+    assert with_validation(data, 0) is data
 
 
 def test_everything_else_is_that_of_the_data(tmp_path):
@@ -61,37 +55,28 @@ def test_everything_else_is_that_of_the_data(tmp_path):
     split = with_validation(data, 0.2)
     assert split.population is data.population
     assert (split.name, split.classes, split.shape) == (data.name, data.classes, data.shape)
-    assert [split.client_name(number) for number in (0, 3)] == [
-        data.client_name(number) for number in (0, 3)
-    ]
-    assert split.train_sizes() == tuple(
-        len(split.client(number).train) for number in split.population.ids
-    )
+    assert [split.client_name(n) for n in range(4)] == [data.client_name(n) for n in range(4)]
+    assert split.train_sizes() == tuple(len(split.client(n).train) for n in split.population.ids)
     assert split.about() == data.about() | {"validation_share": 0.2}
     ((number, late),) = split.unseen().items()
     assert late.validation is None
     assert data.client_name(number) == "late"
-    (tmp_path / "t.csv").write_text(
-        "who,n,y\n" + "".join(f"{'ab'[n % 2]},{n},{n // 2 % 2}\n" for n in range(20))
-    )
-    table = from_table(path=str(tmp_path / "t.csv"), client="who", label="y")
-    assert np.array_equal(with_validation(table, 0.5).encode(tmp_path / "t.csv").x, table.rows.x)
+    path = tmp_path / "t.csv"
+    path.write_text("who,n,y\n" + "".join(f"{'ab'[n % 2]},{n},{n // 2 % 2}\n" for n in range(20)))
+    table = from_table(path=str(path), client="who", label="y")
+    assert np.array_equal(with_validation(table, 0.5).encode(path).x, table.rows.x)
     with pytest.raises(AttributeError):
         split.nonsense  # noqa: B018
 
 
 def test_validation_share_is_a_setting_of_every_data_set():
-    section = {
-        "name": "fair_mnist_rotate",
-        "source": "bundled",
-        "clients": 10,
-        "validation_share": 0.2,
-    }
+    section = {"name": "fair_mnist_rotate", "source": "bundled", "clients": 10}
+    section["validation_share"] = 0.2
     values = {"seed": 4, "data": section, "model": {"name": "mlp"}, "algorithm": {"name": "fedavg"}}
-    found = from_dict(values).build_data()
     plain = FairMNISTRotate(seed=4, source="bundled", clients=10)
     expected = with_validation(plain, 0.2, seed=4).client(1)
-    assert np.array_equal(found.client(1).validation.x, expected.validation.x)
+    found = from_dict(values).build_data().client(1)
+    assert np.array_equal(found.validation.x, expected.validation.x)
     assert build(section | {"validation_share": 0}, seed=4).client(1).validation is None
     for bad in (-0.1, 1.0, "half"):
         with pytest.raises(ConfigError, match=r"data\.validation_share must be"):

@@ -1,112 +1,114 @@
-"""The picture of a data set: valid, and readable whatever the names, however many classes and clients."""
+"""A data set at a glance: its numbers, and a valid picture whatever the names and numbers."""
 
 import io
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
-import pytest
+from PIL import Image
 
 from e2fl.data import from_arrays
 from e2fl.data.describe import summarise
 from e2fl.data.picture import LEFT, LEGEND, WIDTH, draw, png
-from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
-from e2fl.data.sets.femnist import Femnist
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def arrays(clients, classes=3, images=False):
-    """Clients with these names and groups, and some rows of each class."""
-    shape = (1, 8, 8) if images else (4,)
+def arrays(clients, classes=3):
+    """Clients with these names and groups, with images and some rows of each class."""
     labels = classes if isinstance(classes, list) else [str(number) for number in range(classes)]
     y = np.array(labels * 6)
-    x = np.random.default_rng(0).integers(0, 255, (len(y), *shape)).astype(np.uint8)
+    x = np.random.default_rng(0).integers(0, 255, (len(y), 1, 8, 8)).astype(np.uint8)
     return from_arrays(
         {name: (x, y) if group is None else (x, y, group) for name, group in clients.items()}
     )
 
 
 def drawn(data):
-    return ElementTree.fromstring(draw(summarise(data)))
+    root = ElementTree.fromstring(draw(summarise(data)))
+    return root, [node.text for node in root.iter(f"{SVG}text")]
 
 
-def texts(root):
-    return [node.text for node in root.iter(f"{SVG}text")]
+def test_a_summary_of_groups_of_clients_inside_them_and_of_none():
+    facts = summarise(arrays({"a": "north", "b": "south", "<c>": "south"}), samples=4)
+    assert facts.clients_per_group == {"north": 1, "south": 2}
+    assert {group: len(images) for group, images in facts.samples.items()} == {
+        "north": 4,
+        "south": 4,
+    }
+    assert all(i.shape == (8, 8) and i.dtype == np.uint8 for i in facts.samples["north"])
+    assert [client.name for client in facts.shown] == ["<c>", "a", "b"]
+    assert sum(facts.label_mix["north"]) == sum(facts.shown[1].labels) == 14  # of 18
+    inside = summarise(arrays({name: np.arange(18) % 2 for name in "abc"}))
+    assert inside.clients_per_group == {"0": 3, "1": 3}
+    assert sum(inside.shown[0].groups.values()) == 14
+    assert summarise(arrays({"a": None, "b": None})).clients_per_group == {"all clients": 2}
+
+
+def test_many_clients_are_not_all_opened():
+    data = FairMNISTRotate(source="bundled", clients=500)
+    facts = summarise(data, clients=30)
+    assert len(facts.shown) <= 30
+    assert {client.group for client in facts.shown} == set(data.group_names)
+    assert len(facts.samples) == 10
+    assert facts.clients_per_group["G6"] == data.sizes[5]
+    assert f"training examples of a client: {data.samples} to" in str(
+        facts
+    )  # the sizes of all are known
+    sizes = dict.fromkeys((f"{number:03}" for number in range(100)), 10) | {"050": 1000}
+    clients = {n: (np.zeros((s, 3)), np.arange(s) % 2, np.arange(s) % 2) for n, s in sizes.items()}
+    said = str(summarise(from_arrays(clients), clients=5))
+    assert "training examples of a client: 8 to 800, median 8" in said
+    assert "groups (4 of 100 clients):\n  0: 4 clients" in said
 
 
 def test_a_picture_is_valid_svg_whatever_the_names():
-    root = drawn(arrays({"a": "x&y", "b": "<b>", "<c>": "<b>"}, images=True))
-    assert "x&y" in texts(root)
-    assert "<b>" in texts(root)
+    root, texts = drawn(arrays({"a": "x&y", "b": "<b>", "<c>": "<b>"}))
+    assert {"x&y: 1 clients", "<b>: 2 clients"} <= set(texts)
     assert len(list(root.iter(f"{SVG}image"))) > 2
+    _, texts = drawn(arrays({"bell\x07": "x\x00y", "b\x1b[31m": "z\ufffe", "c\ud800": "z\ufffe"}))
+    assert {"x y: 1 clients", "z : 2 clients", "x y, bell ", "z , b [31m"} <= set(texts)
 
 
-def test_signs_that_xml_cannot_hold_are_left_out():
-    found = texts(
-        drawn(arrays({"bell\x07": "x\x00y", "b\x1b[31m": "z\ufffe", "c\ud800": "z\ufffe"}))
-    )
-    assert {"x y", "z ", "bell ", "b [31m", "c "} <= set(found)
-
-
-def test_labels_that_are_words_are_called_by_them():
-    root = drawn(arrays({"a": None, "b": None}, ["benign", "malignant"]))
-    assert {"benign", "malignant"} <= set(texts(root))
-    assert "b: 5 of malignant" in [node.text for node in root.iter(f"{SVG}title")]
-    assert summarise(arrays({"a": None, "b": None}, 3)).labels == ("0", "1", "2")
-
-
-def test_data_sets_that_are_shipped_name_their_labels():
-    names = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    assert "".join(Femnist.label_names) == names
-    assert Adult.label_names == ("<=50K", ">50K")
+def test_labels_and_groups_are_called_by_their_names():
+    root, texts = drawn(arrays({"a": "north", "b": "south", "c": "south"}, ["benign", "malignant"]))
+    assert {"benign", "malignant"} <= set(texts)
+    hints = [node.text for node in root.iter(f"{SVG}title")]
+    assert "south, b: 5 of malignant" in hints
+    assert sum(hint.startswith("north: ") for hint in hints) == 3  # a name, and two labels
 
 
 def test_a_legend_names_every_class_or_says_how_many_more_there_are():
-    root = drawn(arrays({"a": None, "b": None}, [f"{number:02}" for number in range(62)]))
-    assert {f"{number:02}" for number in range(62)} <= set(texts(root))
     words = [f"class {number:04}" for number in range(500)]
-    found = texts(drawn(arrays({"a": None, "b": None}, words)))
-    shown = len(set(words) & set(found))
-    assert shown == LEGEND[1]
-    assert f"and {500 - shown} more" in found
-
-
-def test_the_labels_of_each_group_have_a_bar_of_their_own():
-    root = drawn(arrays({"a": "north", "b": "south", "c": "south"}))
-    hints = [node.text for node in root.iter(f"{SVG}title")]
-    assert sum(hint.startswith("north: ") for hint in hints) == 3
-    assert sum(hint.startswith("south: ") for hint in hints) == 3
+    _, texts = drawn(arrays({"a": None, "b": None}, words[:62]))
+    assert set(words[:62]) <= set(texts)
+    _, texts = drawn(arrays({"a": None, "b": None}, words))
+    assert len(set(words) & set(texts)) == LEGEND[1]
+    assert f"and {500 - LEGEND[1]} more" in texts
 
 
 def test_clients_of_one_group_stand_together_with_its_name_beside():
     data = FairMNISTRotate(source="bundled", clients=100)
-    root = drawn(data)
-    boxes = {
-        (float(box.get("y")), box.findtext(f"{SVG}text"))
-        for box in root.iter(f"{SVG}svg")
-        if box.get("y")
-    }
-    title = next(y for y, text in boxes if text.startswith("Labels of each client"))
-    named = sorted((y, text) for y, text in boxes if text in data.group_names and y > title)
-    assert [name for _, name in named] == list(data.group_names)
-    tops = [top for top, _ in named]
-    assert min(np.diff(tops)) >= 14  # no name runs into the next
-    bars = [
-        node
-        for node in root.iter(f"{SVG}rect")
-        if (node.findtext(f"{SVG}title") or "").count(", G")
+    root, _ = drawn(data)
+    hints = [
+        (float(bar.get("y")), bar.findtext(f"{SVG}title"))
+        for bar in root.iter(f"{SVG}rect")
+        if bar.get("y")
     ]
-    for bar in bars:
-        group = bar.findtext(f"{SVG}title").split(", ")[1].split(":")[0]
-        place = list(data.group_names).index(group)
-        following = tops[place + 1] if place + 1 < len(tops) else float("inf")
-        assert tops[place] - 1 <= float(bar.get("y")) < following - 1
+    groups = [hint.split(",")[0] for _, hint in sorted(hints) if hint and ", " in hint]
+    assert list(dict.fromkeys(groups)) == list(data.group_names)
+    assert groups == sorted(groups, key=data.group_names.index)
+    boxes = [
+        box for box in root.iter(f"{SVG}svg") if box.findtext(f"{SVG}text") in data.group_names
+    ]
+    tops = [float(box.get("y")) for box in boxes[len(data.group_names) :]]
+    assert len(tops) == 10
+    assert min(np.diff(tops)) >= 14  # no name runs into the next
 
 
 def test_long_names_are_clipped_before_the_bars():
     names = {f"{'M' * 80}{number}": f"{'M' * 80}{number % 2}" for number in range(3)}
-    for box in drawn(arrays(names, ["M" * 200, "b"])).iter(f"{SVG}svg"):
+    for box in drawn(arrays(names, ["M" * 200, "b"]))[0].iter(f"{SVG}svg"):
         text = box.find(f"{SVG}text")
         if text is not None and text.text.startswith("M"):
             end = float(box.get("x")) + float(box.get("width"))
@@ -114,6 +116,5 @@ def test_long_names_are_clipped_before_the_bars():
 
 
 def test_a_grey_image_is_a_readable_png():
-    image = pytest.importorskip("PIL.Image")
     grey = np.arange(60, dtype=np.uint8).reshape(6, 10)
-    assert np.array_equal(np.asarray(image.open(io.BytesIO(png(grey)))), grey)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(png(grey)))), grey)

@@ -1,7 +1,6 @@
 """How the columns of a table are read: as numbers or categories, or refused with the line."""
 
 import contextlib
-import csv
 import datetime
 import decimal
 
@@ -10,221 +9,152 @@ import pandas as pd
 import pytest
 
 from e2fl.data import from_table as table
-from e2fl.data.sheet import is_missing, open_sheet
+from e2fl.data.sheet import missing_in, open_sheet
 from e2fl.errors import ConfigError, DataError
+from tests.data.golden import written
+
+ROLES = {"client": "who", "label": "y"}
 
 
-def written(path, header, rows):
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(header)
-        out.writerows(rows)
-    return str(path)
-
-
-def with_column(path, cells, name="k"):
+def frame(cells):
     """A table of two clients with one feature."""
-    rows = [["ab"[row % 2], cell, row // 2 % 2] for row, cell in enumerate(cells)]
-    return written(path, ["who", name, "y"], rows)
+    rows = range(len(cells))
+    return pd.DataFrame(
+        {"who": ["ab"[r % 2] for r in rows], "k": cells, "y": [r // 2 % 2 for r in rows]}
+    )
 
 
-def as_parquet(path, **columns):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table(columns), path)
-    return str(path)
-
-
-def roles(count):
-    return {
-        "who": ["ab"[row % 2] for row in range(count)],
-        "y": [row // 2 % 2 for row in range(count)],
-    }
+def as_csv(path, cells):
+    given = frame(cells)
+    return written(path, list(given), given.values.tolist())
 
 
 @pytest.mark.parametrize(
-    ("cells", "line", "cell"),
+    ("cells", "row", "cell"),
     [
-        ([str(row) for row in range(9)] + ["1o"], 11, "1o"),
-        ([f"{row},5" for row in range(10)], 2, "0,5"),
-        ([f"{row % 2},5" for row in range(10)], 2, "0,5"),
-        ([f"1.234,{row}" for row in range(10)], 2, "1.234,0"),
-        ([f"2024-01-{row + 10}" for row in range(10)], 2, "2024-01-10"),
-        (["2024-01-10T12:00"] * 10, 2, "2024-01-10T12:00"),
-        (["3.10.2024"] * 10, 2, "3.10.2024"),
-        (["12%", "15.5 %"] * 5, 2, "12%"),
-        (["1"] * 6 + ["", "x"] * 2, 9, "x"),  # what is missing does not count
+        ([str(row) for row in range(9)] + ["1o"], 9, "1o"),
+        ([f"{row},5" for row in range(10)], 0, "0,5"),
+        ([f"1.234,{row}" for row in range(10)], 0, "1.234,0"),
+        ([f"2024-01-{row + 10}" for row in range(10)], 0, "2024-01-10"),
+        (["2024-01-10T12:00"] * 10, 0, "2024-01-10T12:00"),
+        (["3.10.2024"] * 10, 0, "3.10.2024"),
+        (["12%", "15.5 %"] * 5, 0, "12%"),
+        (["1"] * 6 + ["", "x"] * 2, 7, "x"),  # what is missing does not count
+        ([datetime.date(2024, 1, 10)] * 8, 0, "2024-01-10"),
+        ([pd.Timestamp("2024-01-10")] * 8, 0, "2024-01-10 00:00:00"),
     ],
 )
-def test_a_column_of_mostly_numbers_or_dates_has_its_first_odd_line_named(
-    tmp_path, cells, line, cell
+def test_a_column_of_mostly_numbers_or_dates_has_its_first_odd_row_named(
+    tmp_path, cells, row, cell
 ):
-    path = with_column(tmp_path / "t.csv", cells)
-    with pytest.raises(
-        DataError, match=rf"line {line} has '{cell}' in column 'k', where most are numbers or dates"
-    ):
-        table(path=path, client="who", label="y", missing="drop")
-    as_words = table(path=path, client="who", label="y", missing="drop", words=("k",))
-    assert as_words.about()["columns"] == {"k": "words"}
-    path = as_parquet(tmp_path / "t.parquet", **roles(len(cells)), k=cells)
-    with pytest.raises(
-        DataError,
-        match=rf"row {line - 1} has '{cell}' in column 'k', where most are numbers or dates",
-    ):
-        table(path=path, client="who", label="y", missing="drop")
+    reason = f"has '{cell}' in column 'k', where most are numbers or dates"
+    frame(cells).to_parquet(tmp_path / "t.parquet")
+    given = {
+        f"line {row + 2}": as_csv(tmp_path / "t.csv", cells),
+        f"row {row + 1}": tmp_path / "t.parquet",
+        f"row {row}": frame(cells),
+    }
+    if isinstance(cells[0], pd.Timestamp):
+        del given[f"line {row + 2}"]
+    for name, source in given.items():
+        with pytest.raises(DataError, match=f"{name} {reason}"):
+            table(source, **ROLES, missing="drop")
+        as_words = table(source, **ROLES, missing="drop", words=("k",))
+        assert as_words.about()["columns"] == {"k": "words"}
 
 
 @pytest.mark.parametrize(
-    "cells", [["1", "x"] * 5, ["10-19", "20-29"] * 5, ["1.2.3", "1.2.4"] * 5, ["A1", "7"] * 5]
+    ("cells", "kind", "inputs"),
+    [
+        (["1", "x"] * 5, "words", 2),
+        (["10-19", "20-29"] * 5, "words", 2),
+        (["1.2.3", "1.2.4"] * 5, "words", 2),
+        (["A1", "7"] * 5, "words", 2),
+        ([True, False] * 5, "words", 2),
+        (["1", "2.5"] * 5, "numbers", 1),
+        ([decimal.Decimal("0.25") * n for n in range(8)], "numbers", 1),
+    ],
 )
-def test_words_with_digits_in_them_are_words(tmp_path, cells):
-    data = table(path=with_column(tmp_path / "t.csv", cells), client="who", label="y")
-    assert data.about()["columns"] == {"k": "words"}
-    assert data.shape == (2,)
+def test_the_kind_of_every_column_is_recorded(cells, kind, inputs):
+    data = table(frame(cells), **ROLES)
+    assert data.about()["columns"] == {"k": kind}
+    assert data.shape == (inputs,)
 
 
-def test_the_kind_of_every_column_is_recorded(tmp_path):
-    rows = [["ab"[row % 2], row, "xyz"[row % 3], row % 2 == 0, row // 2 % 2] for row in range(20)]
-    data = table(
-        path=written(tmp_path / "t.csv", ["who", "n", "c", "f", "y"], rows), client="who", label="y"
-    )
-    assert data.about()["columns"] == {"n": "numbers", "c": "words", "f": "words"}
-
-
-def test_a_column_where_nearly_every_word_differs_is_refused(tmp_path):
-    path = with_column(tmp_path / "t.csv", [f"patient {row}" for row in range(50)])
-    reason = "column 'k' has 40 different strings, in 40 training rows.*Leave it out with features"
-    with pytest.raises(DataError, match=reason):
-        table(path=path, client="who", label="y")
-    assert table(path=path, client="who", label="y", words=("k",)).shape == (40,)
-    often = with_column(tmp_path / "u.csv", [f"town {row % 30}" for row in range(50)])
-    assert table(path=often, client="who", label="y").shape[0] <= 30
-    few = with_column(tmp_path / "v.csv", [f"town {row}" for row in range(20)])
-    assert table(path=few, client="who", label="y").shape == (16,)
-
-
-def test_columns_listed_as_words_must_be_learnt_from(tmp_path):
-    path = with_column(tmp_path / "t.csv", ["1", "2"] * 5)
-    with pytest.raises(
-        ConfigError, match=r"data\.words has 'y', which is not an input column; known: k"
-    ):
-        table(path=path, client="who", label="y", words=("y",))
+def test_a_column_where_nearly_every_word_differs_is_refused():
+    names = [f"patient {row}" for row in range(50)]
+    with pytest.raises(DataError, match=r"'k' has 40 different strings.*row 0 has 'patient 0'"):
+        table(frame(names), **ROLES)
+    assert table(frame(names), **ROLES, words=("k",)).shape == (40,)
+    assert table(frame([f"town {row % 30}" for row in range(50)]), **ROLES).shape[0] <= 30
+    assert table(frame([f"town {row}" for row in range(20)]), **ROLES).shape == (16,)
 
 
 def test_missing_marks_are_the_same_in_csv_and_parquet(tmp_path):
     marks = ["", "?", "NA", "n/a", "NaN", "null", "None", " ? ", None]
-    columns = {f"k{place}": ["red", "blue", mark] for place, mark in enumerate(marks)}
+    columns = {f"k{position}": ["red", "blue", mark] for position, mark in enumerate(marks)}
     written(tmp_path / "t.csv", list(columns), zip(*columns.values(), strict=True))
-    as_parquet(tmp_path / "t.parquet", **columns)
-    for name in (
-        "t.csv",
-        "t.parquet",
-    ):  # one reading of each: a Parquet file is read by a process of its own
+    pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
         sheet = open_sheet(tmp_path / name)
         for column in columns:
-            assert is_missing(sheet.feature(column)).tolist() == [False, False, True], (
-                name,
-                column,
-            )
+            assert missing_in(sheet.feature(column)).tolist() == [False, False, True], column
 
 
-@pytest.mark.parametrize("parquet", [False, True])
-def test_a_missing_cell_is_refused_or_its_row_dropped(tmp_path, parquet):
-    cells = ["red", "blue"] * 5 + ["?"]
-    csv_file = with_column(tmp_path / "t.csv", cells)
-    path = as_parquet(tmp_path / "t.parquet", **roles(len(cells)), k=cells) if parquet else csv_file
-    with pytest.raises(DataError, match=r"(line 12|row 11) has nothing in column 'k'"):
-        table(path=path, client="who", label="y")
-    assert table(path=path, client="who", label="y", missing="drop").about()["rows_left_out"] == 1
-    with pytest.raises(DataError, match=r"(line 12|row 11) has nothing in column 'k'"):
-        table(path=path, client="k", label="y", features=("who",))
+@pytest.mark.parametrize("form", ["csv", "parquet", "xlsx", "category", "Int64"])
+def test_every_form_of_a_table_gives_the_same(tmp_path, form):
+    given = frame(np.arange(20) / 4).assign(c=["x", "y"] * 10, f=[True, False] * 10, i=range(20))
+    expected = table(given, **ROLES)
+    source = given
+    if form in ("category", "Int64"):
+        name = "c" if form == "category" else "i"
+        source = given.assign(**{name: given[name].astype(form)})
+    else:
+        source = tmp_path / f"t.{form}"
+        write = {"csv": given.to_csv, "parquet": given.to_parquet, "xlsx": given.to_excel}[form]
+        write(source, index=False)
+    data = table(source, **ROLES)
+    assert np.array_equal(data.rows.x, expected.rows.x)
+    assert data.about()["encoding"] == expected.about()["encoding"]
+    assert np.array_equal(data.encode(source).x, data.rows.x)
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"features": ("k", "y")}, "column 'y' is both label and a feature"),
-        ({"client": "y", "features": ("k",)}, "column 'y' is both label and client"),
-        ({"group": "y"}, "column 'y' is both label and group"),
-        ({"split": "y"}, "column 'y' is both label and split"),
-        ({"split": "who"}, "column 'who' is both split and client"),
-        ({"features": ("k", "k")}, r"data\.features has 'k' twice"),
-    ],
-)
-def test_a_column_with_two_uses_that_exclude_each_other_is_refused(tmp_path, settings, reason):
-    path = with_column(tmp_path / "t.csv", range(10))
-    with pytest.raises(ConfigError, match=reason):
-        table(**{"path": path, "client": "who", "label": "y"} | settings)
+@pytest.mark.parametrize("form", ["csv", "parquet", "xlsx", "frame"])
+def test_a_missing_cell_is_refused_or_its_row_dropped(tmp_path, form):
+    given, source = frame(["red", "blue"] * 5 + ["?"]), tmp_path / f"t.{form}"
+    if form == "frame":
+        source = given
+    else:
+        write = {"csv": given.to_csv, "parquet": given.to_parquet, "xlsx": given.to_excel}[form]
+        write(source, index=False)
+    named = {"csv": "line 12", "frame": "row 10"}.get(form, "row 11")
+    for settings in (ROLES, {"client": "k", "label": "y", "features": ("who",)}):
+        with pytest.raises(DataError, match=f"{named} has nothing in column 'k'"):
+            table(source, **settings)
+    assert table(source, **ROLES, missing="drop").about()["rows_left_out"] == 1
 
 
-def test_clients_may_be_the_groups_and_be_learnt_from(tmp_path):
-    path = with_column(tmp_path / "t.csv", range(10))
-    data = table(path=path, client="who", label="y", group="who", features=("k", "who"))
-    assert data.group_names == ("a", "b")
-    assert data.shape == (3,)
-
-
-def test_columns_of_lists_are_refused(tmp_path):
-    path = as_parquet(tmp_path / "t.parquet", **roles(4), k=[[1, 2]] * 4)
+def test_columns_of_lists_and_things_that_are_no_table_are_refused():
     with pytest.raises(DataError, match="column 'k' holds lists"):
-        table(path=path, client="who", label="y")
-
-
-def test_a_dataframe_is_a_table(tmp_path):
-    frame = pd.DataFrame(
-        {
-            **roles(40),
-            "n": np.arange(40.0),
-            "c": ["x", "y"] * 20,
-            "f": [True, False] * 20,
-            "i": range(40),
-        }
-    )
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    left = table(path=str(tmp_path / "t.csv"), client="who", label="y")
-    right = table(frame, client="who", label="y")
-    assert np.array_equal(left.rows.x, right.rows.x)
-    assert left.about()["encoding"] == right.about()["encoding"]
-    assert np.array_equal(right.encode(frame).x, right.rows.x)
-    frame["c"] = frame["c"].astype("category")
-    assert table(frame, client="who", label="y").about()["encoding"] == left.about()["encoding"]
-    frame["n"] = frame["n"].astype("Int64")
-    frame.loc[3, "n"] = pd.NA
-    with pytest.raises(DataError, match="the DataFrame: row 3 has nothing in column 'n'"):
-        table(frame, client="who", label="y")
-    frame["n"] = pd.Timestamp("2024-01-01")
-    with pytest.raises(
-        DataError,
-        match="row 0 has '2024-01-01 00:00:00' in column 'n', where most are numbers or da",
-    ):
-        table(frame, client="who", label="y")
+        table(frame([[1, 2]] * 4), **ROLES)
     with pytest.raises(ConfigError, match=r"either data\.path or, in Python, a DataFrame"):
-        table(client="who", label="y")
-    with pytest.raises(DataError, match="not a list"):
-        table([1, 2], client="who", label="y")
+        table(**ROLES)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_separators_are_told_from_the_header(tmp_path, name, separator):
-    rows = [["who", "k", "y"], *(["ab"[row % 2], row * 1.5, row // 2 % 2] for row in range(8))]
-    (tmp_path / name).write_text("\n".join(separator.join(map(str, row)) for row in rows))
-    found = table(path=str(tmp_path / name), client="who", label="y")
-    expected = table(
-        path=written(tmp_path / "expected.csv", rows[0], rows[1:]), client="who", label="y"
-    )
+    given = frame(np.arange(8) * 1.5)
+    given.to_csv(tmp_path / name, sep=separator, index=False)
+    found, expected = table(tmp_path / name, **ROLES), table(given, **ROLES)
     assert np.array_equal(found.rows.x, expected.rows.x)
-    assert found.about()["encoding"] == expected.about()["encoding"]
 
 
 def test_the_ending_decides_where_the_header_fits_two_separators(tmp_path):
-    (tmp_path / "t.tsv").write_text(
-        "who, or where\ty\tk\n" + "".join(f"{'ab'[n % 2]}\t{n // 2}\t1\n" for n in range(4))
-    )
-    assert (
-        len(table(path=str(tmp_path / "t.tsv"), client="who, or where", label="y").population) == 2
-    )
-    with pytest.raises(ConfigError, match="no column 'who'"):
-        table(path=str(tmp_path / "t.tsv"), client="who", label="y")
+    rows = "".join(f"{'ab'[n % 2]}\t{n // 2}\t1\n" for n in range(4))
+    (tmp_path / "t.tsv").write_text("who, or where\ty\tk\n" + rows)
+    data = table(tmp_path / "t.tsv", client="who, or where", label="y")
+    assert len(data.population) == 2
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
@@ -233,94 +163,46 @@ def test_encodings_are_told_from_the_bytes_and_a_guess_is_warned_of(tmp_path, en
     (tmp_path / "t.csv").write_bytes(("who,k,y\n" + rows).encode(encoding))
     guessed = pytest.warns(UserWarning, match="not UTF-8; it is read as Windows-1252")
     with guessed if encoding == "cp1252" else contextlib.nullcontext():
-        data = table(path=str(tmp_path / "t.csv"), client="who", label="y")
+        data = table(tmp_path / "t.csv", **ROLES)
     assert [data.client_name(number) for number in data.population.ids] == ["José", "b"]
 
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (
-            b"who,k,y\na,1,0\nJos\x81,2,1\n",
-            "cannot be read",
-        ),
-        (
-            b"who,k,y\na,1,0\nb,2,1\nJos\xc3\x8d\xc3",
-            "cannot be read",
-        ),
-        (
-            b'who,k,y\na,1,0\nb,2,"1\nb,2,3\n',
-            "line 3: unexpected end",
-        ),
+        (b"who,k,y\na,1,0\nJos\x81,2,1\n", "cannot be read"),
+        (b'who,k,y\na,1,0\nb,2,"1\nb,2,3\n', "cannot be read: unexpected end"),
         (b"who,k,y\na,1,0\nb,2,1,7\n", "line 3 has 4 fields, the header has 3"),
-        (b"who,k,y\na,1,0\n\nb,2\n", "line 4 has 2 fields, the header has 3"),
-        (b"", "t.csv is empty; its first row must name the columns"),
+        (b"who,k,y\na,1,0\n\nb,2\n", "line 4 has 2 fields"),
+        (b'who,k,y\n"a\na",1,0\n"a\na",2,1\nb,0\nb,3,1\n', "line 6 has 2 fields"),
+        (b"who,k,y\na,1,0\n\na,2,1\nb,,0\nb,3,1\n", "line 5 has nothing in column 'k'"),
+        (b'who,k,y\n"a\na",1,0\n"a\na",2,1\nb,,0\n', "line 6 has nothing in column 'k'"),
+        (b'who,k,y\n"a\na",1,0\n"a\na",2,0.5\n', r"line 4 has the label 0\.5"),
+        (b"who,k,y\na,1,0\na,inf,1\n", "line 3 is not finite in column 'k'"),
+        (b"who,k,k\na,1,0\n", "two columns 'k'"),
+        (b"who,,y\na,1,0\n", "names every column"),
+        (b"who,k,y\n", "has no rows"),
+        (b"", "is empty"),
     ],
 )
-def test_a_file_that_is_no_csv_is_refused_with_the_reason(tmp_path, raw, reason):
+def test_a_file_that_is_no_table_is_refused_with_the_line_that_an_editor_shows(
+    tmp_path, raw, reason
+):
     (tmp_path / "t.csv").write_bytes(raw)
     with pytest.raises(DataError, match=reason):
-        table(path=str(tmp_path / "t.csv"), client="who", label="y")
+        table(tmp_path / "t.csv", **ROLES)
 
 
-def test_cells_that_are_empty_at_the_end_of_a_row_are_missing_values_not_short_rows(tmp_path):
-    rows = "".join(f"{'ab'[n % 2]},{n // 2 % 2},{'' if n == 3 else n}\n" for n in range(8))
-    (tmp_path / "t.csv").write_text("who,y,k\n" + rows)
-    with pytest.raises(DataError, match="line 5 has nothing in column 'k'"):
-        table(path=str(tmp_path / "t.csv"), client="who", label="y")
-    assert (
-        table(path=str(tmp_path / "t.csv"), client="who", label="y", missing="drop").about()[
-            "rows_left_out"
-        ]
-        == 1
-    )
-
-
-def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path):
+def test_other_files_and_absent_ones_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_text("who,k,y\na,1,0\n")
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense PAR1")
+    (tmp_path / "t.csv").mkdir()
     for name, reason in (
         ("t.json", "is not a .csv"),
-        ("t.xls", "is not a .csv"),
+        ("t.parquet", "cannot be read"),
+        ("t.csv", "cannot be read"),
+        ("absent.csv", f"no file or folder absent.csv in {tmp_path}"),
     ):
-        (tmp_path / name).write_text("who,k,y\na,1,0\n")
         with pytest.raises(DataError, match=reason):
-            table(path=str(tmp_path / name), client="who", label="y")
-
-
-def test_xlsx_gives_what_csv_gives(tmp_path):
-    frame = pd.DataFrame(
-        {**roles(20), "n": np.arange(20) / 4, "c": ["x", "y"] * 10, "f": [True, False] * 10}
-    )
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_excel(tmp_path / "t.xlsx", index=False)
-    left, right = (
-        table(path=str(tmp_path / name), client="who", label="y") for name in ("t.csv", "t.xlsx")
-    )
-    assert np.array_equal(left.rows.x, right.rows.x)
-    assert left.about()["encoding"] == right.about()["encoding"]
-    frame.loc[3, "c"] = None
-    frame.to_excel(tmp_path / "t.xlsx", index=False)
-    with pytest.raises(DataError, match="row 4 has nothing in column 'c'"):
-        table(path=str(tmp_path / "t.xlsx"), client="who", label="y")
-
-
-def test_dates_and_decimals_of_parquet_are_read_as_they_are_written(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    days = arrow.array([datetime.date(2024, 1, 10)] * 8)
-    with pytest.raises(
-        DataError, match="row 1 has '2024-01-10' in column 'k', where most are numbers or dates"
-    ):
-        table(path=as_parquet(tmp_path / "t.parquet", **roles(8), k=days), client="who", label="y")
-    amounts = arrow.array([decimal.Decimal("0.25") * n for n in range(8)])
-    data = table(
-        path=as_parquet(tmp_path / "t.parquet", **roles(8), k=amounts), client="who", label="y"
-    )
-    assert data.about()["columns"] == {"k": "numbers"}
-
-
-def test_a_file_that_is_not_there_was_looked_for_somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=f"no file or folder t.csv in {tmp_path}"):
-        table(path="t.csv", client="who", label="y")
-    (tmp_path / "t.csv").mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
-        table(path="t.csv", client="who", label="y")
+            table(name, **ROLES)

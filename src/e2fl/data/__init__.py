@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2fl.construct import construct, fields_of, fit, look_up
-from e2fl.data.arrays import Arrays, Npz, from_arrays, from_partitioner, rows_of
+from e2fl.data.arrays import from_arrays, from_npz, from_partitioner, rows_of
 from e2fl.data.clients import with_validation
 from e2fl.data.encoding import Encoding
 from e2fl.data.federated import (
@@ -36,7 +36,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "adult": Adult,
     "acs_income": ACSIncome,
     "table": from_table,
-    "npz": Npz,
+    "npz": from_npz,
 }
 
 
@@ -60,7 +60,6 @@ def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> Fede
 __all__ = [
     "DATASETS",
     "PARTITIONERS",
-    "Arrays",
     "Client",
     "ClientId",
     "Encoding",
@@ -71,6 +70,7 @@ __all__ = [
     "Population",
     "build",
     "from_arrays",
+    "from_npz",
     "from_partitioner",
     "from_table",
     "rows_of",

@@ -2,9 +2,8 @@
 
 `validation_share` in the section `data`, or `with_validation` in Python, splits a share off each
 client's training rows when the client is built. Each client draws its own rows from the seed and
-its id. A client with two or more training rows keeps at least one and gives at least one; a client
-with a single row has no validation rows. Whatever a data set learns from its training rows, such
-as means and categories of columns, it learns before this split.
+its id. A client with a single training row keeps it. Whatever a data set learns from its training
+rows, such as means and categories of columns, it learns before this split.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.construct import fields_of, fit
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.partition import Rows, held_out, split_rows
 from e2fl.errors import ConfigError, DataError
@@ -33,6 +33,7 @@ class ClientRows:
     group: GroupId | None = None
 
     def all(self) -> Rows:
+        """Return the training and test rows."""
         return np.concatenate([self.train, self.test])
 
 
@@ -54,9 +55,7 @@ class PartitionedData(FederatedData):
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # known once the data is read
-        declared = {
-            client_id: rows.group for client_id, rows in enumerate(self.partitioned.clients)
-        }
+        declared = {number: rows.group for number, rows in enumerate(self.partitioned.clients)}
         return Population(declared, self.partitioned.groups)
 
     def client(self, client_id: ClientId) -> Client:
@@ -75,6 +74,16 @@ class PartitionedData(FederatedData):
     def train_sizes(self) -> tuple[int, ...]:
         return tuple(len(rows.train) for rows in self.partitioned.clients)
 
+    def image_counts(self) -> dict[str, object]:
+        """Return metadata of a data set whose clients are writers."""
+        clients = self.partitioned.clients
+        return {
+            "train_images": sum(len(rows.train) for rows in clients),
+            "test_images": sum(len(rows.test) for rows in clients),
+            "writers": len(clients),
+            "unseen_writers": len(self.partitioned.unseen),
+        }
+
     @cached_property
     def _pooled_test(self) -> Examples | None:
         rows = self.partitioned.pooled_test
@@ -86,60 +95,46 @@ class PartitionedData(FederatedData):
         return Client(client_id, examples.take(rows.train), test, rows.group)
 
 
-@dataclass(frozen=True)
-class SourceRows:
-    """The rows of one client as the source splits them."""
-
-    name: str
-    parts: Mapping[int, Rows]  # by TRAIN, TEST and UNDECIDED
-
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in self.parts.values())
-
-
-def rows_by_client(
-    client: NDArray[Any], split: NDArray[Any], names: Mapping[Any, str] | None = None
-) -> list[SourceRows]:
-    """Return the rows of each client, ordered by the clients' values."""
-    order = np.argsort(client, kind="stable")
-    values, starts = np.unique(client[order], return_index=True)
-    sources = []
-    for value, rows in zip(values.tolist(), np.split(order, starts[1:]), strict=True):
-        parts = {part: rows[split[rows] == part] for part in (TRAIN, TEST, UNDECIDED)}
-        sources.append(SourceRows(str(value) if names is None else names[value], parts))
-    return sources
-
-
 def split_clients(
-    sources: Sequence[SourceRows], *, test_share: float, seed: int, min_samples: int = 2
-) -> tuple[list[ClientRows], list[ClientRows], list[str]]:
-    """Return the clients, the unseen clients, and the names of clients without test rows.
+    client: NDArray[Any],
+    split: NDArray[Any],
+    *,
+    test_share: float,
+    seed: int,
+    min_samples: int = 2,
+    rows: Rows | None = None,
+) -> tuple[list[ClientRows], list[ClientRows], list[ClientRows]]:
+    """Return the clients, the unseen clients, and the clients without test rows, by their values.
 
     Undecided rows are split at random, client by client. A client with test rows but no training
     rows becomes an unseen client: half of its rows are used to find its group, the other half to
     test; a single row is a test row. A client with fewer than `min_samples` rows is unseen too, and
-    then keeps the test rows of the source.
+    then keeps the test rows of the source. rows: those to use; default: all.
     """
     clients, unseen, untested = [], [], []
-    for position, source in enumerate(sources):
-        train, test, undecided = (source.parts[part] for part in (TRAIN, TEST, UNDECIDED))
+    used = np.arange(len(client)) if rows is None else rows
+    order = used[np.argsort(client[used], kind="stable")]
+    values, starts = np.unique(client[order], return_index=True)
+    for position, own in enumerate(np.split(order, starts[1:])):
+        name = str(values[position])
+        train, given, undecided = (own[split[own] == part] for part in (TRAIN, TEST, UNDECIDED))
+        test = given
         if len(undecided) == 1:
-            test = np.concatenate([test, undecided])
+            test = np.concatenate([given, undecided])
         elif len(undecided):
-            more_train, more_test = split_rows(
-                undecided, test_share, stream(seed, "client test", position)
-            )
-            train, test = np.concatenate([train, more_train]), np.concatenate([test, more_test])
+            draw = stream(seed, "client test", position)
+            more_train, more_test = split_rows(undecided, test_share, draw)
+            train, test = np.concatenate([train, more_train]), np.concatenate([given, more_test])
         if not len(test):
-            untested.append(source.name)
-        elif not len(train) or len(source) < min_samples:
-            if not (len(train) and len(source.parts[TEST])):
-                # The stream is older than the word "unseen"; another name would draw other rows.
-                rows, rng = np.concatenate([train, test]), stream(seed, "newcomer", position)
-                train, test = split_rows(rows, 0.5, rng) if len(rows) > 1 else (rows[:0], rows)
-            unseen.append(ClientRows(source.name, train, test))
+            untested.append(ClientRows(name, train, test))
+        elif len(train) and len(own) >= min_samples:
+            clients.append(ClientRows(name, train, test))
         else:
-            clients.append(ClientRows(source.name, train, test))
+            if not (len(train) and len(given)):
+                # The stream is older than the word "unseen"; another name would draw other rows.
+                every, draw = np.concatenate([train, test]), stream(seed, "newcomer", position)
+                train, test = split_rows(every, 0.5, draw) if len(every) > 1 else (every[:0], every)
+            unseen.append(ClientRows(name, train, test))
     if not clients and not untested:
         raise DataError("no client has both training and test rows")
     return clients, unseen, untested
@@ -147,9 +142,15 @@ def split_clients(
 
 def largest(clients: Sequence[ClientRows], count: int | None) -> tuple[ClientRows, ...]:
     """Return the clients with most rows, in their order; on ties the earlier ones."""
-    by_size = sorted(clients, key=lambda rows: -len(rows.train) - len(rows.test))
+    by_size = sorted(clients, key=lambda rows: -len(rows.all()))
     kept = {rows.name for rows in by_size[:count]}
     return tuple(rows for rows in clients if rows.name in kept)
+
+
+def fit_settings(data: FederatedData) -> None:
+    """Raise `ConfigError` unless the fields of a data set made in Python have their types."""
+    for name, kind in fields_of(type(data)).items():
+        fit(getattr(data, name), kind, f"data.{name}")
 
 
 def require_share(share: float, setting: str, *, zero: bool = False) -> None:
@@ -178,10 +179,9 @@ class ValidationSplit(FederatedData):
     run_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("name", "classes", "shape", "group_names", "label_names", "population"):
-            object.__setattr__(self, name, getattr(self.data, name))
-        for name in ("encoding", "client_name", "group_name", "unseen"):
-            object.__setattr__(self, name, getattr(self.data, name))
+        same = "name classes shape group_names label_names population encoding"
+        for name in (*same.split(), "client_name", "group_name", "unseen"):
+            vars(self)[name] = getattr(self.data, name)
 
     def __getattr__(self, name: str) -> Any:
         """Return attributes that only some data sets have, such as `encode` of a table."""
@@ -191,12 +191,12 @@ class ValidationSplit(FederatedData):
 
     def client(self, client_id: ClientId) -> Client:
         client = self.data.client(client_id)
-        count = len(client.train)
-        if count < 2:
+        if len(client.train) < 2:
             return client
-        seed = self.run_seed if self.seed is None else self.seed
-        draw = stream(seed, "validation rows", client_id)
-        train, validation = split_rows(np.arange(count), self.share, draw)
+        draw = stream(
+            self.run_seed if self.seed is None else self.seed, "validation rows", client_id
+        )
+        train, validation = split_rows(np.arange(len(client.train)), self.share, draw)
         return replace(
             client, train=client.train.take(train), validation=client.train.take(validation)
         )

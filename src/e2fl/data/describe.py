@@ -1,14 +1,15 @@
 """A data set at a glance: sample inputs, clients of each group, labels of clients; also as JSON."""
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId
+from e2fl.data.federated import ClientId, Examples, FederatedData, GroupId
 
 ALL_CLIENTS = "all clients"  # the name of the one group if there are none
 SHOWN = 60  # clients whose labels are counted
@@ -21,7 +22,7 @@ class ClientSummary:
 
     name: str
     group: str | None  # the one it declares
-    labels: tuple[int, ...]  # examples of each class
+    labels: NDArray[np.int64]  # examples of each class
     groups: Mapping[str, int]  # examples of each group, if groups lie inside it
 
 
@@ -32,12 +33,11 @@ class DataSummary:
     name: str
     clients: int
     unseen_clients: int
-    classes: int
     labels: tuple[str, ...]  # names of the classes
     shape: tuple[int, ...]
     clients_per_group: Mapping[str, int]  # a client with rows of several groups counts in each
     samples: Mapping[str, tuple[NDArray[np.uint8], ...]]  # grey images of each group, if any
-    label_mix: Mapping[str, tuple[int, ...]]  # examples of each class, by group, of `shown`
+    label_mix: Mapping[str, NDArray[np.int64]]  # examples of each class, by group, of `shown`
     shown: tuple[ClientSummary, ...]  # all clients, or an even choice of them
     sizes: tuple[int, ...]  # training examples of every client, or of those shown
 
@@ -46,46 +46,59 @@ class DataSummary:
         """Whether groups lie inside clients; then `clients_per_group` counts the clients shown."""
         return any(client.groups for client in self.shown)
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The numbers of clients and classes, and the shape of an input."""
+        more = f" ({self.unseen_clients} more kept out of training)" if self.unseen_clients else ""
         shape = " x ".join(map(str, self.shape))
-        lines = [f"{self.name}: {self.clients} clients, {self.classes} classes, inputs {shape}"]
-        if self.unseen_clients:
-            lines.append(f"{self.unseen_clients} more clients are kept out of training")
-        few = len(self.shown) < self.clients
-        some = f" of {len(self.shown)} shown" if self.inside and few else ""
-        for group, count in self.clients_per_group.items():
-            lines.append(f"  {group}: {count} clients{some}")
+        return f"{self.clients} clients{more}, {len(self.labels)} classes, inputs {shape}"
+
+    def part(self, count: int) -> str:
+        """Return "of how many", if not all clients are counted."""
+        return f" ({count} of {self.clients} clients)" if count < self.clients else ""
+
+    def __str__(self) -> str:
+        some = self.part(len(self.shown)) if self.inside else ""
+        groups = [f"  {name}: {count} clients" for name, count in self.clients_per_group.items()]
+        lines = [f"{self.name}: {self.headline}", f"groups{some}:", *groups]
         if self.sizes:
-            sizes = sorted(self.sizes)
-            few = len(sizes) < self.clients
-            some = f" ({len(sizes)} of {self.clients} clients)" if few else ""
             lines.append(
-                f"training examples of a client{some}: {sizes[0]} to {sizes[-1]}, "
-                f"median {sizes[len(sizes) // 2]}"
+                f"training examples of a client{self.part(len(self.sizes))}: {min(self.sizes)} to "
+                f"{max(self.sizes)}, median {sorted(self.sizes)[len(self.sizes) // 2]}"
             )
         return "\n".join(lines)
 
 
 def summarise(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataSummary:
     """Summarise a data set; at most `clients` clients are built, one of each group at least."""
-    opened = {client_id: data.client(client_id) for client_id in _picked(data, clients)}
+    shown: list[ClientSummary] = []
     mix: dict[str, NDArray[np.int64]] = {}
-    for client in opened.values():
-        for group, rows in rows_by_group(data, client.train, client.group).items():
-            counts = np.bincount(client.train.y[rows], minlength=data.classes)
-            mix[group] = mix.get(group, 0) + counts
+    images: dict[str, tuple[NDArray[np.uint8], ...]] = {}
+    for client_id in _picked(data, clients):
+        client = data.client(client_id)
+        y, groups = client.train.y, rows_by_group(data, client.train, client.group)
+        for name, rows in groups.items():
+            mix[name] = mix.get(name, 0) + np.bincount(y[rows], minlength=data.classes)
+            if _is_image(data.shape) and name not in images and len(rows):
+                images[name] = _samples(client.train, rows, samples)
+        inside = {} if client.train.group is None else {n: len(rows) for n, rows in groups.items()}
+        declared = None if client.group is None else data.group_name(client.group)
+        labels = np.bincount(y, minlength=data.classes)
+        shown.append(ClientSummary(data.client_name(client_id), declared, labels, inside))
+    members = Counter(_group_of(data, group) for group in data.population.declared.values())
+    if any(client.groups for client in shown):
+        members = Counter(name for client in shown for name in client.groups)
     return DataSummary(
         name=data.name,
         clients=len(data.population),
         unseen_clients=len(data.unseen()),
-        classes=data.classes,
-        labels=_labels(data),
+        labels=_label_names(data),
         shape=data.shape,
-        clients_per_group=_clients_per_group(data, opened),
-        samples=_samples(data, opened, samples) if _is_image(data.shape) else {},
-        label_mix={group: tuple(mix[group].tolist()) for group in _in_order(data, mix)},
-        shown=tuple(_client_summary(data, client) for client in opened.values()),
-        sizes=data.train_sizes() or tuple(len(client.train) for client in opened.values()),
+        clients_per_group={name: members[name] for name in _in_order(data, members)},
+        samples={name: images[name] for name in _in_order(data, images)},
+        label_mix={name: mix[name] for name in _in_order(data, mix)},
+        shown=tuple(shown),
+        sizes=data.train_sizes() or tuple(int(client.labels.sum()) for client in shown),
     )
 
 
@@ -101,7 +114,14 @@ def describe(data: FederatedData, seconds: float = SECONDS) -> dict[str, Any]:
     train = test = looked_at = 0
     for client_id in data.population.ids:
         client = data.client(client_id)
-        _count(groups, client, data)
+        tested = rows_by_group(data, client.test, client.group)
+        for name, rows in rows_by_group(data, client.train, client.group).items():
+            empty = {"name": name, "clients": 0, "train": 0, "test": 0, "labels": 0}
+            group = groups.setdefault(name, empty)
+            group["clients"] += 1
+            group["train"] += len(rows)
+            group["test"] += len(client.test if client.test.group is None else tested.get(name, ()))
+            group["labels"] += np.bincount(client.train.y[rows], minlength=data.classes)
         train += len(client.train)
         if not any(client.test is other for other in shared.values()):
             shared.setdefault(client.group, client.test)
@@ -109,26 +129,14 @@ def describe(data: FederatedData, seconds: float = SECONDS) -> dict[str, Any]:
         looked_at += 1
         if time.monotonic() > deadline:
             break
+    found = [groups[name] for name in _in_order(data, groups)]
     return {
         "clients": len(data.population),
         "examples": {"train": train, "test": test},
-        "labels": list(_labels(data)),
-        "groups": [groups[name] for name in _in_order(data, groups)],
+        "labels": list(_label_names(data)),
+        "groups": [group | {"labels": group["labels"].tolist()} for group in found],
         "looked_at": looked_at,
     }
-
-
-def _count(groups: dict[str, dict[str, Any]], client: Client, data: FederatedData) -> None:
-    """Add one client to the groups it belongs to, or that lie inside it."""
-    tested = rows_by_group(data, client.test, client.group)
-    for name, rows in rows_by_group(data, client.train, client.group).items():
-        blank = {"name": name, "clients": 0, "train": 0, "test": 0, "labels": [0] * data.classes}
-        group = groups.setdefault(name, blank)
-        counts = np.bincount(client.train.y[rows], minlength=data.classes)
-        group["clients"] += 1
-        group["train"] += len(rows)
-        group["labels"] = (np.array(group["labels"]) + counts).tolist()
-        group["test"] += len(client.test if client.test.group is None else tested.get(name, ()))
 
 
 def rows_by_group(
@@ -143,12 +151,22 @@ def rows_by_group(
     }
 
 
-def _labels(data: FederatedData) -> tuple[str, ...]:
+def _group_of(data: FederatedData, group: GroupId | None) -> str:
+    return ALL_CLIENTS if group is None else data.group_name(group)
+
+
+def _in_order(data: FederatedData, names: Iterable[str]) -> list[str]:
+    """Return group names in the order of their numbers."""
+    known = [data.group_name(group) for group in range(data.population.groups)]
+    return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def _label_names(data: FederatedData) -> tuple[str, ...]:
     return tuple(data.label_names or map(str, range(data.classes)))
 
 
 def _picked(data: FederatedData, limit: int) -> list[ClientId]:
-    """Return the first client of each group, and others at even distances."""
+    """Return all clients, or the first one of each group and others at even distances."""
     ids = list(data.population.ids)
     if len(ids) <= limit:
         return ids
@@ -157,62 +175,17 @@ def _picked(data: FederatedData, limit: int) -> list[ClientId]:
     return sorted({*first.values(), *(ids[index] for index in even)})
 
 
-def _group_of(data: FederatedData, group: GroupId | None) -> str:
-    return ALL_CLIENTS if group is None else data.group_name(group)
-
-
-def _client_summary(data: FederatedData, client: Client) -> ClientSummary:
-    counts = np.bincount(client.train.y, minlength=data.classes)
-    groups = {} if client.train.group is None else rows_by_group(data, client.train, client.group)
-    return ClientSummary(
-        data.client_name(client.id),
-        None if client.group is None else data.group_name(client.group),
-        tuple(counts.tolist()),
-        {group: len(rows) for group, rows in groups.items()},
-    )
-
-
-def _clients_per_group(data: FederatedData, opened: Mapping[ClientId, Client]) -> dict[str, int]:
-    if any(client.train.group is not None for client in opened.values()):
-        names = [
-            group
-            for client in opened.values()
-            for group in rows_by_group(data, client.train, client.group)
-        ]
-    else:
-        names = [_group_of(data, declared) for declared in data.population.declared.values()]
-    return {group: names.count(group) for group in _in_order(data, dict.fromkeys(names))}
-
-
-def _in_order(data: FederatedData, groups: Mapping[str, object]) -> list[str]:
-    """Return group names in the order of their numbers."""
-    known = [data.group_name(number) for number in range(data.population.groups)]
-    return [group for group in dict.fromkeys([*known, *groups]) if group in groups]
-
-
 def _is_image(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= 4
 
 
 def _samples(
-    data: FederatedData, opened: Mapping[ClientId, Client], count: int
-) -> dict[str, tuple[NDArray[np.uint8], ...]]:
-    """Return a few images of each group, of different classes if possible."""
-    chosen: dict[str, tuple[NDArray[np.uint8], ...]] = {}
-    for client in opened.values():
-        for group, rows in rows_by_group(data, client.train, client.group).items():
-            if group in chosen or not len(rows):
-                continue
-            _, first = np.unique(client.train.y[rows], return_index=True)
-            # One of each class first, then the others.
-            order = np.concatenate([rows[first], np.setdiff1d(rows, rows[first])])[:count]
-            chosen[group] = tuple(_grey(image) for image in client.train.inputs(order).numpy())
-    return {group: chosen[group] for group in _in_order(data, chosen)}
-
-
-def _grey(image: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return an image [channels, height, width] as bytes, from its darkest to its brightest."""
-    flat = image.mean(axis=0)
-    low, high = float(flat.min()), float(flat.max())
-    scaled: NDArray[np.uint8] = np.rint((flat - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
-    return scaled
+    examples: Examples, rows: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.uint8], ...]:
+    """Return a few images as bytes, one of each class first, from darkest to brightest."""
+    _, first = np.unique(examples.y[rows], return_index=True)
+    order = np.concatenate([rows[first], np.setdiff1d(rows, rows[first])])[:count]
+    grey = examples.inputs(order).numpy().mean(axis=1)
+    grey -= grey.min(axis=(1, 2), keepdims=True)
+    grey /= np.maximum(grey.max(axis=(1, 2), keepdims=True), 1e-9)
+    return tuple(np.rint(grey * 255).astype(np.uint8))

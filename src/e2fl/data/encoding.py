@@ -6,7 +6,6 @@ An `Encoding` is plain data: `to_json` and `from_json` store it with a run or an
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from e2fl import codec
 from e2fl.construct import did_you_mean
 from e2fl.data.federated import Examples
-from e2fl.data.rows import RowName
-from e2fl.data.sheet import Cells, Sheet, Texts, as_number, is_missing, open_sheet
+from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_in, open_sheet
 from e2fl.errors import DataError
 
 CATEGORIES = 1000  # different texts in one column, at most
@@ -32,18 +31,18 @@ ROWS_NAMED = 3  # incomplete rows that a message names
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """A column of numbers: one input."""
+class Column:
+    """A column of numbers: one input; or of categories: one input for each."""
 
-    mean: float
-    deviation: float
+    name: str
+    categories: tuple[str, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
 
-
-@dataclass(frozen=True)
-class Categories:
-    """A column of categories: one input for each."""
-
-    categories: tuple[str, ...]
+    @property
+    def width(self) -> int:
+        """The number of inputs."""
+        return len(self.categories) or 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Encoded(Examples):
 class Encoding:
     """The mapping from the columns of a table to inputs, classes and groups."""
 
-    columns: Mapping[str, Numbers | Categories]
+    columns: tuple[Column, ...]
     label: str = ""  # the column of classes
     labels: tuple[str, ...] = ()  # names of the classes
     group: str | None = None  # the column of groups, if groups lie inside clients
@@ -71,18 +70,12 @@ class Encoding:
     @property
     def width(self) -> int:
         """The number of inputs."""
-        return sum(
-            len(column.categories) if isinstance(column, Categories) else 1
-            for column in self.columns.values()
-        )
+        return sum(column.width for column in self.columns)
 
     @property
     def kinds(self) -> dict[str, str]:
         """How each column is read: as numbers or as words (categories)."""
-        return {
-            name: "words" if isinstance(column, Categories) else "numbers"
-            for name, column in self.columns.items()
-        }
+        return {column.name: "words" if column.categories else "numbers" for column in self.columns}
 
     @cached_property
     def digest(self) -> str:
@@ -91,40 +84,16 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as plain data; the numbers are exact."""
-        columns = [
-            {"name": name, "categories": list(column.categories)}
-            if isinstance(column, Categories)
-            else {"name": name, "mean": column.mean, "deviation": column.deviation}
-            for name, column in self.columns.items()
-        ]
-        return {
-            "columns": columns,
-            "label": self.label,
-            "labels": list(self.labels),
-            "group": self.group,
-            "groups": list(self.groups),
-            "fill": self.fill,
-        }
+        return codec.to_json(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Encoding":
         """Return the encoding that `to_json` gave."""
         try:
-            columns: dict[str, Numbers | Categories] = {
-                str(column["name"]): Categories(tuple(map(str, column["categories"])))
-                if "categories" in column
-                else Numbers(float(column["mean"]), float(column["deviation"]))
-                for column in values["columns"]
-            }
-            group = values["group"]
-            return cls(
-                columns,
-                str(values["label"]),
-                tuple(map(str, values["labels"])),
-                None if group is None else str(group),
-                tuple(map(str, values["groups"])),
-                bool(values["fill"]),
-            )
+            encoding: Encoding = codec.decode(values, cls)
+            if not encoding.width:
+                raise ValueError("it has no columns")
+            return encoding
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"this is not the encoding of a table: {error!r}") from error
 
@@ -135,19 +104,19 @@ class Encoding:
         x = np.zeros((len(next(iter(columns.values()))), self.width), dtype=np.float32)
         position = 0
         unknown: dict[str, NDArray[np.int64]] = {}
-        for name, column in self.columns.items():
-            if isinstance(column, Numbers):
-                with np.errstate(over="ignore"):  # too large numbers are reported with their row
-                    numbers = columns[name].astype(np.float64)
-                    x[:, position] = np.nan_to_num((numbers - column.mean) / column.deviation)
-                position += 1
-                continue
-            codes = _codes(columns[name], column.categories)
-            known = np.flatnonzero(codes >= 0)
-            x[known, position + codes[known]] = 1
-            if len(known) < len(codes):
-                unknown[name] = np.flatnonzero(codes < 0)
-            position += len(column.categories)
+        for column in self.columns:
+            cells = columns[column.name]
+            if column.categories:
+                codes = _codes(cells, column.categories)
+                known = np.flatnonzero(codes >= 0)
+                x[known, position + codes[known]] = 1
+                if len(known) < len(codes):
+                    unknown[column.name] = np.flatnonzero(codes < 0)
+            else:
+                with np.errstate(all="ignore"):  # too large numbers are reported with their row
+                    numbers = (cells.astype(np.float64) - column.mean) / column.deviation
+                    x[:, position] = np.where(missing_in(cells), 0, numbers)
+            position += column.width
         return x, unknown
 
     def encode(self, new: str | Path | pd.DataFrame | Sequence[Mapping[str, Any]]) -> Encoded:
@@ -158,24 +127,26 @@ class Encoding:
         raise a warning. Without a label column all labels are -1: enough to predict with, not to
         train. A group column is used if groups lie inside clients.
         """
-        if isinstance(new, Sequence) and not isinstance(new, str) and not new:
-            raise DataError("there are no new rows")
         sheet = open_sheet(new)
-        for name in self.columns:
-            if name not in sheet.header:
-                hint = did_you_mean(name, sheet.header)
-                raise DataError(f"the new rows have no column '{name}'{hint}")
-        names = {
-            name: sheet.names(name) for name in (self.label, self.group) if name in sheet.header
-        }
-        cells = {
-            name: sheet.numbers(name) if isinstance(column, Numbers) else sheet.texts(name)
-            for name, column in self.columns.items()
-        }
-        _reject_incomplete(names if self.fill else cells | names, sheet)
+        cells: dict[str, Cells] = {}
+        for column in self.columns:
+            if column.name not in sheet.header:
+                hint = did_you_mean(column.name, sheet.header)
+                raise DataError(f"the new rows have no column '{column.name}'{hint}")
+            read = sheet.texts if column.categories else sheet.numbers
+            cells[column.name] = read(column.name)
+        used = [name for name in (self.label, self.group) if name in sheet.header]
+        names = {name: sheet.names(name) for name in used if name is not None}
+        _reject_incomplete({**names} if self.fill else {**cells, **names}, sheet)
         x, unknown = self.apply(cells)
         for name, rows in unknown.items():
-            self._warn_of_unknown(name, rows, cells[name], sheet)
+            known = next(column.categories for column in self.columns if column.name == name)
+            warnings.warn(
+                f"{sheet.where}: {len(rows)} cells of column '{name}' are categories that do not "
+                f"occur in training, such as '{cells[name][rows[0]][:40]}' in "
+                f"{sheet.row_name(int(rows[0]))}; known: {first_few(known)}",
+                stacklevel=3,
+            )
         y = np.full(len(sheet), -1, dtype=np.int64)
         if self.label in names:
             y = _indices(names[self.label], self.labels, "label", sheet)
@@ -184,25 +155,13 @@ class Encoding:
             group = _indices(names[self.group], self.groups, "group", sheet)
         return Encoded(x, y, group, made_by={"encoding": self.digest})
 
-    def _warn_of_unknown(
-        self, name: str, rows: NDArray[np.int64], cells: Cells, sheet: Sheet
-    ) -> None:
-        column, first = self.columns[name], int(rows[0])
-        assert isinstance(column, Categories)
-        warnings.warn(
-            f"{sheet.where}: {len(rows)} cells of column '{name}' are categories that do not occur "
-            f"in training, such as '{cells[first][:40]}' in {sheet.row_name(first)}; known: "
-            f"{first_few(column.categories)}",
-            stacklevel=4,
-        )
-
 
 def _reject_incomplete(columns: Mapping[str, Cells], sheet: Sheet) -> None:
     """Raise an error for rows with missing values: dropping them would shift the others."""
     missing = sorted(
         (row, name)
         for name, cells in columns.items()
-        for row in np.flatnonzero(is_missing(cells)).tolist()
+        for row in np.flatnonzero(missing_in(cells)).tolist()
     )
     if missing:
         rows = ", ".join(
@@ -220,65 +179,47 @@ def _codes(cells: Cells, known: tuple[str, ...]) -> NDArray[np.int64]:
 
 def _indices(texts: Texts, known: tuple[str, ...], what: str, sheet: Sheet) -> NDArray[np.int64]:
     codes = _codes(texts, known)
-    if (codes < 0).any():
-        row = int((codes < 0).argmax())
-        hint = did_you_mean(texts[row], known)
-        raise DataError(f"{sheet.where}: {sheet.row_name(row)} has the {what} '{texts[row]}'{hint}")
+    unknown = codes < 0
+    if unknown.any():
+        text = texts[unknown][0]
+        raise sheet.error(unknown, f"has the {what} '{text}'{did_you_mean(text, known)}")
     return codes
 
 
 def learn(
     columns: Mapping[str, Cells],
     train: NDArray[np.bool_],
-    where: str,
-    row_name: RowName,
+    origin: Origin,
     *,
     listed: Collection[str] = (),
-) -> Encoding:
-    """Return the encoding learnt from the training rows: means, deviations and categories.
+) -> tuple[Column, ...]:
+    """Return how columns become inputs: means, deviations and categories of the training rows.
 
     listed: columns that the user declares to be categories.
     """
-    learnt: dict[str, Numbers | Categories] = {}
+    learnt = []
     for name, cells in columns.items():
         if cells.dtype.kind == "f":
-            learnt[name] = _numbers(f"{where}: column '{name}'", cells.astype(np.float64), train)
-        else:
-            learnt[name] = _categories(name, cells, train, where, row_name, name in listed)
-    return Encoding(learnt)
-
-
-def _numbers(what: str, numbers: NDArray[np.float64], train: NDArray[np.bool_]) -> Numbers:
-    seen = numbers[train & ~np.isnan(numbers)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 1.0)
-    if not math.isfinite(mean) or not math.isfinite(deviation):
-        raise DataError(f"{what} has numbers too large to standardise")
-    return Numbers(mean, 1.0 if deviation <= ROUNDING * max(1.0, abs(mean)) else deviation)
-
-
-def _categories(
-    name: str,
-    cells: Cells,
-    train: NDArray[np.bool_],
-    where: str,
-    row_name: RowName,
-    listed: bool,
-) -> Categories:
-    categories = sorted(set(cells[train].tolist()))
-    count = int(train.sum())
-    identifier = len(categories) > max(FEW, NEARLY_ALL * count) and not listed
-    if identifier or len(categories) > CATEGORIES:
-        row = next((row for row, text in enumerate(cells) if as_number(text) is None), 0)
-        many = f"in {count} training rows" if identifier else f"more than {CATEGORIES}"
-        keep = f", or keep it with words = ['{name}']" if len(categories) <= CATEGORIES else ""
-        raise DataError(
-            f"{where}: column '{name}' has {len(categories)} different strings, {many}; is "
-            "it an identifier or a date, or should these be numbers? For example, "
-            f"{row_name(row)} has '{cells[row][:40]}'. Leave it out with "
-            f"features = [...]{keep}"
-        )
-    return Categories(tuple(categories))
+            seen = cells[train & ~missing_in(cells)]
+            with np.errstate(all="ignore"):
+                mean, deviation = (
+                    (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 0.0)
+                )
+            constant = deviation <= ROUNDING * max(1.0, abs(mean))
+            learnt.append(Column(name, mean=mean, deviation=1.0 if constant else deviation))
+            continue
+        categories = sorted(set(cells[train].tolist()))
+        count = int(train.sum())
+        identifier = len(categories) > max(FEW, NEARLY_ALL * count) and name not in listed
+        if identifier or len(categories) > CATEGORIES:
+            raise DataError(
+                f"{origin.where}: column '{name}' has {len(categories)} different strings in {count} "
+                "training rows; is it an identifier or a date, or should these be numbers? For "
+                f"example, {origin.row_name(0)} has '{cells[0][:40]}'. Leave it out with features = [...], "
+                f"or keep up to {CATEGORIES} with words = ['{name}']"
+            )
+        learnt.append(Column(name, tuple(categories)))
+    return tuple(learnt)
 
 
 def first_few(names: Sequence[str]) -> str:

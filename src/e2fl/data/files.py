@@ -77,7 +77,7 @@ class File:
 
     def contents(self, path: Path) -> bytes:
         """Return the contents of a file, or raise an error unless it is the published one."""
-        raw = path.read_bytes() if path.name == self.name else gunzip(path.read_bytes(), path.name)
+        raw = path.read_bytes() if path.name == self.name else _gunzip(path.read_bytes(), path.name)
         if hashlib.sha256(raw).hexdigest() != self.sha256:
             raise DataError(f"{path} is damaged or not the published file: its SHA-256 differs")
         return raw
@@ -93,10 +93,6 @@ class Source:
     files: tuple[File, ...]
     advice: str = ""
 
-    def file(self, name: str) -> File:
-        """Return the file of this name."""
-        return next(file for file in self.files if file.name == name)
-
     def locate(self, name: str, directory: str | None = None) -> Path | None:
         """Return the path of a file, plain or gzipped, in or below the data directory."""
         home = data_directory(directory)
@@ -107,20 +103,16 @@ class Source:
 
     def read(self, name: str, directory: str | None = None) -> bytes:
         """Return the contents of a file, after checking its checksum."""
+        file = next(file for file in self.files if file.name == name)
         path = self.locate(name, directory)
         if path is None:
-            raise DataError(self.where_to_put(name, directory))
-        return self.file(name).contents(path)
-
-    def where_to_put(self, name: str, directory: str | None = None) -> str:
-        """Return what to do about a missing file."""
-        file = self.file(name)
-        return (
-            f"{data_directory(directory) / self.name / name} is missing; run "
-            f"`e2fl data get {self.name}`, or put it there yourself (from {file.mirrors[0]}{name}"
-            f"{', SHA-256 ' + file.sha256 if file.sha256 else ''}), or set E2FL_DATA or data.dir "
-            "to the folder that has it"
-        )
+            raise DataError(
+                f"{data_directory(directory) / self.name / name} is missing; run "
+                f"`e2fl data get {self.name}`, or put it there yourself (from "
+                f"{file.mirrors[0]}{name}, SHA-256 {file.sha256}), or set E2FL_DATA or data.dir to "
+                "the folder that has it"
+            )
+        return file.contents(path)
 
 
 def _sources() -> dict[str, Source]:
@@ -140,8 +132,7 @@ def _sources() -> dict[str, Source]:
 SOURCES: dict[str, Source] = _sources()
 
 
-def gunzip(raw: bytes, name: str) -> bytes:
-    """Return the decompressed contents of a .gz file."""
+def _gunzip(raw: bytes, name: str) -> bytes:
     try:
         return gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
@@ -150,7 +141,7 @@ def gunzip(raw: bytes, name: str) -> bytes:
 
 def read_idx(raw: bytes, name: str) -> NDArray[Any]:
     """Return the array in a gzipped idx file, of bytes or integers."""
-    plain = gunzip(raw, name)
+    plain = _gunzip(raw, name)
     try:
         kind, sides = IDX_TYPES[plain[2]], plain[3]
         shape = np.frombuffer(plain, ">u4", sides, offset=4)
@@ -166,11 +157,10 @@ def load_arrays(
     needed = list(names)
     try:
         if path.is_dir():
-            known = {file.stem: file for file in path.glob("*.npy")}
             arrays = {
-                name: np.load(known[name], mmap_mode="r", allow_pickle=False)
-                for name in (*needed, *optional)
-                if name in known
+                file.stem: np.load(file, mmap_mode="r", allow_pickle=False)
+                for file in path.glob("*.npy")
+                if file.stem in (*needed, *optional)
             }
         else:
             with np.load(path, allow_pickle=False) as archive:
@@ -192,10 +182,7 @@ def digest_of(path: Path) -> str:
 
 
 def extract(archive: Path, members: Iterable[str]) -> None:
-    """Extract files, in any folder of a .tar archive, beside it; then remove the archive.
-
-    A damaged archive is removed too, so that it can be fetched again.
-    """
+    """Extract files, in any folder of a .tar archive, beside it; then remove the archive."""
     try:
         with tarfile.open(archive) as tar, TemporaryDirectory(dir=archive.parent) as folder:
             inside = {Path(member.name).name: member for member in tar.getmembers()}
@@ -204,10 +191,8 @@ def extract(archive: Path, members: Iterable[str]) -> None:
             for name in members:  # complete files only
                 (Path(folder) / name).replace(archive.parent / name)
     except (tarfile.TarError, EOFError, zlib.error, KeyError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
-            raise DataError(f"{archive} cannot be unpacked: {error}") from error
-        archive.unlink()
         raise DataError(
-            f"{archive} is damaged ({error}). It has been removed; fetch it again"
+            f"{archive} cannot be unpacked; if it is damaged, remove it and fetch it again: "
+            f"{' '.join(str(error).split())[:200]}"
         ) from error
     archive.unlink()

@@ -1,8 +1,7 @@
 """Partitioners: rules that assign rows to clients, with the argument names of Flower Datasets.
 
-A partitioner is given a `dataset` and then returns each of its partitions. Any object with this
-interface works. Flower's partitioners need a `Dataset` of the Hugging Face package `datasets`,
-and get one.
+Flower's own partitioners work too, and so does any object with their interface: it is given a
+`dataset`, a Hugging Face `Dataset`, and then returns each of its partitions.
 """
 
 import importlib
@@ -18,64 +17,11 @@ from e2fl.errors import ConfigError, DataError
 from e2fl.randomness import stream
 
 Rows = NDArray[np.int64]
+Columns = Mapping[str, NDArray[Any]]  # what to partition by, such as the label
 
 ATTEMPTS = 100  # draws of a Dirichlet partition
 LARGEST_ALPHA = 1e9  # all clients are alike long before; sums of far larger numbers overflow
-ROW = " row"  # start of the name of the column that numbers the rows; messages do not mention it
-
-
-class Columns:
-    """Named columns of equal length, with what partitioners use of a Hugging Face `Dataset`."""
-
-    def __init__(self, columns: Mapping[str, Any]):
-        self.columns = {name: np.asarray(values) for name, values in columns.items()}
-        if len({len(values) for values in self.columns.values()}) > 1:
-            raise DataError("all columns must have the same length")
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows."""
-        return len(self)
-
-    @property
-    def column_names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.columns)
-
-    def __getitem__(self, key: str | int) -> Any:
-        if isinstance(key, int):
-            return {name: values[key] for name, values in self.columns.items()}
-        if key not in self.columns:
-            known = ", ".join(name for name in self.columns if not name.startswith(ROW))
-            raise ConfigError(f"there is no column '{key}' to partition by; known: {known}")
-        return self.columns[key]
-
-    def unique(self, column: str) -> list[Any]:
-        """Return the distinct values of a column, in order of appearance."""
-        return list(dict.fromkeys(self[column].tolist()))
-
-    def shard(self, num_shards: int, index: int, contiguous: bool = True) -> "Columns":
-        """Return one of `num_shards` even parts."""
-        rows = np.arange(len(self))
-        parts = np.array_split(rows, num_shards)
-        return self.select(parts[index] if contiguous else rows[index::num_shards])
-
-    def shuffle(self, seed: int | None = None) -> "Columns":
-        """Return the rows in random order."""
-        return self.select(np.random.default_rng(seed).permutation(len(self)))
-
-    def sort(self, column: str, reverse: bool = False) -> "Columns":
-        """Return the rows sorted by one column."""
-        order = np.argsort(self[column], kind="stable")
-        return self.select(order[::-1] if reverse else order)
-
-    def select(self, indices: Sequence[int] | Rows) -> "Columns":
-        """Return only these rows."""
-        rows = np.asarray(indices, dtype=np.int64)
-        return Columns({name: values[rows] for name, values in self.columns.items()})
+ROW = " row"  # the column that numbers the rows for partitioners of others
 
 
 class Partitioner(Protocol):
@@ -89,67 +35,62 @@ class Partitioner(Protocol):
     def load_partition(self, partition_id: int, /) -> Any: ...
 
 
-def partition_rows(
-    partitioner: "Partitioner | BasePartitioner", columns: Mapping[str, Any]
-) -> list[Rows]:
-    """Return the rows of each partition. columns: what to partition by, such as the label."""
-    table, kind = Columns(columns), type(partitioner).__name__
-    if isinstance(partitioner, BasePartitioner):
-        parts = partitioner.divide(table)
-    elif callable(getattr(partitioner, "load_partition", None)):
-        parts = _load(partitioner, table)
-    else:
-        raise ConfigError(f"a {kind} is not a partitioner: it has no load_partition")
-    if not parts or not all(map(len, parts)):
-        raise DataError(f"{kind} left a partition empty; ask for fewer partitions")
-    chosen = np.concatenate(parts)
-    if len(np.unique(chosen)) != len(chosen):
-        raise DataError(f"{kind} gave some rows to more than one client")
-    return parts
-
-
-def _load(partitioner: Partitioner, table: Columns) -> list[Rows]:
-    """Return the rows of each partition of another library's partitioner."""
-    row = ROW
-    while row in table.columns:
-        row += "_"
-    _assign(partitioner, Columns({**table.columns, row: np.arange(len(table))}))
-    return [
-        np.asarray(partitioner.load_partition(position)[row], dtype=np.int64)
-        for position in range(partitioner.num_partitions)
-    ]
-
-
-def _assign(partitioner: Partitioner, table: Columns) -> None:
-    """Assign the dataset: `Columns`, or a Hugging Face `Dataset` if nothing else is accepted."""
-    kind = type(partitioner).__name__
-    try:
-        try:
-            partitioner.dataset = table
-        except TypeError:
-            datasets = importlib.import_module("datasets")
-            lists = {name: values.tolist() for name, values in table.columns.items()}
-            partitioner.dataset = datasets.Dataset.from_dict(lists)
-    except ImportError as error:
-        raise ConfigError(f"a {kind} needs a Hugging Face Dataset: pip install datasets") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the {kind} rejected the rows; if it was used before, create a new one: {error}"
-        ) from error
-
-
-def client_names(parts: Sequence[Rows]) -> list[str]:
-    """Return the names of clients that a partitioner made: numbers of equal width."""
-    width = len(str(len(parts) - 1))
-    return [f"{position:0{width}}" for position in range(len(parts))]
-
-
 class BasePartitioner(ABC):
     """Base of this package's partitioners; its settings are the fields of a dataclass."""
 
     @abstractmethod
     def divide(self, columns: Columns) -> list[Rows]:
         """Return the rows of each partition."""
+
+
+def partition_rows(
+    partitioner: Partitioner | BasePartitioner, columns: Mapping[str, Any]
+) -> list[Rows]:
+    """Return the rows of each partition. columns: what to partition by, such as the label."""
+    table = {name: np.asarray(values) for name, values in columns.items()}
+    kind = type(partitioner).__name__
+    by = getattr(partitioner, "partition_by", None)
+    if isinstance(partitioner, BasePartitioner):
+        if by is not None and by not in table:
+            raise ConfigError(
+                f"there is no column '{by}' to partition by; known: {', '.join(table)}"
+            )
+        parts = partitioner.divide(table)
+    elif callable(getattr(partitioner, "load_partition", None)):
+        parts = _load(partitioner, table)
+    else:
+        raise ConfigError(f"a {kind} is not a partitioner: it has no load_partition")
+    if not parts or not all(map(len, parts)):
+        raise DataError(f"{kind} left a partition empty; ask for fewer or smaller ones")
+    chosen = np.concatenate(parts)
+    if len(np.unique(chosen)) != len(chosen):
+        raise DataError(f"{kind} gave some rows to more than one client")
+    return parts
+
+
+def _load(partitioner: Partitioner, columns: Columns) -> list[Rows]:
+    """Return the rows of each partition of another library's partitioner."""
+    kind = type(partitioner).__name__
+    lists = {name: values.tolist() for name, values in columns.items()}
+    lists[ROW] = list(range(len(next(iter(lists.values()), ()))))
+    try:
+        partitioner.dataset = importlib.import_module("datasets").Dataset.from_dict(lists)
+    except ImportError as error:
+        raise ConfigError(f"a {kind} needs a Hugging Face Dataset: pip install datasets") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the {kind} rejected the rows; if it was used before, create a new one: {error}"
+        ) from error
+    return [
+        np.asarray(partitioner.load_partition(position)[ROW], dtype=np.int64)
+        for position in range(partitioner.num_partitions)
+    ]
+
+
+def client_names(parts: Sequence[Rows]) -> list[str]:
+    """Return the names of clients that a partitioner made: numbers of equal width."""
+    width = len(str(len(parts) - 1))
+    return [f"{position:0{width}}" for position in range(len(parts))]
 
 
 @dataclass
@@ -160,9 +101,10 @@ class Iid(BasePartitioner):
     seed: int = 0
 
     def divide(self, columns: Columns) -> list[Rows]:
-        _enough(self.num_partitions, len(columns))
-        order = stream(self.seed, "partition").permutation(len(columns))
-        return [np.sort(rows) for rows in np.array_split(order, self.num_partitions)]
+        rows = len(next(iter(columns.values())))
+        _enough(self.num_partitions, rows)
+        order = stream(self.seed, "partition").permutation(rows)
+        return [np.sort(part) for part in np.array_split(order, self.num_partitions)]
 
 
 @dataclass
@@ -182,19 +124,16 @@ class Dirichlet(BasePartitioner):
 
     def divide(self, columns: Columns) -> list[Rows]:
         if not 0 < self.alpha <= LARGEST_ALPHA:
-            raise ConfigError(
-                f"alpha must be above 0 and at most {LARGEST_ALPHA:g}, not {self.alpha}"
-            )
-        values = np.asarray(columns[self.partition_by])
+            raise ConfigError(f"alpha must be above 0 and at most {LARGEST_ALPHA:g}")
+        values = columns[self.partition_by]
         _enough(self.num_partitions, len(values), self.min_partition_size)
         for attempt in range(ATTEMPTS):
             parts = self._draw(values, stream(self.seed, "partition", attempt))
-            if min(len(rows) for rows in parts) >= self.min_partition_size:
+            if min(map(len, parts)) >= self.min_partition_size:
                 return parts
         raise ConfigError(
-            f"all {ATTEMPTS} draws with alpha = {self.alpha} left a client with fewer than "
-            f"min_partition_size = {self.min_partition_size} of {len(values)} rows; choose a "
-            "larger alpha, fewer clients, or a smaller size"
+            f"{ATTEMPTS} draws left a client with fewer than min_partition_size = "
+            f"{self.min_partition_size} rows; choose a larger alpha, or fewer clients"
         )
 
     def _draw(self, values: NDArray[Any], rng: np.random.Generator) -> list[Rows]:
@@ -216,17 +155,11 @@ class NaturalId(BasePartitioner):
     min_partition_size: int = 1  # values with fewer rows are left out
 
     def divide(self, columns: Columns) -> list[Rows]:
-        values = np.asarray(columns[self.partition_by])
+        values = columns[self.partition_by]
         order = np.argsort(values, kind="stable")
         _, starts = np.unique(values[order], return_index=True)
-        parts = [
-            rows for rows in np.split(order, starts[1:]) if len(rows) >= self.min_partition_size
-        ]
-        if not parts:
-            raise ConfigError(
-                f"no value of '{self.partition_by}' has {self.min_partition_size} rows"
-            )
-        return parts
+        parts = np.split(order, starts[1:])
+        return [rows for rows in parts if len(rows) >= self.min_partition_size]
 
 
 @dataclass
@@ -238,13 +171,11 @@ class ByGroup(BasePartitioner):
     seed: int = 0
 
     def divide(self, columns: Columns) -> list[Rows]:
-        group = np.asarray(columns[self.partition_by])
+        group = columns[self.partition_by]
         _enough(self.num_partitions, len(group))
         values, counts = np.unique(group, return_counts=True)
         if self.num_partitions < len(values):
-            raise ConfigError(
-                f"{len(values)} groups need at least as many clients, not {self.num_partitions}"
-            )
+            raise ConfigError(f"{len(values)} groups need at least as many clients")
         clients = apportion(tuple(counts.tolist()), self.num_partitions)
         parts: list[Rows] = []
         for position, (value, count) in enumerate(zip(values, clients, strict=True)):
@@ -290,6 +221,5 @@ def _enough(num_partitions: int, rows: int, least: int = 1) -> None:
         raise ConfigError(f"num_partitions must be at least 1, not {num_partitions}")
     if num_partitions * least > rows:
         raise ConfigError(
-            f"{rows} rows are too few for {num_partitions} partitions of at least {least}; "
-            "ask for fewer or smaller ones"
+            f"{rows} rows are too few for {num_partitions} partitions of at least {least}"
         )

@@ -1,4 +1,4 @@
-"""A data set as an SVG picture: samples and clients of each group, and the labels of each client.
+"""A data set as an SVG picture: samples and labels of each group, and the labels of each client.
 
 The SVG is written directly: a run draws it in milliseconds. Long names are clipped by the inner
 `<svg>` that holds them, and shown whole as a tooltip.
@@ -8,13 +8,13 @@ import base64
 import colorsys
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.data.describe import ClientSummary, DataSummary
+from e2fl.data.describe import DataSummary
 
 WIDTH = 900
 PIXEL = 44  # side of a sample
@@ -23,24 +23,30 @@ MARGIN = 24
 NAMES = 176  # beside the bars
 LEFT, RIGHT = MARGIN + NAMES + 10, WIDTH - MARGIN  # of the bars
 LEGEND = (5, 70)  # names beside each other, and names in all
-INK, FAINT, BAR = "#222", "#666", "#3b6fb6"
+INK, FAINT = "#222", "#666"
+
+Counts = Sequence[int] | NDArray[np.int64]
 
 
 def draw(summary: DataSummary) -> str:
     """Return the picture as an SVG document."""
-    picture = _Picture(summary)
-    picture.title()
+    picture = _Picture()
+    some = summary.part(len(summary.shown))
+    groups, labels = summary.clients_per_group, summary.labels
+    picture.text(MARGIN, 32, summary.name, size=18)
+    picture.text(MARGIN, 52, summary.headline, colour=FAINT)
     if summary.samples:
-        picture.samples()
-    picture.clients_per_group()
+        picture.samples(summary.samples)
+    picture.heading(f"Clients and labels of each group{some}: shares of its examples")
+    for name, counts in summary.label_mix.items():
+        beside = f"{name}: {groups.get(name, 0)} clients"
+        picture.bar(ROW, beside, name, counts, labels, 1 / max(1, sum(counts)))
+    picture.legend(labels)
     if summary.inside:
-        groups = tuple(summary.clients_per_group)
-        mixes = [tuple(client.groups.get(group, 0) for group in groups) for client in summary.shown]
-        picture.clients("Groups inside each client", mixes, groups)
-    if len(summary.label_mix) > 1:
-        picture.shares()
-    labels = [client.labels for client in summary.shown]
-    picture.clients("Labels of each client", labels, summary.labels)
+        mixes = [[client.groups.get(group, 0) for group in groups] for client in summary.shown]
+        picture.clients(f"Groups inside each client{some}", summary, mixes, tuple(groups))
+    mix = [client.labels for client in summary.shown]
+    picture.clients(f"Labels of each client{some}", summary, mix, labels)
     height = picture.y + MARGIN
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
@@ -64,49 +70,28 @@ def png(grey: NDArray[np.uint8]) -> bytes:
 class _Picture:
     """The parts drawn so far, from top to bottom; the next one starts at `y`."""
 
-    def __init__(self, summary: DataSummary):
-        self.summary = summary
+    def __init__(self) -> None:
         self.parts: list[str] = []
         self.y = 76
-        some = len(summary.shown) < summary.clients
-        self.few = f" ({len(summary.shown)} of {summary.clients})" if some else ""
 
     def text(
         self, x: int, y: int, text: str, *, size: int = 12, colour: str = INK, width: int = RIGHT
     ) -> None:
         """Write a text on the baseline y, clipped to a width."""
-        shown = escape(_printable(text))
+        shown = _escaped(text)
         self.parts.append(
             f'<svg x="{x}" y="{y - size}" width="{width}" height="{size + 6}">'
             f"<title>{shown}</title>"
             f'<text y="{size}" font-size="{size}" fill="{colour}">{shown}</text></svg>'
         )
 
-    def rect(
-        self, x: float, y: int, width: float, height: int, colour: str, hint: str = ""
-    ) -> None:
-        title = f"<title>{escape(_printable(hint))}</title>" if hint else ""
-        size = f'width="{width:.2f}" height="{height}"'
-        self.parts.append(f'<rect x="{x:.2f}" y="{y}" {size} fill="{colour}">{title}</rect>')
-
     def heading(self, text: str) -> None:
         self.text(MARGIN, self.y, text, size=14)
         self.y += 10
 
-    def title(self) -> None:
-        summary = self.summary
-        unseen = f", {summary.unseen_clients} more kept out of training"
-        shape = " x ".join(map(str, summary.shape))
-        self.text(MARGIN, 32, summary.name, size=18)
-        words = (
-            f"{summary.clients} clients{unseen if summary.unseen_clients else ''}, "
-            f"{summary.classes} classes, inputs {shape}"
-        )
-        self.text(MARGIN, 52, words, colour=FAINT)
-
-    def samples(self) -> None:
+    def samples(self, samples: Mapping[str, Sequence[NDArray[np.uint8]]]) -> None:
         self.heading("Samples of each group")
-        for group, images in self.summary.samples.items():
+        for group, images in samples.items():
             self.text(MARGIN, self.y + PIXEL // 2 + 4, group, width=NAMES)
             for position, image in enumerate(images):
                 data = base64.b64encode(png(image)).decode()
@@ -118,78 +103,55 @@ class _Picture:
             self.y += PIXEL + 6
         self.y += 24
 
-    def clients_per_group(self) -> None:
-        counts = self.summary.clients_per_group
-        self.heading(f"Clients per group{self.few if self.summary.inside else ''}")
-        for group, count in counts.items():
-            length = max(1, round((RIGHT - LEFT - 60) * count / max(counts.values())))
-            self.text(MARGIN, self.y + 14, group, width=NAMES)
-            self.rect(LEFT, self.y + 3, length, ROW - 6, BAR)
-            self.text(LEFT + 6 + length, self.y + 14, str(count), colour=FAINT)
-            self.y += ROW
-        self.y += 28
-
-    def shares(self) -> None:
-        """Draw a bar for each group, all of one length, divided by label."""
-        self.heading(f"Labels in each group{self.few}: shares of its examples")
-        for group, counts in self.summary.label_mix.items():
-            self.text(MARGIN, self.y + 14, group, width=NAMES)
-            unit = (RIGHT - LEFT) / max(1, sum(counts))
-            self.stack(self.y + 3, ROW - 6, group, counts, self.summary.labels, unit)
-            self.y += ROW
-        self.y += 28
-
-    def clients(self, title: str, mixes: Sequence[Sequence[int]], kinds: Sequence[str]) -> None:
+    def clients(
+        self, title: str, summary: DataSummary, mixes: Sequence[Counts], kinds: Sequence[str]
+    ) -> None:
         """Draw a bar for each client, as long as its examples; those of a group are adjacent."""
-        self.heading(f"{title}{self.few}: length is the number of examples")
-        unit = (RIGHT - LEFT) / max([1, *(sum(counts) for counts in mixes)])
-        height = max(5, min(ROW - 6, 480 // max(1, len(mixes))))
-        groups: dict[str | None, list[tuple[ClientSummary, Sequence[int]]]] = {
-            group: [] for group in self.summary.clients_per_group
-        }
-        for client, counts in zip(self.summary.shown, mixes, strict=True):
-            groups.setdefault(client.group, []).append((client, counts))
-        for group, members in groups.items():
-            top, width = self.y, NAMES if group is None else NAMES // 2
-            for client, counts in members:
-                if height > 10:
-                    self.text(LEFT - width - 10, self.y + height - 3, client.name, width=width)
-                name = client.name if group is None else f"{client.name}, {group}"
-                self.stack(self.y, height - 1, name, counts, kinds, unit)
-                self.y += height + 1
-            if group is not None and members:
-                end = LEFT - 8 - (width + 10 if height > 10 else 0)  # of the column of groups
-                self.text(MARGIN, top + 11, group, width=end - MARGIN - 4)
-                self.rect(end, top, 2, self.y - top - 2, FAINT)
-                self.y = max(self.y, top + 14) + 4
-        self.y += 16
+        self.heading(f"{title}: length is the number of examples")
+        unit = 1 / max([1, *(sum(counts) for counts in mixes)])
+        height = max(7, min(ROW, 480 // max(1, len(mixes))))
+        order = [*summary.clients_per_group, None]
+        bars = sorted(
+            zip(summary.shown, mixes, strict=True), key=lambda bar: order.index(bar[0].group)
+        )
+        group: str | None = None
+        for client, counts in bars:
+            name = client.name if client.group is None else f"{client.group}, {client.name}"
+            first = client.group != group
+            group = client.group
+            self.y += 8 * first  # names of groups do not touch
+            beside = name if height > 14 else group if first else None
+            self.bar(height, beside or "", name, counts, kinds, unit)
+        self.y += 8
         self.legend(kinds)
 
-    def stack(
-        self,
-        y: int,
-        height: int,
-        name: str,
-        counts: Sequence[int],
-        kinds: Sequence[str],
-        unit: float,
+    def bar(
+        self, height: int, beside: str, name: str, counts: Counts, kinds: Sequence[str], unit: float
     ) -> None:
-        """Draw one bar, divided by kind; unit: the length of an example."""
-        x = float(LEFT)
+        """Draw one bar, divided by kind; unit: the share of the width for an example."""
+        if beside:
+            self.text(MARGIN, self.y + 13, beside, width=NAMES)
+        x, unit = float(LEFT), (RIGHT - LEFT) * unit
         for kind, colour, count in zip(kinds, _colours(len(kinds)), counts, strict=True):
             if count:
-                self.rect(x, y, unit * count, height, colour, f"{name}: {count} of {kind}")
+                hint = f"<title>{_escaped(f'{name}: {count} of {kind}')}</title>"
+                size = f'width="{unit * count:.2f}" height="{height - 2}"'
+                self.parts.append(
+                    f'<rect x="{x:.2f}" y="{self.y + 2}" {size} fill="{colour}">{hint}</rect>'
+                )
             x += unit * count
+        self.y += height
 
     def legend(self, kinds: Sequence[str]) -> None:
         """Draw the meaning of the colours in columns."""
         columns, most = LEGEND
         width = (RIGHT - MARGIN) // columns
+        self.y += 8
         for position, colour in enumerate(_colours(len(kinds))[:most]):
             x, y = MARGIN + position % columns * width, self.y + position // columns * 18
-            self.rect(x, y, 12, 12, colour)
+            self.parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
             self.text(x + 16, y + 11, kinds[position], colour=FAINT, width=width - 24)
-        self.y += (min(most, len(kinds)) + columns - 1) // columns * 18
+        self.y += -(-min(most, len(kinds)) // columns) * 18
         if len(kinds) > most:
             self.text(MARGIN, self.y + 11, f"and {len(kinds) - most} more", colour=FAINT)
         self.y += 30
@@ -204,6 +166,6 @@ def _colours(count: int) -> list[str]:
     return colours
 
 
-def _printable(text: str) -> str:
-    """Return the text without characters that XML does not allow."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+def _escaped(text: str) -> str:
+    """Return the text for XML, without characters that it does not allow."""
+    return escape("".join(sign if sign.isprintable() else " " for sign in text))

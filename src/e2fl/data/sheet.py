@@ -9,11 +9,9 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from e2fl.data.files import existing
-from e2fl.data.rows import MISSING, RowName, row_number
 from e2fl.errors import DataError
 from e2fl.files import sha256_of
 
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))  # in upper or lower case
 BOOLEANS = {"true": "True", "false": "False"}  # in upper or lower case
 BITS = {"True": "1", "False": "0"}
 # Decimal commas, percentages and dates: meant as numbers, but float() does not read them.
@@ -37,6 +35,28 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # first bytes of a file
 
 Texts = NDArray[np.object_]  # "" where a value is missing
 Cells = NDArray[np.float64] | Texts  # numbers, NaN where a value is missing; or texts
+RowName = Callable[[int], str]  # how messages call a row
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from, for messages: a file or the arrays, and the name of a row."""
+
+    where: str
+    row_name: RowName = "row {}".format
+
+    def error(self, mask: NDArray[np.bool_], text: str) -> DataError:
+        """Return an error about the first row of a mask."""
+        return DataError(f"{self.where}: {self.row_name(int(mask.argmax()))} {text}")
+
+    def only(self, rows: NDArray[np.int64]) -> "Origin":
+        """Return the origin of some of the rows."""
+        return Origin(self.where, lambda row: self.row_name(int(rows[row])))
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, or a text that stands for a missing value."""
+    return bool(pd.isna(value)) or str(value).strip().lower() in MISSING
 
 
 def as_text(value: Any) -> str:
@@ -45,64 +65,21 @@ def as_text(value: Any) -> str:
         return str(int(value))
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    text = "" if pd.isna(value) else str(value).strip()
-    lower = text.lower()
-    return "" if lower in MISSING else BOOLEANS.get(lower, text)
+    text = str(value).strip()
+    return "" if is_missing(value) else BOOLEANS.get(text.lower(), text)
 
 
-def as_name(text: str) -> str:
-    """Return the name of a client, label or group: 1.0 is 1."""
-    return WHOLE.sub(r"\1", text)
-
-
-def as_number(text: str) -> float | None:
-    """Return the number that a text stands for: NaN if it is missing, None if it is no number."""
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return None
-
-
-def is_missing(cells: Cells) -> NDArray[np.bool_]:
+def missing_in(cells: Cells) -> NDArray[np.bool_]:
     """Return where a value is missing."""
     missing: NDArray[np.bool_] = np.isnan(cells) if cells.dtype.kind == "f" else cells == ""
     return missing
 
 
-class Column:
-    """A column as its distinct values and, for each row, which of them it has."""
-
-    def __init__(self, cells: "pd.Series[Any]"):
-        if cells.dtype == np.object_:  # 1 and True are equal, but not as texts
-            cells = pd.Series([as_text(cell) for cell in cells], dtype=object)
-        self.codes, self.values = pd.factorize(cells, use_na_sentinel=False)
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The distinct values as texts."""
-        return [as_text(value) for value in self.values]
-
-    def cells(self, change: Callable[[str], str] = str) -> Texts:
-        """Return the text of each row; equal texts are one object."""
-        return np.array([change(text) for text in self.texts], dtype=np.object_)[self.codes]
-
-    def numbers(self, spelt: Mapping[str, str]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the number of each row, and which rows are neither numbers nor missing."""
-        if getattr(self.values.dtype, "kind", "O") in "iuf":
-            numbers = self.values.to_numpy(dtype=np.float64, na_value=np.nan)
-            return numbers[self.codes], np.zeros(len(self.codes), dtype=np.bool_)
-        read = [as_number(spelt.get(text, text)) for text in self.texts]
-        wrong = np.array([number is None for number in read])
-        return np.array(read, dtype=np.float64)[self.codes], wrong[self.codes]
-
-
 @dataclass(frozen=True)
-class Sheet:
+class Sheet(Origin):
     """A table: a file, a DataFrame or a list of dictionaries."""
 
-    frame: pd.DataFrame
-    where: str  # what errors call it
-    row_name: RowName  # what errors call a row
+    frame: pd.DataFrame = field(kw_only=True)
     sha256: str | None = None  # of the file
 
     @property
@@ -115,114 +92,114 @@ class Sheet:
 
     def texts(self, name: str) -> Texts:
         """Return a column as it is written, even if it holds numbers."""
-        return self._column(name).cells()
+        cells = self.frame[name]
+        try:
+            if cells.dtype == np.object_:  # 1 and True are equal, but not as texts
+                cells = pd.Series([as_text(cell) for cell in cells], dtype=object)
+            codes, values = pd.factorize(cells, use_na_sentinel=False)
+            return np.array([as_text(value) for value in values], dtype=np.object_)[codes]
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{self.where}: column '{name}' holds lists or objects") from error
 
     def names(self, name: str) -> Texts:
         """Return a column of names, such as clients: as it is written, but 1.0 is 1."""
-        return self._column(name).cells(as_name)
+        codes, texts = pd.factorize(self.texts(name))
+        return np.array([WHOLE.sub(r"\1", text) for text in texts], dtype=np.object_)[codes]
 
     def feature(self, name: str) -> Cells:
         """Return an input column: numbers if all present cells are numbers, otherwise texts.
 
         Where most cells are numbers or dates, a cell that is not a plain number is rejected.
         """
-        numbers, wrong = self._column(name).numbers(MappingProxyType({}))
+        numbers, wrong = self._parsed(name, {})
         if not wrong.any():
-            return self._finite(numbers, name)
+            return numbers
         texts = self.texts(name)
-        present = np.count_nonzero(~is_missing(texts))
+        present = np.count_nonzero(~missing_in(texts))
         almost = sum(ALMOST_NUMBER.fullmatch(text) is not None for text in texts[wrong])
         if 2 * (present - np.count_nonzero(wrong) + almost) > present:
-            row = int(wrong.argmax())
-            raise DataError(
-                f"{self.where}: {self.row_name(row)} has '{texts[row][:40]}' in column '{name}', "
-                "where most are numbers or dates. Write numbers as 1.5 and dates as numbers, such "
-                f"as the year; if these are texts, set words = ['{name}']; or leave the column out "
-                "with features = [...]"
+            raise self.error(
+                wrong,
+                f"has '{texts[wrong][0][:40]}' in column '{name}', where most are numbers or "
+                "dates. Write numbers as 1.5 and dates as numbers, such as the year; if these are "
+                f"texts, set words = ['{name}']; or leave the column out with features = [...]",
             )
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column that must hold numbers; True is 1 and False is 0."""
-        numbers, wrong = self._column(name).numbers(BITS)
+        numbers, wrong = self._parsed(name, BITS)
         if wrong.any():
-            row = int(wrong.argmax())
-            text = self.texts(name)[row][:40]
-            raise DataError(
-                f"{self.where}: {self.row_name(row)} has '{text}' in column '{name}' of numbers"
-            )
-        return self._finite(numbers, name)
-
-    def _column(self, name: str) -> Column:
-        try:
-            return Column(self.frame[name])
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{self.where}: column '{name}' holds lists or objects") from error
-
-    def _finite(self, numbers: NDArray[np.float64], name: str) -> NDArray[np.float64]:
-        infinite = np.isinf(numbers)
-        if infinite.any():
-            row = self.row_name(int(infinite.argmax()))
-            raise DataError(f"{self.where}: {row} is not finite in column '{name}'")
+            text = self.texts(name)[wrong][0][:40]
+            raise self.error(wrong, f"has '{text}' in column '{name}' of numbers")
         return numbers
+
+    def _parsed(
+        self, name: str, spelt: dict[str, str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the number of each row, and which rows are neither numbers nor missing."""
+        cells = self.frame[name]
+        wrong = np.zeros(len(self), dtype=np.bool_)
+        if getattr(cells.dtype, "kind", "O") in "iuf":
+            numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            codes, texts = pd.factorize(self.texts(name))
+            values = [_number(spelt.get(text, text)) for text in texts]
+            wrong = np.array([value is None for value in values])[codes]
+            numbers = np.array(values, dtype=np.float64)[codes]
+        if np.isinf(numbers).any():
+            raise self.error(np.isinf(numbers), f"is not finite in column '{name}'")
+        return numbers, wrong
+
+
+def _number(text: str) -> float | None:
+    """Return the number that a text stands for: NaN if it is missing, None if it is no number."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return None
 
 
 def open_sheet(table: Any) -> Sheet:
     """Read a file by its ending, a DataFrame, anything with `to_pandas`, or a list of rows."""
     if isinstance(table, str | Path):
-        path = existing(str(table))
-        frame, row_name = _read(path)
-        sheet = Sheet(frame, str(path), row_name, sha256_of(path))
+        sheet = _read(existing(str(table)))
     elif isinstance(table, pd.DataFrame) or hasattr(table, "to_pandas"):
         frame = table if isinstance(table, pd.DataFrame) else table.to_pandas()
-        sheet = Sheet(
-            frame.set_axis([str(name) for name in frame.columns], axis=1),
-            "the DataFrame",
-            row_number,
-        )
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        sheet = Sheet("the DataFrame", frame=frame)
     else:
-        sheet = Sheet(pd.DataFrame(list(table), dtype=object), "the rows", row_number)
-    _require_header(sheet.header, sheet.where)
+        sheet = Sheet("the rows", frame=pd.DataFrame(list(table), dtype=object))
     if not len(sheet):
         raise DataError(f"{sheet.where} has no rows")
+    if not all(sheet.header):
+        raise DataError(f"{sheet.where} needs a first row that names every column")
+    name, count = Counter(sheet.header).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{sheet.where} has two columns '{name}'")
     return sheet
 
 
-def _require_header(header: list[str], where: str) -> None:
-    if not header or not all(header):
-        raise DataError(f"{where} needs a first row that names every column")
-    name, count = Counter(header).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{where} has two columns '{name}'")
-
-
-def _read(path: Path) -> tuple[pd.DataFrame, RowName]:
-    """Return the cells of a file, and how errors call its rows."""
-    readers = {
-        **dict.fromkeys((".csv", ".tsv", ".txt"), _read_csv),
-        **dict.fromkeys((".parquet", ".pq"), _read_parquet),
-        **dict.fromkeys((".xlsx", ".xlsm"), _read_excel),
-    }
-    if path.suffix.lower() not in readers:
-        raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
+def _read(path: Path) -> Sheet:
+    """Read a file; its rows are counted from 1, or called by their line."""
+    kind, row_name = path.suffix.lower(), lambda row: f"row {row + 1}"
     try:
-        return readers[path.suffix.lower()](path)
+        if kind in (".csv", ".tsv", ".txt"):
+            frame, row_name = _read_csv(path)
+        elif kind in (".parquet", ".pq"):
+            frame = pd.read_parquet(path)
+        elif kind in (".xlsx", ".xlsm"):
+            frame = _read_excel(path)
+        else:
+            raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
     except DataError:
         raise
     except Exception as error:  # whatever a reader does with a damaged file
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} cannot be read: {reason or type(error).__name__}") from error
+        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    return Sheet(str(path), row_name, frame=frame, sha256=sha256_of(path))
 
 
-def _counted_from_1(row: int) -> str:
-    return f"row {row + 1}"
-
-
-def _read_parquet(path: Path) -> tuple[pd.DataFrame, RowName]:
-    return pd.read_parquet(path), _counted_from_1
-
-
-def _read_excel(path: Path) -> tuple[pd.DataFrame, RowName]:
+def _read_excel(path: Path) -> pd.DataFrame:
     """Return the first sheet of a workbook."""
     with pd.ExcelFile(path) as book:
         names = book.sheet_names
@@ -230,53 +207,44 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, RowName]:
     if len(names) > 1:
         warnings.warn(f"{path} has {len(names)} sheets; '{names[0]}' is read", stacklevel=5)
     cells = cells[(cells != "").any(axis=1)]
-    if not len(cells):
-        raise DataError(f"{path} is empty; its first row must name the columns")
-    header = [as_text(name) for name in cells.iloc[0]]
-    return cells.iloc[1:].set_axis(header, axis=1), _counted_from_1
+    return cells.iloc[1:].set_axis([as_text(name) for name in cells.iloc[0]], axis=1)
 
 
 def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
     """Return a text file, in UTF-8, UTF-16 or Windows-1252."""
     with path.open("rb") as file:
-        utf_16 = file.read(2) in UTF_16
+        encoding = "utf-16" if file.read(2) in UTF_16 else "utf-8-sig"
     try:
-        return _read_text(path, "utf-16" if utf_16 else "utf-8-sig")
+        return _read_text(path, encoding)
     except UnicodeError:
         table = _read_text(path, "cp1252")
-    warnings.warn(
-        f"{path} is not UTF-8; it is read as Windows-1252 (Western European)", stacklevel=5
-    )
+    warnings.warn(f"{path} is not UTF-8; it is read as Windows-1252", stacklevel=5)
     return table
 
 
 def _read_text(path: Path, encoding: str) -> tuple[pd.DataFrame, RowName]:
-    """Return separated values as texts; the separator is the one that the header has most of."""
+    """Return separated values as texts; the separator is the one that the header has most of.
+
+    The lines are counted as an editor does, which pandas cannot: cells may hold line breaks.
+    """
     rows: list[list[str]] = []
     lines: list[int] = []  # that rows begin on
     line = 1
     with path.open(encoding=encoding, newline="") as file:
-        first = file.readline()
-        file.seek(0)
         likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
-        separator = max(likely, key=re.sub(r'"[^"]*"', "", first).count)
+        separator = max(likely, key=re.sub(r'"[^"]*"', "", file.readline()).count)
+        file.seek(0)
         reader = csv.reader(file, delimiter=separator, strict=True)
-        try:
-            for row in reader:
-                if len(row) > 1 or "".join(row).strip():
-                    rows.append(list(map(sys.intern, row)))  # equal texts take memory once
-                    lines.append(line)
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(f"{path}: line {line}: {error}") from error
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                rows.append([sys.intern(cell) for cell in row])  # equal texts take memory once
+                lines.append(line)
+            line = reader.line_num + 1
     if not rows:
         raise DataError(f"{path} is empty; its first row must name the columns")
     width = len(rows[0])
     for line, row in zip(lines, rows, strict=True):
-        if len(row) < width or any(cell.strip() for cell in row[width:]):
+        if len(row) != width:
             raise DataError(f"{path}: line {line} has {len(row)} fields, the header has {width}")
-        del row[width:]
-    header = [name.strip() for name in rows[0]]
-    return pd.DataFrame(
-        rows[1:], columns=header, dtype=object
-    ), lambda row: f"line {lines[row + 1]}"
+    frame = pd.DataFrame(rows[1:], columns=[name.strip() for name in rows[0]], dtype="str")
+    return frame, lambda row: f"line {lines[row + 1]}"

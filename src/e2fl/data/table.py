@@ -4,6 +4,8 @@ Columns of numbers are standardised with the training rows; columns of texts bec
 each category of the training rows. A category that occurs in no training row gets no input.
 """
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,21 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.construct import construct, fields_of, look_up
-from e2fl.data.arrays import Arrays
-from e2fl.data.clients import UNDECIDED
-from e2fl.data.encoding import Encoded, Encoding, learn
+from e2fl.construct import construct, did_you_mean, fields_of, look_up
+from e2fl.data.encoding import FEW, NEARLY_ALL, Encoded, Encoding, first_few, learn
 from e2fl.data.partition import PARTITIONERS, NaturalId, client_names, partition_rows
-from e2fl.data.roles import Roles, choose_columns, positive_last, read_labels, warn_of_leaks
-from e2fl.data.rows import (
-    CheckedRows,
-    as_splits,
-    check_rows,
-    client_rows,
-    require_valid_settings,
-)
-from e2fl.data.sheet import Cells, Sheet, Texts, as_text, is_missing, open_sheet
+from e2fl.data.rows import Division, OwnData, as_splits, check_rows, encode_labels
+from e2fl.data.sheet import Cells, Sheet, Texts, as_text, missing_in, open_sheet
 from e2fl.errors import ConfigError, DataError
+
+IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|record|case)", re.I)
 
 
 def from_table(
@@ -83,28 +78,27 @@ def from_table(
     strings become one input for each category. Each run splits the rows with its own seed, unless
     `seed` is given.
     """
-    settings = {name: value for name, value in locals().items() if name not in ("frame", "path")}
     if (frame is None) == (path is None):
         raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
     table = path if frame is None else frame
-    if not isinstance(table, str | Path | pd.DataFrame) and not hasattr(table, "to_pandas"):
-        kind = type(table).__name__
-        raise DataError(f"a table is a DataFrame or a path = '...', not a {kind}")
-    return Table(open_sheet(table), **settings).build(0)
+    if missing not in ("refuse", "drop", "fill"):
+        raise ConfigError(f"data.missing is refuse, drop or fill; not '{missing}'")
+    division = Division(test_share, min_samples, pooled_test, groups, seed)
+    sheet = open_sheet(table)
+    roles = {"label": label, "client": client, "group": group, "split": split}
+    inputs = _choose_columns(sheet, roles, features, words, partition)
+    return Table(
+        sheet, roles, inputs, words, partition, missing, division, unprivileged, positive
+    ).build(0)
 
 
 @dataclass(frozen=True, eq=False)
-class TableData(Arrays):
+class TableData(OwnData):
     """A table with its encoding, which can be applied to new rows."""
 
     name: str = "table"
-    learnt: Encoding = field(kw_only=True)
-    source: "Table | None" = field(kw_only=True)  # if each run splits the rows anew
-
-    @cached_property
-    def encoding(self) -> Encoding:
-        inside = self.partitioned.examples.group is not None
-        return self.learnt if inside else replace(self.learnt, group=None)
+    encoding: Encoding = field(kw_only=True)
+    source: "Table" = field(kw_only=True)
 
     def about(self) -> dict[str, object]:
         return super().about() | {"encoding": self.encoding.digest}
@@ -114,7 +108,7 @@ class TableData(Arrays):
         return self.encoding.encode(new)
 
     def for_seed(self, seed: int) -> "TableData":
-        if self.source is None or seed == self.run_seed:
+        if self.division.seed is not None or seed == self.run_seed:
             return self
         built = self.source.built  # algorithms that are compared share the data of a seed
         if seed not in built:
@@ -123,48 +117,89 @@ class TableData(Arrays):
         return built[seed]
 
 
+def _choose_columns(
+    sheet: Sheet,
+    roles: Mapping[str, str | None],
+    features: Sequence[str] | None,
+    words: Sequence[str],
+    partition: Mapping[str, Any] | None,
+) -> list[str]:
+    """Return the input columns, after checking that the roles of all columns are possible."""
+    where, known = sheet.where, sheet.header
+    if roles["label"] is None:
+        raise ConfigError(
+            f"{where}: name the column of classes with label = '...'; its columns: "
+            f"{first_few(known)}"
+        )
+    if (roles["client"] is None) == (partition is None):
+        raise ConfigError(
+            "data needs either client, the column that names the client of a row, or partition, "
+            'such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
+        )
+    by = _partition_by(partition, sheet, roles)
+    taken = {name for name in roles.values() if name is not None}
+    if partition and _partitioner(partition) is NaturalId and by is not None:
+        taken.add(by)
+    inputs = list(features or [name for name in known if name not in taken])
+    for name in (*taken, *inputs):
+        if name not in known:
+            raise ConfigError(f"{where} has no column '{name}'{did_you_mean(name, known)}")
+    if not inputs:
+        raise ConfigError(f"{where} has no column left to learn from")
+    for role in ("label", "split"):  # client and group may be one column, and an input
+        others = [other for other in roles if other != role and roles[other] == roles[role]]
+        others += ["a feature"] if roles[role] in inputs else []
+        if roles[role] is not None and others:
+            raise ConfigError(f"column '{roles[role]}' is both {role} and {others[0]}")
+    for name in inputs:
+        if inputs.count(name) > 1:
+            raise ConfigError(f"data.features has '{name}' twice")
+    for name in words:
+        if name not in inputs:
+            hint = did_you_mean(name, inputs)
+            raise ConfigError(f"data.words has '{name}', which is not an input column{hint}")
+    return inputs
+
+
+def _partitioner(partition: Mapping[str, Any]) -> Any:
+    return look_up(str(partition.get("name")), PARTITIONERS, "partition")
+
+
+def _partition_by(
+    partition: Mapping[str, Any] | None, sheet: Sheet, roles: Mapping[str, str | None]
+) -> str | None:
+    """Return the column that a partition names; `label` and `group` mean these roles."""
+    by = (partition or {}).get("partition_by")
+    if not isinstance(by, str):
+        return None
+    column = by if by in sheet.header else roles.get(by)
+    if column is None:
+        hint = did_you_mean(by, sheet.header)
+        raise ConfigError(f"{sheet.where} has no column '{by}' to partition by{hint}")
+    return column
+
+
 @dataclass(frozen=True)
 class Table:
     """A table and the settings of `from_table`; `build` splits its rows into clients."""
 
     sheet: Sheet
-    label: str
-    client: str | None
-    group: str | None
-    split: str | None
-    features: tuple[str, ...] | None
+    roles: dict[str, str | None]  # label, client, group and split, and their columns
+    features: list[str]
     words: tuple[str, ...]
     partition: dict[str, Any] | None
     missing: str
-    seed: int | None
-    test_share: float
-    min_samples: int
-    pooled_test: bool
+    division: Division
     unprivileged: str | int | None
     positive: str | int | None
-    groups: str
     built: dict[int, TableData] = field(default_factory=dict)  # the last one, by its seed
-
-    def __post_init__(self) -> None:
-        require_valid_settings(self.test_share, self.min_samples, self.groups)
-        if self.missing not in ("refuse", "drop", "fill"):
-            raise ConfigError(f"data.missing is refuse, drop or fill; not '{self.missing}'")
-
-    @cached_property
-    def roles(self) -> Roles:
-        """The role of each column."""
-        return choose_columns(
-            self.sheet,
-            {"label": self.label, "client": self.client, "group": self.group, "split": self.split},
-            self.features,
-            self.words,
-            self.partition,
-        )
 
     @cached_property
     def names(self) -> dict[str, Texts]:
-        """The columns of names, as texts."""
-        return {name: self.sheet.names(name) for name in self.roles.named}
+        """The columns of names rather than inputs."""
+        by = _partition_by(self.partition, self.sheet, self.roles)
+        named = sorted({name for name in (*self.roles.values(), by) if name is not None})
+        return {name: self.sheet.names(name) for name in named}
 
     @cached_property
     def inputs(self) -> dict[str, Cells]:
@@ -172,14 +207,14 @@ class Table:
         sheet, words = self.sheet, self.words
         return {
             name: sheet.texts(name) if name in words else sheet.feature(name)
-            for name in self.roles.features
+            for name in self.features
         }
 
     @cached_property
     def missing_values(self) -> dict[str, int]:
         """The number of missing cells of each column that has some."""
         columns = {**self.names, **self.inputs}
-        counts = {name: int(is_missing(cells).sum()) for name, cells in columns.items()}
+        counts = {name: int(missing_in(cells).sum()) for name, cells in columns.items()}
         return {name: count for name, count in counts.items() if count}
 
     @cached_property
@@ -188,100 +223,97 @@ class Table:
         sheet, counts = self.sheet, self.missing_values
         columns = {**self.names, **self.inputs}
         if self.missing == "drop":
-            whole = ~np.any([is_missing(cells) for cells in columns.values()], axis=0)
+            whole = ~np.any([missing_in(cells) for cells in columns.values()], axis=0)
             if not whole.any():
                 raise DataError(f"{sheet.where}: every row has a missing value; no rows are left")
             return np.flatnonzero(whole)
         for name in counts:
             if name in self.inputs and name not in self.names and self.missing == "fill":
                 continue
-            row = sheet.row_name(int(is_missing(columns[name]).argmax()))
-            fill = " or 'fill'" if name in self.inputs else ""
-            raise DataError(
-                f"{sheet.where}: {row} has nothing in column '{name}'; fill it in, or set "
-                f"missing = 'drop'{fill}. Missing values by column: "
-                + ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise sheet.error(
+                missing_in(columns[name]),
+                f"has nothing in column '{name}'; fill it in, or set missing = 'drop' or, for "
+                "inputs, 'fill'. Missing values by column: "
+                + ", ".join(f"{name} {count}" for name, count in counts.items()),
             )
         return np.arange(len(sheet))
 
     def build(self, run_seed: int) -> TableData:
         """Return the rows split into clients; run_seed: the seed if the table has none."""
-        seed = run_seed if self.seed is None else self.seed
-        rows, client = self._clients(seed)
+        sheet, division = self.sheet, self.division
+        rows, client = self._clients(run_seed if division.seed is None else division.seed)
         cells = {name: column[rows] for name, column in self.inputs.items()}
-        names = {name: column[rows] for name, column in self.names.items()}
-        where, name_of = self.sheet.where, self.sheet.row_name
-
-        def row_name(row: int) -> str:  # the sheet with all its cells is not kept
-            return name_of(int(rows[row]))
-
-        split = np.full(len(rows), UNDECIDED)
-        if self.split is not None:
-            split = as_splits(names[self.split], where, row_name)
-        y, classes = read_labels(names[self.label], self.label, where, row_name)
-        y, classes = positive_last(y, classes, self.positive)
-        warn_of_leaks(cells, y, where)
-        train = self._train(client, split, seed)
-        learnt = learn(cells, train, where, row_name, listed=self.words)
-        x, unknown = learnt.apply(cells)
+        role = {
+            role: None if name is None else self.names[name][rows]
+            for role, name in self.roles.items()
+        }
+        origin = sheet.only(rows)
+        split = None if role["split"] is None else as_splits(role["split"], origin)
+        y, classes = self._labels(rows)
+        if self.positive is not None:
+            y, classes = _positive_last(y, classes, as_text(self.positive))
+        _warn_of_leaks(cells, y, sheet.where)
+        clients, _ = division.clients(client, split, run_seed)
+        train = np.zeros(len(rows), dtype=np.bool_)
+        train[np.concatenate([part.train for part in clients])] = True
+        encoding = Encoding(learn(cells, train, origin, listed=self.words))
+        x, unknown = encoding.apply(cells)
         checked = check_rows(
             x,
             y,
             client,
+            division,
+            origin,
             classes=classes,
-            group=None if self.group is None else names[self.group],
-            split=None if self.split is None else split,
+            group=role["group"],
+            split=split,
             unprivileged=None if self.unprivileged is None else as_text(self.unprivileged),
-            where=where,
-            metadata=self._metadata(learnt, len(rows), sum(map(len, unknown.values()))),
-            row_name=row_name,
+            metadata=self._metadata(encoding, len(rows), sum(map(len, unknown.values()))),
         )
-        return self._data(checked, learnt, run_seed)
+        encoding = replace(
+            encoding,
+            label=str(self.roles["label"]),
+            labels=checked.labels,
+            group=self.roles["group"] if checked.inside or division.pooled_test else None,
+            groups=checked.groups,
+            fill=self.missing == "fill",
+        )
+        return TableData(checked, division, run_seed=run_seed, encoding=encoding, source=self)
 
-    def _metadata(self, learnt: Encoding, rows: int, unknown: int) -> dict[str, object]:
+    def _metadata(self, encoding: Encoding, rows: int, unknown: int) -> dict[str, object]:
+        group = self.roles["group"]
         return {
-            "inputs": learnt.width,
-            "columns": learnt.kinds,
+            "inputs": encoding.width,
+            "columns": encoding.kinds,
             "values_unseen_in_training": unknown,
             "rows_left_out": len(self.sheet) - rows,
             "missing_values": self.missing_values,
-            **({} if self.group is None else {"group_column": self.group}),
+            **({} if group is None else {"group_column": group}),
             **({} if self.sheet.sha256 is None else {"sha256": self.sheet.sha256}),
         }
 
-    def _data(self, checked: CheckedRows, learnt: Encoding, run_seed: int) -> TableData:
-        data = TableData(
-            checked,
-            self.seed,
-            self.test_share,
-            self.min_samples,
-            self.pooled_test,
-            self.groups,
-            run_seed=run_seed,
-            learnt=replace(
-                learnt,
-                label=self.label,
-                labels=checked.labels,
-                group=self.group,
-                groups=checked.groups,
-                fill=self.missing == "fill",
-            ),
-            source=self if self.seed is None else None,
-        )
-        data.partitioned  # noqa: B018  # warnings and errors about groups come now
-        return data
+    def _labels(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        texts = self.names[str(self.roles["label"])][rows]
+        return encode_labels(texts, self.sheet.only(rows))
 
     def _clients(self, seed: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the rows that belong to a client, and the client of each."""
         rows = self.complete
         if self.partition is None:
-            return rows, self.names[str(self.client)][rows]
+            return rows, self.names[str(self.roles["client"])][rows]
         values = {name: value for name, value in self.partition.items() if name != "name"}
-        kind = look_up(str(self.partition.get("name")), PARTITIONERS, "partition")
+        kind = _partitioner(self.partition)
         if "seed" in fields_of(kind):
             values.setdefault("seed", seed)
         partitioner = construct(kind, values, "data.partition")
-        columns = self._partition_columns(rows)
+        columns: dict[str, NDArray[Any]] = {
+            name: column[rows] for name, column in self.names.items()
+        }
+        label, _ = self._labels(rows)  # by class, as numbers
+        columns[str(self.roles["label"])] = label
+        columns.setdefault("label", label)
+        if self.roles["group"] is not None:
+            columns.setdefault("group", columns[self.roles["group"]])
         parts = partition_rows(partitioner, columns)
         names = client_names(parts)
         if isinstance(partitioner, NaturalId):
@@ -291,33 +323,39 @@ class Table:
             client[part] = name
         return rows[client != ""], client[client != ""]
 
-    def _partition_columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """Return what to partition by: label and group, also by their own names, and a column."""
-        by, name_of = self.roles.by, self.sheet.row_name
-        label, _ = read_labels(
-            self.names[self.label][rows],
-            self.label,
-            self.sheet.where,
-            lambda row: name_of(int(rows[row])),
-        )
-        columns: dict[str, NDArray[Any]] = {"label": label}
-        for role, name in (("group", self.group), (by, by)):
-            if role is not None and name is not None:
-                columns |= {role: self.names[name][rows], name: self.names[name][rows]}
-        return columns | {self.label: label}
 
-    def _train(
-        self, client: NDArray[Any], split: NDArray[np.int64], seed: int
-    ) -> NDArray[np.bool_]:
-        """Return which rows are training rows."""
-        clients, _ = client_rows(
-            client,
-            split,
-            test_share=self.test_share,
-            seed=seed,
-            min_samples=self.min_samples,
-            pooled_test=self.pooled_test,
+def _positive_last(
+    labels: NDArray[np.int64], classes: tuple[str, ...], positive: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels and classes with the favourable one as class 1."""
+    if len(classes) != 2 or positive not in classes:
+        raise ConfigError(
+            f"data.positive must be one of two labels, not '{positive}' of {first_few(classes)}"
         )
-        train = np.zeros(len(client), dtype=np.bool_)
-        train[np.concatenate([part.train for part in clients])] = True
-        return train
+    return (1 - labels, classes[::-1]) if positive == classes[0] else (labels, classes)
+
+
+def _warn_of_leaks(columns: Mapping[str, Cells], y: NDArray[np.int64], where: str) -> None:
+    """Warn of input columns that are probably mistakes: a copy of the label, an identifier."""
+    for name, cells in columns.items():
+        pairs = pd.DataFrame({"cell": cells, "y": y}).drop_duplicates()
+        if len(pairs) == pairs["cell"].nunique(dropna=False) == pairs["y"].nunique():
+            reason = "says the label of every row: it is probably a copy of it"
+        elif cells.dtype.kind == "f" and _is_identifier(name, cells.astype(np.float64)):
+            reason = "has a different integer in nearly every row: it is probably an identifier"
+        else:
+            continue
+        warnings.warn(
+            f"{where}: input column '{name}' {reason}; leave it out with features = [...]",
+            stacklevel=4,
+        )
+
+
+def _is_identifier(name: str, numbers: NDArray[np.float64]) -> bool:
+    """Return whether nearly all numbers are different integers, dense or named as an identifier."""
+    present = numbers[~np.isnan(numbers)]
+    distinct = np.unique(present)
+    if len(distinct) <= max(FEW, NEARLY_ALL * len(present)) or (distinct % 1 != 0).any():
+        return False
+    dense = distinct[-1] - distinct[0] < 2 * len(present)
+    return bool(dense) or IDENTIFIER.search(name) is not None

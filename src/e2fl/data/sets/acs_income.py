@@ -12,7 +12,7 @@ rows. The other columns are one-hot, with the categories of the Census Bureau's 
 rows: occupations in its 26 major groups, places of birth by continent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,11 +24,10 @@ from typing_extensions import Doc
 
 from e2fl.data.clients import (
     UNDECIDED,
-    ClientRows,
     Partition,
     PartitionedData,
+    fit_settings,
     require_share,
-    rows_by_client,
     split_clients,
 )
 from e2fl.data.federated import Examples
@@ -54,7 +53,7 @@ NC 37 ND 38 OH 39 OK 40 OR 41 PA 42 RI 44 SC 45 SD 46 TN 47 TX 48 UT 49 VT 50 VA
 WI 55 WY 56 PR 72
 """.split()  # noqa: SIM905
 STATES = dict(zip(map(int, _STATES[1::2]), _STATES[::2], strict=True))  # names by census number
-GROUPS = {"state": None, "sex": "SEX", "race": "RAC1P"}
+GROUPS = {"state": "", "sex": "SEX", "race": "RAC1P"}
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ class ACSIncome(PartitionedData):
     label_names = ("<=50K", ">50K")
 
     def __post_init__(self) -> None:
-        if self.group not in GROUPS:
-            raise ConfigError(f"data.group is one of {', '.join(GROUPS)}; not '{self.group}'")
+        fit_settings(self)
         if self.clients_per_state < 1 or (self.rows_per_client or 2) < 2:
             raise ConfigError(
                 "data.clients_per_state must be at least 1, data.rows_per_client at least 2"
@@ -107,12 +105,10 @@ class ACSIncome(PartitionedData):
         people = read(self.source)
         if self.states is None:
             return people
-        known = sorted(set(people["STATE"]))
-        for state in self.states:
-            if state not in known:
-                raise ConfigError(
-                    f"{self.source} has no state '{state}'; it has: {', '.join(known)}"
-                )
+        unknown = sorted(set(self.states) - set(people["STATE"]))
+        if unknown:
+            known = ", ".join(sorted(set(people["STATE"])))
+            raise ConfigError(f"{self.source} has no state '{unknown[0]}'; it has: {known}")
         return people[people["STATE"].isin(self.states)].reset_index(drop=True)
 
     @cached_property
@@ -122,8 +118,7 @@ class ACSIncome(PartitionedData):
 
     @cached_property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # depends on the settings
-        used = (size for name, size in CATEGORIES.items() if name != GROUPS[self.group])
-        return (len(NUMBERS) + sum(used),)
+        return (len(NUMBERS) + sum(CATEGORIES.values()) - CATEGORIES.get(GROUPS[self.group], 0),)
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # as above
@@ -133,45 +128,44 @@ class ACSIncome(PartitionedData):
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
-        states = pd.Index(self.state_names)
-        state = states.get_indexer(pd.Index(self.people["STATE"])).astype(np.int64)
+        people, y = self.people, self.people["PINCP"].to_numpy()
+        state = pd.Index(self.state_names).get_indexer(pd.Index(people["STATE"])).astype(np.int64)
         client = self._clients(state)
-        rows = np.flatnonzero(client >= 0)
-        names = {number: self._name(number) for number in np.unique(client[rows]).tolist()}
-        sources = rows_by_client(client[rows], np.full(len(rows), UNDECIDED), names)
-        clients, _, _ = split_clients(sources, test_share=self.test_share, seed=self.seed)
-        people, state = self.people.iloc[rows], state[rows]
-        x = self._inputs(people, np.concatenate([part.train for part in clients]))
-        y = people["PINCP"].to_numpy()
+        clients, _, _ = split_clients(
+            client,
+            np.full(len(client), UNDECIDED),
+            test_share=self.test_share,
+            seed=self.seed,
+            rows=np.flatnonzero(client >= 0),
+        )
+        clients = [replace(rows, name=self._name(int(rows.name))) for rows in clients]
+        x = self._inputs(np.concatenate([rows.train for rows in clients]))
         if self.group == "state":
-            clients = [
-                ClientRows(part.name, part.train, part.test, int(state[part.train[0]]))
-                for part in clients
-            ]
-            return Partition(Examples(x, y), tuple(clients), (), len(states))
+            clients = [replace(rows, group=int(state[rows.train[0]])) for rows in clients]
+            return Partition(Examples(x, y), tuple(clients), (), len(self.state_names))
         inside = (people[GROUPS[self.group]] == 1).to_numpy().astype(np.int64)
         return Partition(Examples(x, y, inside), tuple(clients), (), 2)
 
     def about(self) -> dict[str, object]:
+        clients = self.partitioned.clients
         return {
             "source": self.source.name,
-            "rows": len(self.partitioned.examples),
+            "rows": sum(len(rows.all()) for rows in clients),
             "states": list(self.state_names),
-            "clients": len(self.partitioned.clients),
+            "clients": len(clients),
             "inputs": self.shape[0],
         }
 
     def _clients(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the client of each row; -1 for rows that are not used."""
         client = np.full(len(state), -1, dtype=np.int64)
-        for number in np.unique(state).tolist():
+        for number, name in enumerate(self.state_names):
             draw = stream(self.seed, "acs clients", number)
             rows = draw.permutation(np.flatnonzero(state == number))
             if len(rows) < 2 * self.clients_per_state:
                 raise ConfigError(
-                    f"state {self.state_names[number]} has {len(rows)} rows, too few for "
-                    f"{self.clients_per_state} clients; choose fewer clients_per_state, or leave "
-                    "the state out with states = [...]"
+                    f"state {name} has {len(rows)} rows, too few for {self.clients_per_state} "
+                    "clients; choose fewer clients_per_state, or leave it out with states = [...]"
                 )
             for position, chosen in enumerate(np.array_split(rows, self.clients_per_state)):
                 client[chosen[: self.rows_per_client]] = number * self.clients_per_state + position
@@ -181,14 +175,14 @@ class ACSIncome(PartitionedData):
         state, position = divmod(client, self.clients_per_state)
         return f"{self.state_names[state]} {position + 1}"
 
-    def _inputs(self, people: pd.DataFrame, train: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _inputs(self, train: NDArray[np.int64]) -> NDArray[np.float32]:
         columns = [
-            standardised(people[name].to_numpy(dtype=np.float64), train)[:, None]
+            standardised(self.people[name].to_numpy(dtype=np.float64), train)[:, None]
             for name in NUMBERS
         ]
         for name, size in CATEGORIES.items():
             if name != GROUPS[self.group]:
-                codes = _category(name, people[name].to_numpy(), size)
+                codes = _category(name, self.people[name].to_numpy(), size)
                 columns.append(np.eye(size, dtype=np.float32)[codes])
         return np.concatenate(columns, axis=1)
 
@@ -196,11 +190,9 @@ class ACSIncome(PartitionedData):
 def read(path: Path) -> pd.DataFrame:
     """Return the rows of a CSV, or of all folktables files in a folder."""
     files = sorted(path.rglob("psam_p*.csv*")) if path.is_dir() else [path]
-    if not files:
-        raise DataError(f"{path} has no files psam_p*.csv of folktables")
-    people = pd.concat([_read_file(file) for file in files], ignore_index=True)
+    people = pd.concat([pd.DataFrame(), *map(_read_file, files)], ignore_index=True)
     if not len(people):
-        raise DataError(f"{path} has no rows of people who work")
+        raise DataError(f"{path} has no rows of people who work: it needs psam_p*.csv or a CSV")
     return people
 
 
@@ -208,8 +200,7 @@ def _read_file(path: Path) -> pd.DataFrame:
     """Return STATE, the columns as integers, and the label in PINCP."""
     wanted = {"ST", "STATE", "RELSHIPP", *COLUMNS}
     try:
-        people = pd.read_csv(path, usecols=lambda name: name.strip().upper() in wanted)
-        people.columns = people.columns.str.strip().str.upper()
+        people = pd.read_csv(path, usecols=lambda name: name in wanted)
         raw = "STATE" not in people
         if raw:
             people["STATE"] = people["ST"].astype(int).map(STATES)
@@ -217,7 +208,6 @@ def _read_file(path: Path) -> pd.DataFrame:
             people["RELP"] = people["RELSHIPP"] - RELSHIPP
         people = people[["STATE", *COLUMNS]]
         people[list(COLUMNS)] = people[list(COLUMNS)].fillna(-1).astype(np.int64)
-        people["STATE"] = people["STATE"].str.strip()
     except Exception as error:  # whatever pandas does with another or a damaged file
         raise DataError(
             f"{path} is not a file of folktables, nor one with STATE: {error}"

@@ -14,18 +14,17 @@ so training uses only the existence of that category.
 import io
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import require_share
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, Population
+from e2fl.data.clients import ClientRows, Partition, PartitionedData, fit_settings, require_share
+from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES
 from e2fl.data.partition import BasePartitioner, ByGroup, Dirichlet, Iid, Rows, partition_rows
-from e2fl.errors import ConfigError, DataError
 from e2fl.randomness import stream
 
 COLUMNS = (
@@ -38,12 +37,11 @@ WORDS = (
     "native-country",
 )  # fmt: skip
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-NUMBERS_BESIDE_SEX = ("age", "capital-gain", "capital-loss", "hours-per-week")
 FEMALE, MALE = 0, 1
 
 
 @dataclass(frozen=True)
-class Adult(FederatedData):
+class Adult(PartitionedData):
     """Adult: census rows of women and men; the label is an income above 50,000 dollars.
 
     Rows are split into `clients` clients by `partition`: Dirichlet with concentration `alpha`, iid,
@@ -55,8 +53,12 @@ class Adult(FederatedData):
         str | None, Doc("where the files are; default: E2FL_DATA, or the user's cache")
     ] = None
     clients: int = 5
-    partition: Annotated[str, Doc("or iid, or by_group: clients of one sex only")] = "dirichlet"
-    partition_by: Annotated[str, Doc("or label: the column of a Dirichlet partition")] = "sex"
+    partition: Annotated[
+        Literal["dirichlet", "iid", "by_group"], Doc("or iid, or by_group: clients of one sex only")
+    ] = "dirichlet"
+    partition_by: Annotated[
+        Literal["sex", "label"], Doc("or label: the column of a Dirichlet partition")
+    ] = "sex"
     alpha: Annotated[float, Doc("large: all clients alike; 1: very different")] = 5000.0
     min_partition_size: Annotated[
         int, Doc("the draw is repeated until every client has this many rows")
@@ -74,21 +76,22 @@ class Adult(FederatedData):
     label_names = ("<=50K", ">50K")
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("partition", self.partition, ("dirichlet", "iid", "by_group")),
-            ("partition_by", self.partition_by, ("sex", "label")),
-        ):
-            if value not in choices:
-                raise ConfigError(f"data.{name} is one of {', '.join(choices)}; not '{value}'")
-        if self.clients < 1:
-            raise ConfigError(f"data.clients must be at least 1, not {self.clients}")
+        fit_settings(self)
         require_share(self.test_share, "test_share")
         require_share(self.pooled_validation_share, "pooled_validation_share", zero=True)
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """The complete rows, those of the official training file first."""
-        return read_table(self.dir)
+        files = [
+            io.BytesIO(SOURCES["adult"].read(file.name, self.dir))
+            for file in SOURCES["adult"].files
+        ]
+        parts = [
+            pd.read_csv(file, names=COLUMNS, skipinitialspace=True, na_values="?", comment="|")
+            for file in files
+        ]
+        return pd.concat(parts).dropna(ignore_index=True)
 
     @cached_property
     def sex(self) -> NDArray[np.int64]:
@@ -101,64 +104,46 @@ class Adult(FederatedData):
         return self.table["income"].str.startswith(">").to_numpy().astype(np.int64)
 
     @cached_property
-    def population(self) -> Population:  # type: ignore[override]  # depends on the settings
-        return Population(dict.fromkeys(range(self.clients)), groups=2)
-
-    def client(self, client_id: ClientId) -> Client:
-        return Client(client_id, self._trains[client_id], self._test)
-
-    def train_sizes(self) -> tuple[int, ...]:
-        return tuple(len(train) for train in self._trains)
-
-    def about(self) -> dict[str, object]:
-        dirichlet = f"dirichlet({self.alpha:g})"
-        return {
-            "rows": len(self.table),
-            "test_rows": len(self._test),
-            "tested_on": "validation" if self.pooled_validation_share else "test",
-            "train_rows": [len(train) for train in self._trains],
-            "train_women": [int(np.count_nonzero(train.group == FEMALE)) for train in self._trains],
-            "partition": dirichlet if self.partition == "dirichlet" else self.partition,
-        }
-
-    @cached_property
     def split(self) -> tuple[Rows, Rows]:
         """Training and test rows, stratified by sex."""
-        rows = np.arange(len(self.table))
-        train, test = stratified(self.sex, rows, self.test_share, self.seed, "test")
+        train, test = self._stratified(np.arange(len(self.table)), self.test_share, "test")
         if self.pooled_validation_share:
-            share = self.pooled_validation_share
-            train, test = stratified(self.sex, train, share, self.seed, "validation")
+            train, test = self._stratified(train, self.pooled_validation_share, "validation")
         return train, test
 
     @cached_property
+    def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
+        train, test = self.split
+        columns = {"sex": self.sex[train], "label": self.y[train]}
+        clients = tuple(
+            ClientRows(str(position), train[rows], test)
+            for position, rows in enumerate(partition_rows(self._partitioner(), columns))
+        )
+        return Partition(Examples(self._inputs(), self.y, self.sex), clients, (), 2, test)
+
+    def about(self) -> dict[str, object]:
+        trains = [rows.train for rows in self.partitioned.clients]
+        dirichlet = f"dirichlet({self.alpha:g})"
+        return {
+            "rows": len(self.table),
+            "test_rows": len(self.split[1]),
+            "tested_on": "validation" if self.pooled_validation_share else "test",
+            "train_rows": [len(train) for train in trains],
+            "train_women": [int(np.count_nonzero(self.sex[train] == FEMALE)) for train in trains],
+            "partition": dirichlet if self.partition == "dirichlet" else self.partition,
+        }
+
     def _inputs(self) -> NDArray[np.float32]:
-        table, (train, _) = self.table, self.split
-        numbers = NUMBERS_BESIDE_SEX if self.sex_as_input else NUMBERS
-        columns = [one_hot(table[name].to_numpy(dtype=str)) for name in WORDS]
+        table, train = self.table, self.split[0]
+        columns = [pd.get_dummies(table[list(WORDS)], dtype=np.float32).to_numpy()]
         columns += [
-            standardised(table[name].to_numpy(dtype=np.float64), train)[:, None] for name in numbers
+            standardised(table[name].to_numpy(dtype=np.float64), train)[:, None]
+            for name in NUMBERS
+            if not (self.sex_as_input and name == "education-num")
         ]
         if self.sex_as_input:
             columns.append(self.sex[:, None].astype(np.float32))
-        inputs = np.concatenate(columns, axis=1)
-        if inputs.shape[1:] != self.shape:
-            raise DataError(f"the rows give {inputs.shape[1]} inputs instead of {self.shape[0]}")
-        return inputs
-
-    def _examples(self, rows: Rows) -> Examples:
-        return Examples(self._inputs[rows], self.y[rows], self.sex[rows])
-
-    @cached_property
-    def _test(self) -> Examples:
-        return self._examples(self.split[1])
-
-    @cached_property
-    def _trains(self) -> list[Examples]:
-        train = self.split[0]
-        columns = {"sex": self.sex[train], "label": self.y[train]}
-        parts = partition_rows(self._partitioner(), columns)
-        return [self._examples(train[rows]) for rows in parts]
+        return np.concatenate(columns, axis=1)
 
     def _partitioner(self) -> BasePartitioner:
         if self.partition == "iid":
@@ -169,23 +154,15 @@ class Adult(FederatedData):
             self.clients, self.partition_by, self.alpha, self.min_partition_size, self.seed
         )
 
-
-def read_table(directory: str | None = None) -> pd.DataFrame:
-    """Return both files of Adult, without rows that have missing values."""
-    parts = []
-    for file in SOURCES["adult"].files:
-        raw = io.BytesIO(SOURCES["adult"].read(file.name, directory))
-        parts.append(
-            pd.read_csv(raw, names=COLUMNS, skipinitialspace=True, na_values="?", comment="|")
-        )
-    return pd.concat(parts).dropna(ignore_index=True)
-
-
-def one_hot(values: NDArray[np.str_]) -> NDArray[np.float32]:
-    """Return a column of 0 and 1 for each category, in alphabetical order."""
-    known, codes = np.unique(values, return_inverse=True)
-    columns: NDArray[np.float32] = np.eye(len(known), dtype=np.float32)[codes]
-    return columns
+    def _stratified(self, rows: Rows, share: float, purpose: str) -> tuple[Rows, Rows]:
+        """Split rows at random into the rest and a share, the same share of each sex."""
+        rest, taken = [], []
+        for sex in (FEMALE, MALE):
+            order = stream(self.seed, purpose, sex).permutation(rows[self.sex[rows] == sex])
+            count = round(len(order) * share)
+            taken.append(order[:count])
+            rest.append(order[count:])
+        return np.sort(np.concatenate(rest)), np.sort(np.concatenate(taken))
 
 
 def standardised(values: NDArray[np.float64], train: Rows) -> NDArray[np.float32]:
@@ -193,16 +170,3 @@ def standardised(values: NDArray[np.float64], train: Rows) -> NDArray[np.float32
     deviation = values[train].std() or 1.0
     scaled: NDArray[np.float32] = ((values - values[train].mean()) / deviation).astype(np.float32)
     return scaled
-
-
-def stratified(
-    values: NDArray[np.int64], rows: Rows, share: float, seed: int, purpose: str
-) -> tuple[Rows, Rows]:
-    """Split rows at random into the rest and a share, the same share of each value."""
-    rest, taken = [], []
-    for value in np.unique(values):
-        order = stream(seed, purpose, int(value)).permutation(rows[values[rows] == value])
-        count = round(len(order) * share)
-        taken.append(order[:count])
-        rest.append(order[count:])
-    return np.sort(np.concatenate(rest)), np.sort(np.concatenate(taken))

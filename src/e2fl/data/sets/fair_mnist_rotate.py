@@ -8,15 +8,16 @@ client), the defaults are ours and can be changed.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
+from e2fl.data.clients import fit_settings
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.partition import apportion
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
@@ -25,9 +26,10 @@ from e2fl.randomness import stream
 
 SIZES = (8, 16, 75, 170, 240, 257, 150, 60, 20, 4)  # clients of G1 to G10, of 1000
 SIDE = 28
+BLOCK = 4096  # images rotated at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FairMNISTRotate(FederatedData):
     """FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
 
@@ -37,7 +39,9 @@ class FairMNISTRotate(FederatedData):
     """
 
     seed: int = 0
-    source: Annotated[str, Doc("or bundled: 5,000 images, no download needed")] = "mnist"
+    source: Annotated[
+        Literal["mnist", "bundled"], Doc("or bundled: 5,000 images, no download needed")
+    ] = "mnist"
     dir: Annotated[str | None, Doc("where the MNIST files are; default: E2FL_DATA")] = None
     clients: Annotated[int | None, Doc("default: 1000, or 100 if bundled")] = None
     group_sizes: Annotated[
@@ -54,32 +58,28 @@ class FairMNISTRotate(FederatedData):
         int | None, Doc("default: all; fewer: the first of MNIST, or evenly spaced if bundled")
     ] = None
 
+    _trains: dict[ClientId, Examples] = field(default_factory=dict, init=False, repr=False)
+    _tests: dict[GroupId, Examples] = field(default_factory=dict, init=False, repr=False)
+    _orders: dict[GroupId, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
+
     name = "fair_mnist_rotate"
     classes = 10
     shape = (1, SIDE, SIDE)
 
     def __post_init__(self) -> None:
-        if self.source not in ("mnist", "bundled"):
-            raise ConfigError(f"data.source is 'mnist' or 'bundled', not '{self.source}'")
-        if len(self.sizes) < 1 or min(self.sizes) < 1:
-            raise ConfigError(f"data.group_sizes must all be at least 1: {list(self.sizes)}")
-        if self.group_sizes is not None and self.clients not in (None, sum(self.group_sizes)):
-            raise ConfigError(
-                f"data.group_sizes add up to {sum(self.group_sizes)} clients, not to {self.clients}"
-            )
-        if not all(math.isfinite(angle) for angle in self.turns):
-            raise ConfigError(f"data.angles must be degrees, not {list(self.turns)}")
-        if self.angles is not None and len(self.angles) != len(self.sizes):
-            raise ConfigError(f"data.angles needs one angle for each of {len(self.sizes)} groups")
+        fit_settings(self)
+        groups, tested = len(self.sizes), len(self.digits.test_y)
+        if min(self.sizes, default=0) < 1 or self.clients not in (None, sum(self.sizes)):
+            raise ConfigError("data.group_sizes must all be at least 1 and add up to data.clients")
+        if len(self.turns) != groups or not np.isfinite(self.turns).all():
+            raise ConfigError(f"data.angles must be degrees, one for each of {groups} groups")
         if not 1 <= self.samples <= self.largest_share:
             raise ConfigError(
                 f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
                 f"{len(self.digits.train_y)} images are split among a group of {max(self.sizes)}"
             )
-        if self.test_images is not None and not 1 <= self.test_images <= len(self.digits.test_y):
-            raise ConfigError(
-                f"data.test_images must be 1 to {len(self.digits.test_y)}, not {self.test_images}"
-            )
+        if self.test_images is not None and not 1 <= self.test_images <= tested:
+            raise ConfigError(f"data.test_images must be 1 to {tested}, not {self.test_images}")
 
     @cached_property
     def digits(self) -> Digits:
@@ -90,13 +90,15 @@ class FairMNISTRotate(FederatedData):
         """Clients of each group."""
         if self.group_sizes is not None:
             return tuple(self.group_sizes)
-        standard_size = 100 if self.source == "bundled" else 1000
-        return group_sizes(standard_size if self.clients is None else self.clients)
+        usual = 100 if self.source == "bundled" else 1000
+        return group_sizes(usual if self.clients is None else self.clients)
 
     @cached_property
     def turns(self) -> tuple[float, ...]:
         """The angle of each group."""
-        return tuple(self.angles or (self.angle_step * group for group in range(len(self.sizes))))
+        if self.angles is not None:
+            return tuple(self.angles)
+        return tuple(self.angle_step * group for group in range(len(self.sizes)))
 
     @property
     def largest_share(self) -> int:
@@ -134,60 +136,34 @@ class FairMNISTRotate(FederatedData):
 
     def _train(self, client_id: ClientId, group: GroupId) -> Examples:
         if client_id not in self._trains:
-            position = client_id - sum(self.sizes[:group])
-            rows = self._order(group)[position * self.samples : (position + 1) * self.samples]
-            images = rotated(self.digits.train_x[rows], self.turns[group])
-            self._trains[client_id] = Examples(
-                images, self.digits.train_y[rows], None, SCALE, SHIFT
-            )
+            if group not in self._orders:
+                draw = stream(self.seed, "deal", group)
+                self._orders[group] = draw.permutation(len(self.digits.train_y))
+            start = (client_id - sum(self.sizes[:group])) * self.samples
+            rows = self._orders[group][start : start + self.samples]
+            x, y = self.digits.train_x[rows], self.digits.train_y[rows]
+            self._trains[client_id] = _examples(x, y, self.turns[group])
         return self._trains[client_id]
 
     def _test(self, group: GroupId) -> Examples:
+        """Return test images: the first of MNIST; of the bundled ones, some of each digit."""
         if group not in self._tests:
-            rows = self._tested
-            images = rotated(self.digits.test_x[rows], self.turns[group])
+            x, y = self.digits.test_x, self.digits.test_y
+            count = self.test_images or len(y)
+            rows = np.arange(count) * (len(y) if self.source == "bundled" else count) // count
             # If two threads get here at once, both take the object of the first: it is shared.
-            self._tests.setdefault(
-                group, Examples(images, self.digits.test_y[rows], None, SCALE, SHIFT)
-            )
+            self._tests.setdefault(group, _examples(x[rows], y[rows], self.turns[group]))
         return self._tests[group]
 
-    @property
-    def _tested(self) -> slice | NDArray[np.int64]:
-        """The test images in use: the first of MNIST; of the bundled ones, some of each digit."""
-        whole = len(self.digits.test_y)
-        count = self.test_images or whole
-        if self.source == "bundled" and count < whole:
-            return np.arange(count) * whole // count
-        return slice(count)
 
-    def _order(self, group: GroupId) -> NDArray[np.int64]:
-        """Return the order in which the images are split among the clients of a group."""
-        if group not in self._orders:
-            self._orders[group] = stream(self.seed, "deal", group).permutation(
-                len(self.digits.train_y)
-            )
-        return self._orders[group]
-
-    @cached_property
-    def _trains(self) -> dict[ClientId, Examples]:
-        return {}
-
-    @cached_property
-    def _tests(self) -> dict[GroupId, Examples]:
-        return {}
-
-    @cached_property
-    def _orders(self) -> dict[GroupId, NDArray[np.int64]]:
-        return {}
+def _examples(x: NDArray[np.uint8], y: NDArray[np.int64], degrees: float) -> Examples:
+    return Examples(rotated(x, degrees), y, None, SCALE, SHIFT)
 
 
 def group_sizes(clients: int) -> tuple[int, ...]:
     """Return the paper's group sizes in the same proportions, each at least 1."""
     if clients < len(SIZES):
-        raise ConfigError(
-            f"data.clients must be at least {len(SIZES)}, one for each group, not {clients}"
-        )
+        raise ConfigError(f"data.clients must be at least {len(SIZES)}, not {clients}")
     return apportion(SIZES, clients)
 
 
@@ -197,13 +173,10 @@ def rotated(images: NDArray[np.uint8], degrees: float) -> NDArray[np.uint8]:
         return images[:, None]
     result = np.empty((len(images), 1, SIDE, SIDE), dtype=np.uint8)
     matrix = _rotation(degrees)
-    for start in range(0, len(images), 4096):
-        block = (
-            images[start : start + 4096].reshape(-1, SIDE * SIDE).T.astype(np.float32, order="C")
-        )
-        result[start : start + 4096] = (
-            np.rint(matrix @ block).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
-        )
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK].reshape(-1, SIDE * SIDE).T
+        turned = np.rint(matrix @ block.astype(np.float32, order="C"))
+        result[start : start + BLOCK] = turned.astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE)
     return result
 
 

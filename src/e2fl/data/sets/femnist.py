@@ -18,13 +18,14 @@ import re
 import string
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import h5py
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 from typing_extensions import Doc
@@ -35,8 +36,8 @@ from e2fl.data.clients import (
     UNDECIDED,
     Partition,
     PartitionedData,
+    fit_settings,
     largest,
-    rows_by_client,
     split_clients,
 )
 from e2fl.data.federated import Examples
@@ -51,6 +52,9 @@ NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
 ARCHIVE = SOURCES["femnist"].files[0]
 MEAN, DEVIATION = 0.0385, 0.1642  # of the ink in the training images of the partial set, in [0, 1]
+
+# Some images of one writer: name, images, labels, and whether they are for training.
+Part = tuple[str, NDArray[np.uint8], NDArray[np.uint8], int]
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,9 @@ class Femnist(PartitionedData):
     shape = (1, SIDE, SIDE)
 
     def __post_init__(self) -> None:
+        fit_settings(self)
         if self.writers < 1 or self.min_samples < 2:
             raise ConfigError("data.writers must be at least 1, data.min_samples at least 2")
-        if self.scaling not in ("standardised", "ink"):
-            raise ConfigError(f"data.scaling is 'standardised' or 'ink', not '{self.scaling}'")
 
     @cached_property
     def source(self) -> Path:
@@ -98,24 +101,25 @@ class Femnist(PartitionedData):
         return existing(self.path) if self.path else find(data_directory(self.dir))
 
     @cached_property
-    def images(self) -> "Images":
-        return read(self.source)
-
-    @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
-        images = self.images
-        sources = [
-            rows
-            for rows in rows_by_client(images.writer, images.split, dict(enumerate(images.names)))
-            if len(rows) >= self.min_samples or len(rows) == len(rows.parts[TEST])
-        ]
-        if not sources:
+        images = read(self.source)
+        count = len(images.names)
+        whole = np.bincount(images.writer, minlength=count)
+        tested = np.bincount(images.writer[images.split == TEST], minlength=count)
+        if whole.max() < self.min_samples:
             raise DataError(f"{self.source}: no writer has {self.min_samples} images")
-        clients, unseen, _ = split_clients(
-            sources, test_share=TEST_SHARE, seed=self.seed, min_samples=self.min_samples
+        kept = (whole >= self.min_samples) | (whole == tested)
+        clients, unseen, _ = (
+            [replace(rows, name=images.names[int(rows.name)]) for rows in part]
+            for part in split_clients(
+                images.writer,
+                images.split,
+                test_share=TEST_SHARE,
+                seed=self.seed,
+                min_samples=self.min_samples,
+                rows=np.flatnonzero(kept[images.writer]),
+            )
         )
-        if not clients:
-            raise DataError(f"{self.source}: no writer has training and test images")
         white = images.white_background() if self.invert is None else self.invert
         scale, shift = (-1 / 255, 1.0) if white else (1 / 255, 0.0)
         if self.scaling == "standardised":
@@ -124,15 +128,7 @@ class Femnist(PartitionedData):
         return Partition(examples, largest(clients, self.writers), tuple(unseen))
 
     def about(self) -> dict[str, object]:
-        clients = self.partitioned.clients
-        return {
-            "source": self.source.name,
-            "scaling": self.scaling,
-            "train_images": sum(len(rows.train) for rows in clients),
-            "test_images": sum(len(rows.test) for rows in clients),
-            "writers": len(clients),
-            "unseen_writers": len(self.partitioned.unseen),
-        }
+        return {"source": self.source.name, "scaling": self.scaling} | self.image_counts()
 
 
 @dataclass(frozen=True)
@@ -152,29 +148,27 @@ class Images:
         return bool(np.mean([edge.mean() for edge in edges]) > 127)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some images of one writer."""
-
-    writer: str
-    x: NDArray[np.uint8]
-    y: NDArray[np.uint8]
-    split: int
-
-
 def find(home: Path) -> Path:
-    """Return the .npz or folder in a data directory, or raise an error that says what to do."""
-    source = look(home)
-    if source is not None:
-        return source
+    """Return the .npz or folder in a data directory; the partial set comes last.
+
+    If there is none, the error says what to do.
+    """
+    folders = (home / "femnist", home)
+    for folder in folders:
+        if (folder / NPZ).is_file():
+            return folder / NPZ
+        leaf = folder.name == "femnist" and json_files(folder)
+        if leaf or any((folder / name).is_file() for name in H5):
+            return folder
+    partial = [folder / PARTIAL for folder in folders if (folder / PARTIAL).is_file()]
+    if partial:
+        return partial[0]
     archive = packed(home)
     if archive is not None:
         raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
     raise DataError(
-        f"no FEMNIST in {home / 'femnist'}: put there {NPZ}, or TensorFlow Federated's "
-        f"{' and '.join(H5)} (`e2fl data get femnist` unpacks {ARCHIVE.name}, from "
-        f"{ARCHIVE.mirrors[0]} unless you put it there), or LEAF's all_data_*.json; or name it "
-        "with data.path"
+        f"no FEMNIST in {home / 'femnist'}: run `e2fl data get femnist`, or put there {NPZ}, "
+        f"{' and '.join(H5)}, {ARCHIVE.name} or LEAF's all_data_*.json, or name it with data.path"
     )
 
 
@@ -184,25 +178,12 @@ def packed(home: Path) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def look(home: Path) -> Path | None:
-    """Return the .npz or folder in a data directory, if any; the partial set comes last."""
-    folders = (home / "femnist", home)
-    for folder in folders:
-        if (folder / NPZ).is_file():
-            return folder / NPZ
-        if any((folder / name).is_file() for name in H5) or (
-            folder.name == "femnist" and json_files(folder)
-        ):
-            return folder
-    return next((folder / PARTIAL for folder in folders if (folder / PARTIAL).is_file()), None)
-
-
 def files_of(path: Path) -> list[Path]:
     """Return the files of a source, or raise an error if one is missing."""
     if path.is_file():
         return [path]
     h5 = [path / name for name in H5 if (path / name).is_file()]
-    if h5 and len(h5) < len(H5):
+    if len(h5) == 1:
         raise DataError(f"{path} has only {h5[0].name}; both {' and '.join(H5)} are needed")
     files = h5 or json_files(path)
     if not files:
@@ -212,17 +193,9 @@ def files_of(path: Path) -> list[Path]:
 
 def json_files(folder: Path) -> list[Path]:
     """Return LEAF's files: those of the folders train and test if LEAF has split them, or all."""
-    homes = (folder / "data", folder)
-    split = [
-        path
-        for home in homes
-        for part in ("train", "test")
-        for path in (home / part).glob("*.json")
-    ]
-    if split:
-        return sorted(split, key=lambda path: (path.parent.name != "train", path))
-    whole = next((home / "all_data" for home in homes if (home / "all_data").is_dir()), folder)
-    return sorted(whole.glob("all_data*.json"))
+    files = sorted(folder.rglob("*.json"))
+    split = [path for part in ("train", "test") for path in files if path.parent.name == part]
+    return split or [path for path in files if path.name.startswith("all_data")]
 
 
 def read(path: Path) -> Images:
@@ -235,33 +208,25 @@ def read(path: Path) -> Images:
             parts += _json_parts(file) if file.suffix == ".json" else _h5_parts(file)
         except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is damaged or not a file of FEMNIST: {error}") from error
-    writers = dict.fromkeys(part.writer for part in parts)
-    names = {name: number for number, name in enumerate(writers)}
-    counts = [len(part.y) for part in parts]
-    if not sum(counts):
-        raise DataError(f"{path} holds no images")
+    writers, x, y, splits = zip(*parts, strict=True)
+    codes, names = pd.factorize(np.array(writers, dtype=np.object_))
+    counts = [len(labels) for labels in y]
     return Images(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.repeat([names[part.writer] for part in parts], counts).astype(np.int64),
-        np.repeat([part.split for part in parts], counts).astype(np.uint8),
-        list(names),
+        np.concatenate(x),
+        np.concatenate(y),
+        np.repeat(codes, counts).astype(np.int64),
+        np.repeat(splits, counts).astype(np.uint8),
+        names.tolist(),
     )
 
 
 def read_npz(path: Path) -> Images:
     """Return the images in an .npz with x, y, writer, split and writer_ids."""
     arrays = load_arrays(path, ("x", "y", "writer", "split", "writer_ids"))
-    x, ids = arrays["x"], arrays["writer_ids"].tolist()
-    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE) or not len(x):
-        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}]")
-    for name, limit in (("y", CLASSES), ("writer", len(ids)), ("split", 3)):
-        values = arrays[name]
-        if values.shape != (len(x),) or values.min() < 0 or values.max() >= limit:
-            raise DataError(f"{path}: {name} must be 0 to {limit - 1} for each of {len(x)} images")
-    return Images(
-        x, arrays["y"].astype(np.uint8), arrays["writer"], arrays["split"].astype(np.uint8), ids
-    )
+    x, y, writer, split, names = arrays.values()
+    if x.dtype != np.uint8 or x.shape != (len(y), SIDE, SIDE) or not len(x) or y.max() >= CLASSES:
+        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}], y 0 to {CLASSES - 1}")
+    return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
 
 
 def convert(source: Path, target: Path) -> int:
@@ -300,4 +265,4 @@ def _part(writer: str, x: NDArray[Any], y: NDArray[Any], split: int) -> Part:
         raise ValueError(f"grey values of writer '{writer}' must be 0 to 1")
     if not ((y >= 0) & (y < CLASSES) & (y == np.floor(y))).all():
         raise ValueError(f"labels of writer '{writer}' must be integers from 0 to {CLASSES - 1}")
-    return Part(writer, np.rint(images * 255).astype(np.uint8), y.astype(np.uint8), split)
+    return writer, np.rint(images * 255).astype(np.uint8), y.astype(np.uint8), split

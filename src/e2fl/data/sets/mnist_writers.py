@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.data.clients import (
@@ -21,7 +20,6 @@ from e2fl.data.clients import (
     PartitionedData,
     largest,
     require_share,
-    rows_by_client,
     split_clients,
 )
 from e2fl.data.federated import Examples
@@ -59,37 +57,22 @@ class MNISTWriters(PartitionedData):
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
-        digits = standard(self.dir)
-        writer = np.concatenate(
-            [_writers("train", digits.train_y, self.dir), _writers("test", digits.test_y, self.dir)]
-        )
-        split = np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)])
+        digits, source = standard(self.dir), SOURCES["qmnist"]
+        y = np.concatenate([digits.train_y, digits.test_y])
+        tables = [read_idx(source.read(file.name, self.dir), file.name) for file in source.files]
+        labels = np.concatenate([tables[0], tables[1][: len(digits.test_y)]])
+        if not np.array_equal(labels[:, CLASS], y):
+            raise DataError("the extended labels of QMNIST do not match MNIST's labels")
         clients, unseen, _ = split_clients(
-            rows_by_client(writer, split),
+            labels[:, WRITER].astype(np.int64),
+            np.repeat([UNDECIDED, TEST], [len(digits.train_y), len(digits.test_y)]),
             test_share=self.test_share,
             seed=self.seed,
             min_samples=self.min_samples,
         )
         x = np.concatenate([digits.train_x, digits.test_x])[:, None]
-        y = np.concatenate([digits.train_y, digits.test_y])
-        return Partition(
-            Examples(x, y, None, SCALE, SHIFT), largest(clients, self.writers), tuple(unseen)
-        )
+        examples = Examples(x, y, None, SCALE, SHIFT)
+        return Partition(examples, largest(clients, self.writers), tuple(unseen))
 
     def about(self) -> dict[str, object]:
-        clients = self.partitioned.clients
-        return {
-            "train_images": sum(len(rows.train) for rows in clients),
-            "test_images": sum(len(rows.test) for rows in clients),
-            "writers": len(clients),
-            "unseen_writers": len(self.partitioned.unseen),
-        }
-
-
-def _writers(part: str, labels: NDArray[np.int64], directory: str | None) -> NDArray[np.int64]:
-    """Return the writer of each image of a part of MNIST."""
-    name = f"qmnist-{part}-labels-idx2-int.gz"
-    table = read_idx(SOURCES["qmnist"].read(name, directory), name)[: len(labels)]
-    if not np.array_equal(table[:, CLASS], labels):
-        raise DataError(f"{name} does not match MNIST's {part} labels")
-    return table[:, WRITER].astype(np.int64)
+        return self.image_counts()
