@@ -158,5 +158,8 @@ def test_held_out_clients_and_assigned_ones_vote(toy, tmp_path):
     )
     assert plain.summary["unseen"]["clients"] != own.summary["unseen"]["clients"]
     client = experiment.build_data().unseen()[8]
-    used = [assign(tmp_path / name, client.train).params for name in ("plain", "own")]
+    used = [
+        assign(tmp_path / name, client.train, group=client.group).params
+        for name in ("plain", "own")
+    ]
     assert not equal(*used)
