@@ -31,7 +31,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
         (errno.ENOSPC, "the disk is full; free some space"),
         (errno.EACCES, "permission denied"),
         (errno.EROFS, "read-only"),
-        (errno.EIO, "check it"),
+        (errno.EIO, "check the disk"),
     ],
 )
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, number, words):
@@ -48,7 +48,7 @@ def test_a_folder_in_the_way_is_named(tmp_path):
     (tmp_path / "summary.json" / "inner").mkdir(parents=True)
     with pytest.raises(
         StorageError,
-        match=r"summary\.json: a folder of that name is in the way; remove or rename it",
+        match=r"summary\.json: something of that name is in the way; remove or rename it",
     ):
         write_text(tmp_path / "summary.json", "text")
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]

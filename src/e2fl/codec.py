@@ -9,7 +9,7 @@ import json
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from safetensors.torch import load as read_safetensors
 from safetensors.torch import save as safetensors
 from safetensors.torch import save_file
 
+from e2fl.construct import fields_of, settings_of
 from e2fl.files import parse, read_bytes, replacing, sha256
 
 Arrays = dict[str, torch.Tensor]
@@ -32,24 +33,30 @@ def encode(value: Any, arrays: Arrays, path: str = "state") -> Any:
         arrays[path] = torch.as_tensor(value).detach().cpu().contiguous().clone()
         return {ARRAY: path}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        defaults = _defaults(type(value))
+        fields = settings_of(type(value))
         return {
-            name: encode(part, arrays, f"{path}.{name}")
-            for name, part in parts.items()
-            if not (name in defaults and _equal(part, defaults[name]))
+            name: encode(getattr(value, name), arrays, f"{path}.{name}")
+            for name, field in fields.items()
+            if not _equal(getattr(value, name), field.default)
         }
     if isinstance(value, Mapping):
         items = [(key, encode(part, arrays, f"{path}.{key}")) for key, part in value.items()]
         named = all(isinstance(key, str) and key != ARRAY for key, _ in items)
         return dict(items) if named else [list(item) for item in items]
     if isinstance(value, tuple | list):
-        return [encode(part, arrays, f"{path}.{place}") for place, part in enumerate(value)]
+        return [encode(part, arrays, f"{path}.{position}") for position, part in enumerate(value)]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{path} is {type(value).__name__}, which cannot be stored")
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Return whether a value is the default of its field, which is plain or empty."""
+    if isinstance(default, None | bool | int | float | str):
+        return type(value) is type(default) and bool(value == default)
+    return isinstance(default, Mapping | tuple | list) and not default and not len(value or ())
 
 
 def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = None) -> Any:
@@ -62,7 +69,11 @@ def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = N
             tensor = (arrays or {})[stored[ARRAY]]
             return tensor if kind in (torch.Tensor, Any) else tensor.numpy()
         if dataclasses.is_dataclass(whole) and isinstance(whole, type):
-            return whole(**_decoded_fields(stored, whole, arrays))
+            fields = fields_of(whole)
+            if not stored.keys() <= fields.keys():
+                unknown = ", ".join(sorted(stored.keys() - fields.keys()))
+                raise ValueError(f"{whole.__name__} has no field {unknown}")
+            return whole(**{key: decode(stored[key], fields[key], arrays) for key in stored})
         value_kind = inner[1] if len(inner) == 2 else Any
         return {key: decode(part, value_kind, arrays) for key, part in stored.items()}
     if not isinstance(stored, list):
@@ -73,7 +84,7 @@ def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = N
         return {key: decode(part, inner[1], arrays) for key, part in stored}
     fixed = whole is tuple and Ellipsis not in inner and len(inner) == len(stored)
     kinds = inner if fixed else (inner or (Any,))[:1] * len(stored)
-    return tuple(decode(part, kinds[place], arrays) for place, part in enumerate(stored))
+    return tuple(decode(part, kinds[position], arrays) for position, part in enumerate(stored))
 
 
 def to_json(record: Any) -> dict[str, Any]:
@@ -128,31 +139,3 @@ def load_tensors(path: Path) -> tuple[Arrays, str]:
 
 def _digest(tensors: Arrays, text: str) -> str:
     return sha256(safetensors(tensors) + text.encode())
-
-
-def _defaults(kind: type[Any]) -> dict[str, Any]:
-    found = {}
-    for field in dataclasses.fields(kind):
-        if field.default is not dataclasses.MISSING:
-            found[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            found[field.name] = field.default_factory()
-    return found
-
-
-def _equal(value: Any, default: Any) -> bool:
-    """Return whether a value is the default of its field, which is plain or empty."""
-    if isinstance(default, None | bool | int | float | str):
-        return type(value) is type(default) and bool(value == default)
-    return isinstance(default, Mapping | tuple | list) and not default and not len(value or ())
-
-
-def _decoded_fields(
-    stored: Mapping[str, Any], kind: type[Any], arrays: Mapping[str, torch.Tensor] | None
-) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    known = {field.name for field in dataclasses.fields(kind)}
-    if not stored.keys() <= known:
-        unknown = ", ".join(sorted(stored.keys() - known))
-        raise ValueError(f"{kind.__name__} has no field {unknown}")
-    return {name: decode(part, hints[name], arrays) for name, part in stored.items()}

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -42,33 +43,32 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
         return registry[name]
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        imported = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the user's own file may raise anything when it is imported
-        raise ConfigError(
-            f"{what} '{name}' cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    if not _is_of_kind(found, module, list(registry.values())):
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{what} '{name}' cannot be imported: {reason}") from error
+    if not _is_of_kind(imported, module, list(registry.values())):
         raise ConfigError(f"{what} '{name}' is not a class or function of the right kind")
-    return found
+    return imported
 
 
-def _is_of_kind(found: Any, module: str, known: list[Any]) -> bool:
+def _is_of_kind(imported: Any, module: str, known: list[Any]) -> bool:
     """Return whether an imported object can stand beside these entries of a registry.
 
     A class must have their common base in this package; where there are functions, it may be a
     network. A function must be defined in the module that is named, outside this package.
     """
     classes = [entry for entry in known if isinstance(entry, type)]
-    functions = any(inspect.isfunction(entry) for entry in known)
-    if inspect.isfunction(found):
-        return functions and found.__module__ == module and not module.startswith("e2fl.")
-    if not isinstance(found, type):
+    if inspect.isfunction(imported):
+        own = imported.__module__ == module and not module.startswith("e2fl.")
+        return own and any(inspect.isfunction(entry) for entry in known)
+    if not isinstance(imported, type):
         return False
     if not classes:
-        return any(base.__module__ == "torch.nn.modules.module" for base in found.__mro__)
+        return any(base.__module__ == "torch.nn.modules.module" for base in imported.__mro__)
     shared = [base for base in classes[0].__mro__ if all(issubclass(c, base) for c in classes)]
     root = [base for base in shared if base.__module__.startswith("e2fl.")][-1]
-    return issubclass(found, root)
+    return issubclass(imported, root)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -77,11 +77,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if not known:
         return "; there are none"
     last = name.rpartition(".")[2].lower()
-    close = [other for other in known if other.rpartition(".")[2] == SYNONYMS.get(last, last)]
+    ends = {other: other.rpartition(".")[2] for other in known}
+    close = [other for other, end in ends.items() if end == SYNONYMS.get(last, last)]
     close += difflib.get_close_matches(name, known, n=1)
-    close += [
-        other for other in known if difflib.get_close_matches(last, [other.rpartition(".")[2]])
-    ]
+    close += [other for other, end in ends.items() if difflib.get_close_matches(last, [end])]
     hint = f"; did you mean '{close[0]}'?" if close else ";"
     return f"{hint} known: {', '.join(known)}"
 
@@ -122,9 +121,15 @@ def settings_of(make: Callable[..., Any]) -> Mapping[str, Setting]:
     is the `Doc` in the annotation of a field; a field that a subclass declares again keeps it.
     """
     try:
-        hints = get_type_hints(make)
-        helps = _helps(make)
-        defaults = _defaults(make)
+        owners = reversed(make.__mro__) if isinstance(make, type) else (make,)
+        helps = {
+            name: part.documentation
+            for owner in owners
+            for name, kind in get_type_hints(owner, include_extras=True).items()
+            for part in getattr(kind, "__metadata__", ())
+            if isinstance(part, Doc)
+        }
+        hints, defaults = get_type_hints(make), _defaults(make)
     except (TypeError, ValueError, NameError) as error:  # built in, or unknown types
         name = getattr(make, "__name__", make)
         raise ConfigError(f"the settings of {name} cannot be read: {error}") from error
@@ -141,78 +146,52 @@ def fields_of(make: Callable[..., Any]) -> Mapping[str, Any]:
 
 def _defaults(make: Callable[..., Any]) -> dict[str, Any]:
     """Return the default of each setting, or MISSING."""
-    if not dataclasses.is_dataclass(make):
-        arguments = inspect.signature(make).parameters.values()
+    if dataclasses.is_dataclass(make):
         return {
-            argument.name: dataclasses.MISSING
-            if argument.default is argument.empty
-            else argument.default
-            for argument in arguments
-            if argument.kind is argument.KEYWORD_ONLY
+            field.name: field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+            for field in dataclasses.fields(make)
+            if field.init
         }
+    arguments = inspect.signature(make).parameters.values()
     return {
-        field.name: field.default
-        if field.default_factory is dataclasses.MISSING
-        else field.default_factory()
-        for field in dataclasses.fields(make)
-        if field.init
-    }
-
-
-def _helps(make: Callable[..., Any]) -> dict[str, str]:
-    owners = reversed(make.__mro__) if isinstance(make, type) else (make,)
-    return {
-        name: part.documentation
-        for owner in owners
-        for name, kind in get_type_hints(owner, include_extras=True).items()
-        for part in getattr(kind, "__metadata__", ())
-        if isinstance(part, Doc)
+        argument.name: dataclasses.MISSING
+        if argument.default is argument.empty
+        else argument.default
+        for argument in arguments
+        if argument.kind is argument.KEYWORD_ONLY
     }
 
 
 def fit(value: Any, kind: Any, where: str) -> Any:
-    """Return the value if it is of this type; an integer is accepted as a float, a list as a tuple."""
-    if kind is Any:
-        return value
+    """Return the value if it is of this type; an integer may be a float, a list a tuple."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
         if value not in inner:
             raise ConfigError(f"{where} must be one of {', '.join(map(str, inner))}, not {value!r}")
         return value
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in inner:
-            return None
-        choices = [choice for choice in inner if choice is not type(None)]
-        for choice in choices[:-1]:
-            try:
+    choices = inner if origin in (Union, types.UnionType) else (kind,)
+    if value is None and type(None) in choices:
+        return None
+    choices = tuple(choice for choice in choices if choice is not type(None))
+    if len(choices) > 1 or choices != (kind,):
+        for choice in choices:
+            with suppress(ConfigError):
                 return fit(value, choice, where)
-            except ConfigError:
-                continue
-        try:
-            return fit(value, choices[-1], where)
-        except ConfigError:
-            raise ConfigError(
-                f"{where} must be {' or '.join(map(_described, choices))}, not {value!r}"
-            ) from None
-    if origin is tuple and isinstance(value, list | tuple):
+    elif origin is tuple and isinstance(value, list | tuple):
         if len(inner) == 2 and inner[1] is not Ellipsis and len(value) != 2:
             raise ConfigError(f"{where} needs two values, not {len(value)}")
         return tuple(fit(part, inner[0], where) for part in value)
-    if origin is dict and isinstance(value, dict):
-        return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    elif kind is float and type(value) is int:
         return float(value)
-    if (
-        isinstance(kind, type)
-        and isinstance(value, kind)
-        and not (kind is int and isinstance(value, bool))
-    ):
+    elif kind is Any or (isinstance(value, origin or kind) and (kind, type(value)) != (int, bool)):
         return value
-    raise ConfigError(f"{where} must be {_described(kind)}, not {value!r}")
+    described = " or ".join(map(_described, choices))
+    raise ConfigError(f"{where} must be {described}, not {value!r}")
 
 
 def _described(kind: Any) -> str:
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-    return names.get(
-        kind, "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}"
-    )
+    other = "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}"
+    return names.get(kind, other)

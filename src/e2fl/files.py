@@ -4,34 +4,36 @@ import errno
 import hashlib
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 
-from e2fl.errors import DataError, StorageError
+from e2fl.errors import StorageError
 
 PARTIAL = ".partial"  # ends the name of a file that is not complete
 LARGEST = 256 * 2**20  # bytes of a file of text
 
+_IN_THE_WAY = "something of that name is in the way; remove or rename it"
+_DENIED = "permission denied; change the permissions, or choose another place"
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EFBIG: "the file would be too large for this file system; choose another place",
     errno.ENOENT: "its folder was removed; restore it, or choose another place",
     errno.ENOTDIR: "part of the path is a file, not a folder; choose another place",
-    errno.EISDIR: "a folder of that name is in the way; remove or rename it",
-    errno.ENOTEMPTY: "a folder of that name is in the way; remove or rename it",
-    errno.EEXIST: "a file of that name is in the way; remove or rename it",
-    errno.EACCES: "permission denied; change the permissions, or choose another place",
-    errno.EPERM: "permission denied; change the permissions, or choose another place",
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOTEMPTY: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
     errno.EROFS: "the file system is read-only; choose another place",
-    errno.EIO: "the disk reports an error; check it, or choose another place",
 }
 
 
@@ -48,9 +50,7 @@ def replacing(path: Path) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             remove(partial)
             yield partial
-            _flush(partial)
-            if partial.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+            _sync(partial)
             os.replace(partial, path)
             _sync(path.parent)
     except BaseException:
@@ -60,13 +60,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the operating system into a `StorageError` that names the file and the remedy."""
+    """Turn an error of the operating system into a `StorageError` with the file and the remedy."""
     try:
         yield
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {_remedy(error)}") from error
-    except SafetensorError as error:
-        raise StorageError(f"cannot write {path}: {_safetensors_remedy(error)}") from error
+    except (OSError, SafetensorError) as error:
+        # safetensors reports an error of the system in its own words.
+        told = re.search(r"os error (\d+)", str(error))
+        number = getattr(error, "errno", None) or (int(told[1]) if told else 0)
+        remedy = _REMEDIES.get(number, f"{error}; check the disk, or choose another place")
+        raise StorageError(f"cannot write {path}: {remedy}") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,28 +77,13 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def finite(value: Any) -> Any:
-    """Return the value with null in place of NaN and inf."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        return finite(value.item())
-    return value
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it exists and can be removed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return
-    try:
+    with suppress(OSError):  # for the same reason as writing, perhaps; the first error matters more
         path.unlink(missing_ok=True)
-    except OSError:  # for the same reason as writing, perhaps; the first error matters more
-        return
 
 
 def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
@@ -128,19 +115,19 @@ def parse(read: Callable[[str], Any], text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def regular_file(path: Path) -> Path:
-    """Return the path, or raise an error unless it is a regular file: a pipe may never end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise DataError(f"{path} is {kind}, not a file; name a file")
-    return path
+def finite(value: Any) -> Any:
+    """Return the value with null in place of NaN and inf."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    return [finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def sha256(raw: bytes) -> str:
+    """Return the digest of bytes."""
     return hashlib.sha256(raw).hexdigest()
 
 
@@ -148,36 +135,6 @@ def sha256_of(path: Path) -> str:
     """Return the digest of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _remedy(error: OSError) -> str:
-    known = _REMEDIES.get(error.errno or 0)
-    return known or f"{error.strerror or error}; check the disk, or choose another place"
-
-
-def _safetensors_remedy(error: SafetensorError) -> str:
-    """Return the remedy for an I/O error that safetensors reports in its own words."""
-    text = str(error)
-    for number in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.ENOENT,
-        errno.EACCES,
-        errno.EROFS,
-        errno.EISDIR,
-    ):
-        if f"os error {number}" in text:
-            return _REMEDIES[number]
-    return f"{text}; check the disk, or choose another place"
-
-
-def _flush(path: Path) -> None:
-    """Flush a file, or a folder and the files in it, to disk."""
-    if path.is_dir():
-        for inner in path.iterdir():
-            _flush(inner)
-    _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -20,12 +20,12 @@ from e2fl.config.from_python import (
     name_of,
     named,
 )
+from e2fl.config.methods import methods as methods_of
 from e2fl.config.overrides import given
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
 from e2fl.report.study import frame as records_frame
-from e2fl.runs import compare as comparison
-from e2fl.runs import store
+from e2fl.runs import batch, store
 from e2fl.runs.progress import NotebookProgress
 from e2fl.runs.records import Evaluation, Json, Summary, numbers_of
 from e2fl.runs.runner import run_experiment
@@ -110,12 +110,12 @@ def compare(
     settings = {"data": data} if isinstance(data, Mapping) else {}
     asked = given(_named_measures(changes) | settings)
     experiment, names = named(_experiment(config, own_data), algorithms)
-    methods = comparison.methods(experiment, names, asked)
+    methods = methods_of(experiment, names, asked)
     for name, method in methods.items():
         _warn_of_imports(config, method, name)
     _warn_if_not_stored(out)
     folder = None if out is None else Path(out)
-    runs = comparison.compare(
+    runs = batch.compare(
         methods,
         [next(iter(methods.values())).seed] if seeds is None else seeds,
         out=folder,
@@ -393,7 +393,7 @@ def _named_measures(changes: Mapping[str, Any]) -> dict[str, Any]:
     if "measures" in named_changes:
         _require_list("measures", named_changes["measures"], "[auc]")
         named_changes["measures"] = [
-            name_of(measure, {}, "measure") if callable(measure) else measure
+            name_of(measure, "measure") if callable(measure) else measure
             for measure in named_changes["measures"]
         ]
     return named_changes

@@ -3,8 +3,9 @@
 import pytest
 
 from e2fl.config.experiment import from_dict
+from e2fl.config.methods import methods
 from e2fl.report import report_runs
-from e2fl.runs.compare import compare, methods
+from e2fl.runs.batch import compare
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,19 @@
 """A batch: finished runs are read, failures are named, data is shared, a budget stops it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from e2fl.data import DATASETS
 from e2fl.errors import ConfigError, RunError
-from e2fl.runs.batch import SharedData, Task, run_all
+from e2fl.runs.batch import SharedData, Task, file_name, run_all
 from e2fl.runs.watcher import Watcher
-from e2fl.testing.toy import Toy
 
 
 def tasks_of(toy, tmp_path, *labels, **changes):
+    algorithm = {"name": "fedavg", "clients_per_round": 4}
     return [
-        Task(
-            replace(toy, algorithm={"name": "fedavg", "label": label}, **changes), tmp_path / label
-        )
+        Task(replace(toy, algorithm=algorithm | {"label": label}, **changes), tmp_path / label)
         for label in labels
     ]
 
@@ -40,12 +38,8 @@ def test_finished_runs_are_read_and_not_run_again(toy, tmp_path):
 def test_a_failed_run_is_named_and_the_others_finish(toy, tmp_path):
     tasks = tasks_of(toy, tmp_path, "a", "b", "c", rounds=1)
     tasks[0] = Task(replace(tasks[0].experiment, model={"name": "mlp", "hidden": [-1]}))
-    tasks[1] = Task(
-        replace(
-            tasks[1].experiment,
-            algorithm={"name": "fedavg", "label": "b", "clients_per_round": 99},
-        )
-    )
+    many = {"name": "fedavg", "label": "b", "clients_per_round": 99}
+    tasks[1] = Task(replace(tasks[1].experiment, algorithm=many))
     batch = run_all(tasks)
     assert list(batch.runs) == tasks[2:]
     with pytest.raises(RunError, match=r"2 of 3 runs failed: a, seed 0: .*; b, seed 0: .*99"):
@@ -54,53 +48,31 @@ def test_a_failed_run_is_named_and_the_others_finish(toy, tmp_path):
         run_all(tasks[1:]).finished()
 
 
-def test_a_budget_stops_between_rounds_and_the_same_batch_continues(toy, tmp_path):
+def test_a_budget_stops_between_rounds_and_the_same_batch_continues(toy, tmp_path, monkeypatch):
     tasks, watcher = tasks_of(toy, tmp_path, "a", "b", rounds=4), Counting()
     stopped = run_all(tasks, budget=0.0, watcher=watcher)
     assert (stopped.stopped, stopped.runs, watcher.rounds) == (True, {}, 0)
 
-    class Slow(Counting):
-        def advance(self, number, measured):
-            super().advance(number, measured)
-            if self.rounds == 2:
-                deadline.budget_is_spent()
-
-    class Deadline:
-        def __init__(self):
-            self.now = 0.0
-
-        def budget_is_spent(self):
-            self.now = 1e9
-
-        def time(self):
-            return self.now
-
-    deadline = Deadline()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("e2fl.runs.batch.time", deadline)
-        batch = run_all(tasks, budget=60.0, watcher=Slow())
-    assert batch.stopped
-    assert not batch.runs
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "e2fl.runs.batch.time", SimpleNamespace(time=lambda: 100.0 * (watcher.rounds >= 2))
+        )
+        batch = run_all(tasks, budget=60.0, watcher=watcher)
+    assert (batch.stopped, batch.runs, watcher.rounds) == (True, {}, 2)
     again = Counting()
     runs = run_all(tasks, watcher=again).finished()
     assert again.rounds == 2 + 4
     assert runs[0].history == run_all([Task(tasks[0].experiment)]).finished()[0].history
 
 
-def test_runs_with_the_same_data_share_it(toy, monkeypatch):
-    made = []
+def test_runs_with_the_same_data_share_it(toy):
+    shared, other = SharedData(), replace(toy, algorithm={"name": "fedavg"})
+    assert shared(toy) is shared(other)
+    assert shared(replace(toy, seed=1)) is not shared(toy)
 
-    def build(**settings):
-        made.append(settings)
-        return Toy(**settings)
 
-    monkeypatch.setitem(DATASETS, "counted", Toy)
-    monkeypatch.setattr("e2fl.config.experiment.build", lambda section, seed: build(seed=seed))
-    one, other = replace(toy, rounds=1), replace(toy, rounds=1, algorithm={"name": "fedavg"})
-    run_all([Task(one), Task(other), Task(replace(one, seed=1))])
-    assert [settings["seed"] for settings in made] == [0, 1]
-    shared = SharedData()
-    assert shared(one) is shared(other)
+def test_the_name_of_a_method_does_not_leave_its_folder():
+    assert file_name("../mine:Method") == "...mine.Method"
 
 
 @pytest.mark.slow

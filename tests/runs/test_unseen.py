@@ -1,4 +1,4 @@
-"""A client that was never trained with gets its group and its model, from what a run left on disk."""
+"""An unseen client gets its group and its model, from what a run left on disk."""
 
 from dataclasses import dataclass, replace
 
@@ -12,22 +12,23 @@ from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
-from e2fl.runs.watcher import Watcher
 from e2fl.testing.toy import Toy
+from tests.runs.helpers import Noting
+
+GROUPINGS = {
+    "known": {},
+    "rank_clustering": {"groups": 2},
+    "lowest_loss": {"groups": 2, "warm": True},
+}
 
 
-def experiment(grouping=None, name="e2fl", **data):
+def experiment(grouping=None, name="e2fl", rounds=8, **data):
     algorithm = {"name": name, "clients_per_round": 6}
     if grouping:
-        settings = {
-            "known": {},
-            "rank_clustering": {"groups": 2},
-            "lowest_loss": {"groups": 2, "warm": True},
-        }
-        algorithm["grouping"] = {"name": grouping} | settings[grouping]
+        algorithm["grouping"] = {"name": grouping} | GROUPINGS[grouping]
     return from_dict(
         {
-            "rounds": 8,
+            "rounds": rounds,
             "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | data,
             "model": {"name": "mlp", "hidden": [32]},
             "learner": {"learning_rate": 0.1},
@@ -36,37 +37,26 @@ def experiment(grouping=None, name="e2fl", **data):
     )
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("grouping", ["known", "rank_clustering", "lowest_loss"])
-def test_a_unseen_client_gets_the_group_and_the_model_of_its_like(grouping, tmp_path):
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_an_unseen_client_gets_the_group_and_the_model_of_its_like(grouping, tmp_path):
     run_experiment(experiment(grouping), out=tmp_path / "run")
-    before = contents(tmp_path / "run")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     strangers = [Toy(clients=8, styles=True).client(number) for number in (20, 21)]
-    found = [
-        assign(
-            tmp_path / "run",
-            stranger.train,
-            test=stranger.test,
-            group=stranger.group if grouping == "known" else None,
-        )
-        for stranger in strangers
-    ]
+    found = []
+    for stranger in strangers:
+        group = stranger.group if grouping == "known" else None
+        found.append(assign(tmp_path / "run", stranger.train, test=stranger.test, group=group))
     assert found[0].group != found[1].group
     assert min(one.score.accuracy for one in found) > 80
     outputs = found[0].model.outputs(found[0].params, strangers[0].test.inputs())
-    assert (
-        outputs.argmax(dim=1) == strangers[0].test.labels()
-    ).float().mean() * 100 == pytest.approx(found[0].score.accuracy)
-    assert contents(tmp_path / "run") == before
+    right = outputs.argmax(dim=1) == strangers[0].test.labels()
+    assert right.float().mean() * 100 == pytest.approx(found[0].score.accuracy)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_algorithm_has_a_model_for_an_unseen_client(name, tmp_path):
-    made = experiment(name=name)
-    run_experiment(from_dict(made.to_dict() | {"rounds": 2}), out=tmp_path / "run")
+    run_experiment(experiment(name=name, rounds=2), out=tmp_path / "run")
     stranger = Toy(clients=8, styles=True).client(11)
     one, again = (
         assign(tmp_path / "run", stranger.train, test=stranger.test, group=1) for _ in range(2)
@@ -78,15 +68,14 @@ def test_every_algorithm_has_a_model_for_an_unseen_client(name, tmp_path):
 def test_clients_kept_out_of_training_are_reported():
     for grouping in ("known", "rank_clustering"):
         unseen = run_experiment(experiment(grouping, held_out=4)).summary["unseen"]
-        assert unseen["count"] == 4
-        assert unseen["right_group"] == 100
+        assert (unseen["count"], unseen["right_group"]) == (4, 100)
         assert unseen["clients"]["mean"] > 80
-    assert "unseen" not in run_experiment(experiment("known")).summary
+    assert "unseen" not in run_experiment(experiment("known", rounds=1)).summary
 
 
 @dataclass(frozen=True)
 class Spoilt(Toy):
-    """Of the clients kept out of training, the first has training inputs that are none, the second a test label."""
+    """Of the clients kept out of training, the first has no inputs, the second no test label."""
 
     all_clients: bool = False
 
@@ -96,98 +85,65 @@ class Spoilt(Toy):
             nothing = np.full_like(client.train.x, np.nan)
             found[client.id] = replace(client, train=replace(client.train, x=nothing))
         second = found[self.clients + 1]
-        found[second.id] = replace(
-            second, test=replace(second.test, y=np.full(len(second.test), 99))
-        )
+        wrong = np.full(len(second.test), 99)
+        found[second.id] = replace(second, test=replace(second.test, y=wrong))
         return found
-
-
-class Listening(Watcher):
-    def __init__(self):
-        self.heard = []
-
-    def warn(self, message):
-        self.heard.append(message)
 
 
 @pytest.mark.parametrize(
     ("name", "grouping"), [("local", None), ("ditto", None), ("e2fl", "rank_clustering")]
 )
-def test_a_client_kept_out_of_training_that_is_no_good_is_named_and_ends_nothing(
-    name, grouping, tmp_path
-):
-    made = experiment(grouping, name, held_out=4)
-    made = replace(made, rounds=2, data=made.data | {"name": "tests.runs.test_unseen:Spoilt"})
-    watcher = Listening()
-    run = run_experiment(made, out=tmp_path / "run", watcher=watcher)
+def test_a_spoilt_client_kept_out_of_training_is_named_and_ends_nothing(name, grouping, tmp_path):
+    good = experiment(grouping, name, rounds=2, held_out=4)
+    bad = replace(good, data=good.data | {"name": "tests.runs.test_unseen:Spoilt"})
+    noting = Noting()
+    run = run_experiment(bad, out=tmp_path / "run", watcher=noting)
     assert run.summary["unseen"]["count"] == 2
     assert run.summary["unseen"]["faults"] == {"failed": 2}
-    first, second = watcher.heard
-    assert first.startswith(
-        "client 8, kept out of training, left out, failed: DataError: training diverged"
-    )
-    assert second.startswith("client 9, kept out of training, left out, failed: ")
+    first, second = noting.warnings
+    left_out = "kept out of training, left out, failed: "
+    assert first.startswith(f"client 8, {left_out}DataError: training diverged")
+    assert second.startswith(f"client 9, {left_out}")
     assert read_run(tmp_path / "run").summary == run.summary
-    good = run_experiment(replace(made, data=made.data | {"name": "e2fl.testing.toy:Toy"})).summary
-    assert {key: run.summary[key] for key in ("clients", "group")} == {
-        key: good[key] for key in ("clients", "group")
-    }
+    expected = run_experiment(good).summary
+    assert all(run.summary[key] == expected[key] for key in ("clients", "group"))
 
 
-def test_all_clients_kept_out_of_training_may_be_no_good(tmp_path):
-    made = experiment(name="local", held_out=3)
-    made = replace(
-        made, data=made.data | {"name": "tests.runs.test_unseen:Spoilt", "all_clients": True}
-    )
-    run = run_experiment(made, out=tmp_path / "run")
+def test_all_clients_kept_out_of_training_may_be_spoilt():
+    made = experiment(name="local", rounds=1, held_out=3, all_clients=True)
+    made.data["name"] = "tests.runs.test_unseen:Spoilt"
+    run = run_experiment(made)
     assert run.summary["unseen"] == {"count": 0, "faults": {"failed": 3}}
-    assert (tmp_path / "run" / "clients.csv").exists()
 
 
-def test_what_does_not_fit_is_said(tmp_path):
-    run_experiment(experiment("known"), out=tmp_path / "run")
-    empty = Examples(np.zeros((0, 16), np.float32), np.zeros(0, np.int64))
-    with pytest.raises(DataError, match="at least one training example"):
-        assign(tmp_path / "run", empty)
-    other = Examples(np.zeros((2, 5), np.float32), np.zeros(2, np.int64))
-    with pytest.raises(DataError, match=r"shape \(5,\); the run has \(16,\)"):
-        assign(tmp_path / "run", other)
-    with pytest.raises(RunError, match="holds no finished run"):
-        assign(tmp_path, Toy().client(0).train)
-
-
-@pytest.mark.parametrize("name", ["ifca", "e2fl"])
-def test_examples_unlike_those_of_the_run_are_refused(name, tmp_path):
-    made = experiment("known" if name == "e2fl" else None, name=name).to_dict() | {"rounds": 1}
-    if name == "ifca":
-        made["algorithm"]["oracle_groups"] = True
+def test_examples_unlike_those_of_the_run_are_refused(tmp_path):
     folder = tmp_path / "run"
-    run_experiment(from_dict(made), out=folder)
+    run_experiment(experiment("known", rounds=1), out=folder)
     train = Toy(clients=8, styles=True).client(20).train
     x, y = train.x, train.y
-    inside = np.zeros(len(y), np.int64)
+    inside, rows = np.zeros(len(y), np.int64), np.arange(len(y))
     for bad, reason in [
+        (Examples(x[:, :5], y), r"shape \(5,\); the run has \(16,\)"),
         (Examples(x, np.full(len(y), 9)), "row 0 has the label 9; the run has classes 0 to 2"),
-        (Examples(x, np.where(np.arange(len(y)) == 5, -1, y)), "row 5 has the label -1"),
-        (Examples(x, y.astype(np.float32)), "must be integers"),
-        (
-            Examples(np.where(np.arange(len(y)) == 4, np.nan, x.T).T.astype(np.float32), y),
-            "row 4 has an input",
-        ),
-        (Examples(x, y[:3]), r"48 training examples for labels of shape \(3,\)"),
+        (Examples(x, np.where(rows == 5, -1, y)), "row 5 has the label -1"),
+        (Examples(x, y.astype(np.float32)), "must be as many integers"),
+        (Examples(np.where(rows == 4, np.nan, x.T).T.astype(np.float32), y), "row 4 has an input"),
+        (Examples(x, y[:3]), "48 training examples must be as many integers"),
         (Examples(x, y, inside[:3]), r"groups of shape \(3,\)"),
-        (Examples(x, y, inside + 2), "a group that the run does not know"),
+        (Examples(x, y, inside + 2), "the run has groups 0 to 1"),
     ]:
         with pytest.raises(DataError, match=reason):
             assign(folder, bad, group=0)
         with pytest.raises(DataError, match=reason.replace("training", "test")):
             assign(folder, train, test=bad, group=0)
+    with pytest.raises(DataError, match="at least one training example"):
+        assign(folder, Examples(x[:0], y[:0]))
     for group in (7, 2, -1, 0.5):
-        with pytest.raises(
-            DataError, match=f"cannot declare group {group}; the run has groups 0 to 1"
-        ):
+        with pytest.raises(DataError, match=f"cannot declare group {group}; the run has groups"):
             assign(folder, train, group=group)
     assert assign(folder, train, group=1).group == 1
     (folder / "config.toml").unlink()
     with pytest.raises(RunError, match=r"config\.toml cannot be read"):
         assign(folder, train, group=1)
+    with pytest.raises(RunError, match="holds no finished run"):
+        assign(tmp_path, train)

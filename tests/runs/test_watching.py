@@ -40,28 +40,6 @@ def test_names_are_the_paths_of_numbers():
     assert flat(line) == {"clients/mean": 1.5, "groups/a_b/accuracy": 2.0, "asked": 4.0}
 
 
-def test_several_watchers_hear_the_same(toy):
-    class Ears(Watcher):
-        def __init__(self):
-            self.heard = []
-
-        def begin(self, experiment, first, last):
-            self.heard.append(("begin", first, last))
-
-        def advance(self, number, measured):
-            self.heard.append((number, measured is not None))
-
-        def end(self):
-            self.heard.append("end")
-
-    one, two = Ears(), Ears()
-    run_experiment(toy, watcher=Watchers(one, two))
-    assert one.heard == two.heard
-    assert one.heard[0] == ("begin", 1, 6)
-    assert one.heard[-1] == "end"
-    assert (2, True) in one.heard
-
-
 def test_a_run_leaves_a_page_and_its_command(config, tmp_path, capsys):
     pytest.importorskip("vl_convert")
     assert main(["run", config, "--out", "a b"]) == 0

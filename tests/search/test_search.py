@@ -15,8 +15,8 @@ import pytest
 
 from e2fl.cli import main
 from e2fl.config.experiment import load
+from e2fl.config.methods import methods
 from e2fl.errors import RunError
-from e2fl.runs.compare import methods
 from e2fl.runs.watcher import Watcher
 from e2fl.search.page import page
 from e2fl.search.running import Options, search

@@ -122,7 +122,8 @@ def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name, toy, tmp_
 
 
 def test_every_algorithm_in_one_comparison_finishes_and_is_deterministic(toy):
-    from e2fl.runs.compare import compare, methods
+    from e2fl.config.methods import methods
+    from e2fl.runs.batch import compare
 
     experiment = replace(
         toy, rounds=2, variants={name: {"algorithm": s} for name, s in SETTINGS.items()}

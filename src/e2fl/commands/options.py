@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
-    from e2fl.runs.records import Json
-
-DIVERGED = 3  # the exit code of a command whose training diverged
+    from e2fl.runs.watcher import Watcher
 
 
 def changes_of(options: argparse.Namespace) -> list[str]:
@@ -29,46 +27,45 @@ def seeds_of(text: str | None, default: int) -> list[int]:
 def methods_of(
     options: argparse.Namespace, texts: Sequence[str], more: Sequence[str] = ()
 ) -> "tuple[Experiment, dict[str, Experiment]]":
-    """Return the experiment, and those of --algorithms with changes applied; more: other strings that may name code."""
+    """Return the experiment, and those of --algorithms with changes applied.
+
+    more: other strings of the command line that may name code.
+    """
     from e2fl.config.experiment import base_of
+    from e2fl.config.methods import methods
     from e2fl.config.overrides import typed
-    from e2fl.runs.compare import methods
 
     changes = typed(texts)
     base = base_of(options.config, changes)
-    found = methods(base, [name for name in options.algorithms.split(",") if name], changes)
-    tell_imports(list(found.values()), [*texts, *more, options.algorithms], options.config)
-    return base, found
+    named = methods(base, [name for name in options.algorithms.split(",") if name], changes)
+    tell_imports(list(named.values()), [*texts, *more, options.algorithms], options.config)
+    return base, named
 
 
 def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], source: object) -> None:
-    """Print which code a configuration file imports; names on the command line were the user's own choice."""
+    """Print which code a configuration file imports; what was typed is the user's own choice."""
     names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
     from_file = [name for name in names if not any(name in words for words in typed)]
     if from_file:
-        print(
-            f"e2fl: {source} names code that is imported and run: {', '.join(from_file)}",
-            file=sys.stderr,
-        )
+        say(f"{source} names code that is imported and run: {', '.join(from_file)}")
 
 
 @contextmanager
 def folder_for(options: argparse.Namespace, name: str) -> Iterator[Path]:
-    """Yield the folder asked for; by default a new one in runs/ or, to resume, the newest of that name.
+    """Yield the folder asked for, a new one in runs/ or, to resume, the newest of that name.
 
     Creating the folder claims its number: of several processes started at once, each gets its own.
     """
-    runs, number = Path("runs"), 1
-    made = False
+    number, made = 1, False
     path = options.out
     if path is None and options.resume:
-        while (runs / f"{name}-{number + 1}").exists():
+        while Path("runs", f"{name}-{number + 1}").exists():
             number += 1
-        path = runs / f"{name}-{number}"
+        path = Path("runs", f"{name}-{number}")
     while path is None:
         try:
-            (runs / f"{name}-{number}").mkdir(parents=True)
-            path, made = runs / f"{name}-{number}", True
+            Path("runs", f"{name}-{number}").mkdir(parents=True)
+            path, made = Path("runs", f"{name}-{number}"), True
         except FileExistsError:
             number += 1
     options.folder = path
@@ -80,11 +77,32 @@ def folder_for(options: argparse.Namespace, name: str) -> Iterator[Path]:
         raise
 
 
-def exit_code(summaries: "Sequence[Json]") -> int:
-    """Return 0, or `DIVERGED` if the models of a client of one of these runs diverged."""
-    from e2fl.runs.records import divergence_warnings
+@contextmanager
+def watching(options: argparse.Namespace, out: Path) -> "Iterator[Watcher]":
+    """Yield a watcher for progress, trackers and the live page, which rests if the run fails."""
+    from e2fl.runs.progress import Progress
+    from e2fl.runs.store import PAGE, Folder
+    from e2fl.runs.watcher import CommandRecord, Watchers
 
-    return DIVERGED if any(divergence_warnings(summary) for summary in summaries) else 0
+    watchers: list[Watcher] = [Progress()]
+    if not Folder(out).exists():  # a command that resumes a run does not repeat it
+        watchers.append(CommandRecord(out, options.command))
+    if options.track:
+        from e2fl.runs.trackers import tracker
+
+        watchers += [tracker(name, out) for name in dict.fromkeys(options.track)]
+    if not options.watch:
+        yield Watchers(*watchers)
+        return
+    from e2fl.report.live import Live
+
+    page = Live(out, out / PAGE)
+    print(f"open {out / PAGE} in a browser: it follows the training", file=sys.stderr)
+    try:
+        yield Watchers(*watchers, page)
+    except BaseException:
+        page.stop()
+        raise
 
 
 def say(message: str) -> None:

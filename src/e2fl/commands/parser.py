@@ -48,7 +48,8 @@ def _declared() -> dict[str, Any]:
 
 def _call(name: str, options: argparse.Namespace) -> int:
     module, _, function = name.partition(":")
-    return int(getattr(import_module(f"e2fl.commands.{module}"), function)(options))
+    code: int | None = getattr(import_module(f"e2fl.commands.{module}"), function)(options)
+    return code or 0
 
 
 def _add_arguments(parser: argparse.ArgumentParser, arguments: "list[Mapping[str, Any]]") -> None:
@@ -60,17 +61,14 @@ def _add_arguments(parser: argparse.ArgumentParser, arguments: "list[Mapping[str
 
 def _add(parser: "argparse._ActionsContainer", argument: Mapping[str, Any]) -> None:
     usage, _, metavar = argument["usage"].partition(" ")
-    settings = {
-        key: argument[key] for key in ("dest", "help", "nargs", "choices") if key in argument
-    }
+    known = ("dest", "help", "nargs", "choices", "required")
+    settings = {key: argument[key] for key in known if key in argument}
     if not usage.startswith("-"):
         metavar, usage = usage, settings.pop("dest")
-    elif argument.get("required"):
-        settings["required"] = True
-    if not metavar and "choices" not in argument:
-        settings["action"] = "store_true" if argument.get("switch", True) else "store_false"
-    elif metavar:
+    if metavar:
         settings["metavar"] = metavar
+    elif "choices" not in argument:
+        settings["action"] = "store_true" if argument.get("switch", True) else "store_false"
     if argument.get("repeat"):
         settings |= {"action": "append", "default": []}
     if "type" in argument:

@@ -4,25 +4,29 @@ import argparse
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from e2fl.commands.options import (
     changes_of,
-    exit_code,
     folder_for,
     methods_of,
     seeds_of,
     tell_imports,
+    watching,
 )
 from e2fl.errors import RunError
 
+if TYPE_CHECKING:
+    from e2fl.runs.store import Run
+
 CODE = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # such as mine:MyAlgorithm
+DIVERGED = 3  # the exit code of a command whose training diverged
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one experiment."""
-    from e2fl.commands.watching import watching
     from e2fl.config.experiment import load
     from e2fl.report.finish import finish
     from e2fl.runs.runner import run_experiment
@@ -31,40 +35,45 @@ def run(options: argparse.Namespace) -> int:
     tell_imports([experiment], [*options.changes, str(options.algorithm)], options.config)
     with (
         folder_for(options, f"{experiment.name}-{experiment.label}") as out,
-        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+        watching(options, out) as watcher,
     ):
         result = run_experiment(experiment, out=out, resume=options.resume, watcher=watcher)
     finish([result], out)
-    return exit_code([result.summary])
+    return _exit_code([result])
 
 
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
-    from e2fl.commands.watching import watching
     from e2fl.config.completion import completed
     from e2fl.report.finish import finish_comparison
     from e2fl.report.from_runs import labels_of
     from e2fl.report.methods import require_columns, require_order
-    from e2fl.runs.compare import compare as run_all
-    from e2fl.runs.summary import naming
+    from e2fl.runs.batch import compare as run_all
 
     _, methods = methods_of(options, changes_of(options))
     first = next(iter(methods.values()))
     require_columns(options.columns)  # a mistake is found before hours of training
-    complete = [
-        (completed(method).to_dict(), naming(method)["title"]) for method in methods.values()
+    named = [
+        (completed(method).to_dict(), method.build_algorithm().title) for method in methods.values()
     ]
-    require_order(options.order, labels_of(complete))
+    require_order(options.order, labels_of(named))
     seeds = seeds_of(options.seeds, first.seed)
     with (
         folder_for(options, f"{first.name}-compare") as out,
-        watching(out, command=options.command, live=options.watch, track=options.track) as watcher,
+        watching(options, out) as watcher,
     ):
         runs = run_all(methods, seeds, out=out, resume=options.resume, watcher=watcher)
     finish_comparison(
         runs, out, options.columns, options.order, options.plus_minus, views=options.views
     )
-    return exit_code([run.summary for run in runs])
+    return _exit_code(runs)
+
+
+def _exit_code(runs: "Sequence[Run]") -> int:
+    """Return 0, or `DIVERGED` if the models of a client of one of these runs diverged."""
+    from e2fl.runs.records import divergence_warnings
+
+    return DIVERGED if any(divergence_warnings(run.summary) for run in runs) else 0
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -79,9 +88,8 @@ def resume(options: argparse.Namespace) -> int:
     if not options.trust:
         _require_known(options.folder, words, again.config, options.changes)
     again.command, again.watch, again.track = options.command, options.watch, options.track
-    again.keep_client_models = options.keep_client_models or getattr(
-        again, "keep_client_models", False
-    )
+    kept = getattr(again, "keep_client_models", False)
+    again.keep_client_models = options.keep_client_models or kept
     act: Callable[[argparse.Namespace], int] = again.act
     return act(again)
 

@@ -1,87 +1,76 @@
 """Experiments with every default written out, and without any.
 
-`completed` is what a run stores in its config.toml: the file means the same in a later version with other defaults.
-`trimmed` is what distinguishes two runs for a reader: the settings that are not the default.
+`completed` is what a run stores in its config.toml: the file means the same in a later version with
+other defaults. `trimmed` is what distinguishes two runs for a reader: settings that differ from it.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from e2fl.algorithms import ALGORITHMS, PARTS
-from e2fl.config.experiment import COMMON, Experiment, Section
+from e2fl.algorithms import PARTS
+from e2fl.config.experiment import COMMON, REGISTRIES, Experiment, Section
 from e2fl.construct import look_up, settings_of
-from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings
-from e2fl.networks import MODELS
-from e2fl.participation import PARTICIPATION
+
+SECTIONS = ("data", "model", "algorithm", "participation")
 
 
 def completed(experiment: Experiment) -> Experiment:
     """Return the experiment with every default of every section; imports what it names."""
+    sections: dict[str, Any] = {
+        name: _completed(name, getattr(experiment, name)) for name in SECTIONS
+    }
+    sections["model"] |= COMMON | experiment.model
     return dataclasses.replace(
-        experiment,
-        data=_completed("data", experiment.data, DATASETS),
-        model=_completed("model", COMMON | experiment.model, MODELS),
-        algorithm=_completed("algorithm", experiment.algorithm, ALGORITHMS),
-        learner=defaults_of(Settings) | experiment.learner,
-        participation=_completed("participation", experiment.participation, PARTICIPATION),
+        experiment, **sections, learner=defaults_of(Settings) | experiment.learner
     )
 
 
 def trimmed(experiment: Experiment) -> Experiment:
     """Return the experiment without settings that have their default; imports nothing."""
-    return dataclasses.replace(
-        experiment,
-        data=_trimmed(experiment.data, DATASETS),
-        model=_trimmed(experiment.model, MODELS, dict(COMMON)),
-        algorithm=_trimmed(experiment.algorithm, ALGORITHMS),
-        learner=_without(experiment.learner, defaults_of(Settings)),
-        participation=_trimmed(experiment.participation, PARTICIPATION),
-    )
+    sections: dict[str, Any] = {
+        name: _trimmed(name, getattr(experiment, name)) for name in SECTIONS
+    }
+    sections["model"] = _without(sections["model"], COMMON)
+    learner = _without(experiment.learner, defaults_of(Settings))
+    return dataclasses.replace(experiment, **sections, learner=learner)
 
 
 def defaults_of(make: Callable[..., Any]) -> Section:
     """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
-    plain = {
-        name: _plain(setting.default)
+    defaults = {
+        name: plain(setting.default)
         for name, setting in settings_of(make).items()
         if name not in ("seed", "name")
     }
-    return {name: value for name, value in plain.items() if value is not None}
+    return {name: value for name, value in defaults.items() if value is not None}
 
 
-def _completed(name: str, section: Section, registry: Mapping[str, Any]) -> Section:
+def _completed(kind: str, section: Section) -> Section:
     if "name" not in section:
         return section
     try:
-        make = look_up(section["name"], registry, name)
-        settings_of(make)
+        defaults = defaults_of(look_up(section["name"], REGISTRIES[kind], kind))
     except ConfigError:  # data made in Python has no name that can be looked up
         return section
-    full = {"name": section["name"]} | defaults_of(make) | section
-    for part, choices in PARTS.items():
+    full = {"name": section["name"]} | defaults | section
+    for part in PARTS:
         inner = full.get(part)
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
-            full[part] = _completed(part, inner, choices)
+            full[part] = _completed(part, inner)
     return full
 
 
-def _trimmed(
-    section: Section, registry: Mapping[str, Any], extra: Section | None = None
-) -> Section:
-    known = registry.get(
-        str(section.get("name"))
-    )  # nothing is imported for the name of anything else
-    defaults = {} if known is None else defaults_of(known)
-    for part, choices in PARTS.items():
-        if isinstance(defaults.get(part), dict):
-            defaults[part] = _completed(part, defaults[part], choices)
-    kept = _without(section, (extra or {}) | defaults)
-    for part, choices in PARTS.items():
+def _trimmed(kind: str, section: Section) -> Section:
+    # Nothing is imported for a name that is not in the registry.
+    name = str(section.get("name"))
+    defaults = _completed(kind, {"name": name}) if name in REGISTRIES[kind] else {}
+    kept = _without(section, defaults | {"name": None})
+    for part in PARTS:
         if isinstance(kept.get(part), dict):
-            kept[part] = _trimmed(kept[part], choices)
+            kept[part] = _trimmed(part, kept[part])
     return kept
 
 
@@ -93,18 +82,17 @@ def _without(section: Section, defaults: Section) -> Section:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a default as TOML holds it; None if it cannot."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        parts = [_plain(part) for part in value]
+        parts = [plain(part) for part in value]
         return None if None in parts else parts
     for name, kind in [entry for choices in PARTS.values() for entry in choices.items()]:
         if type(value) is kind:
             own = {
-                field.name: _plain(getattr(value, field.name))
-                for field in dataclasses.fields(value)
+                field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
             }
             return {"name": name} | {key: part for key, part in own.items() if part is not None}
     return None

@@ -1,7 +1,7 @@
 """Experiment: the whole configuration of a run, from TOML and back; it builds the parts.
 
-Each section has a name and the settings of what it names. `variants` holds what differs when another algorithm, or the
-same one with other settings, runs on the same experiment.
+Each section has a name and the settings of what it names. `variants` holds what differs when
+another algorithm, or the same one with other settings, runs on the same experiment.
 """
 
 import copy
@@ -37,13 +37,16 @@ from e2fl.rounds import Round, Server
 
 Section = dict[str, Any]
 
+# What the sections of an experiment, and the parts of an algorithm, can name.
+REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "data": DATASETS,
+    "model": MODELS,
+    "algorithm": ALGORITHMS,
+    "participation": PARTICIPATION,
+    **PARTS,
+}
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
-
-UNSAVED = (
-    "threads",
-    "checkpoint_seconds",
-    "keep_client_models",
-)  # settings that never change a result
+UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # never change a result
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
 
@@ -97,21 +100,17 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("threads", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, not {value}")
         if not (self.update_limit == 0 or 1 <= self.update_limit < math.inf):
             raise ConfigError(f"update_limit must be 0, or at least 1, not {self.update_limit}")
         if self.examples_limit < 0:
             raise ConfigError(f"examples_limit must be 0 or more, not {self.examples_limit}")
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"threads must be at least 1, not {self.threads}")
         for name in ("data", "algorithm", "model"):
             if not isinstance(getattr(self, name).get("name"), str):
-                raise ConfigError(
-                    f"section '{name}' needs a name, such as {name} = {{ name = '...' }}"
-                )
-
+                raise ConfigError(f"section '{name}' needs a name: {name} = {{ name = '...' }}")
         for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
             if isinstance(self.algorithm.get(part), str):
                 self.algorithm[part] = {"name": self.algorithm[part]}
@@ -125,7 +124,7 @@ class Experiment:
         return build(self.data, seed=self.seed)
 
     def build_model(self, data: FederatedData, network: nn.Module | None = None) -> Model:
-        """Return the model for this data; network: one made in Python, in place of the configured one."""
+        """Return the model for this data; network: made in Python, instead of the configured."""
         return self.build_model_for(data.shape, data.classes, network)
 
     def build_model_for(
@@ -133,53 +132,45 @@ class Experiment:
     ) -> Model:
         """Return the model for inputs of this shape."""
         name = self.model["name"]
-        values = {key: value for key, value in self.model.items() if key not in ("name", *COMMON)}
+        section = {key: value for key, value in self.model.items() if key not in COMMON}
         common = {
             key: fit(self.model.get(key, value), float, f"model.{key}")
             for key, value in COMMON.items()
         }
+        make = None if network is not None else partial(_made, section, "model", shape, classes)
         with _in_memory(f"model '{name}'"):
-            build = None
-            if network is None:
-                build = partial(
-                    construct, look_up(name, MODELS, "model"), values, "model", shape, classes
-                )
+            if make is not None:
                 with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
-                    network = build()
+                    network = make()
             if not isinstance(network, nn.Module):
-                raise ConfigError(
-                    f"model '{name}' must return a torch.nn.Module, not {type(network).__name__}"
-                )
-            model = Model(network, **common, build=build)
+                kind = type(network).__name__
+                raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
+            model = Model(network, **common, build=make)
             model.require_fit(shape, classes, name)
         return model
 
     def build_algorithm(self) -> AnyAlgorithm:
-        kind = look_up(self.algorithm["name"], ALGORITHMS, "algorithm")
-        values = {
-            key: value for key, value in self.algorithm.items() if key not in ("name", "label")
-        }
-        for part, registry in PARTS.items():
-            section = values.get(part)
-            if section is None or part not in fields_of(kind):
-                continue
-            if isinstance(section, dict):
-                values[part] = _construct_part(section, registry, part)
-        algorithm: AnyAlgorithm = construct(kind, values, f"algorithm '{self.algorithm['name']}'")
-        if not isinstance(algorithm, Algorithm):
-            raise ConfigError(f"'{self.algorithm['name']}' is not an algorithm")
+        section = {key: value for key, value in self.algorithm.items() if key != "label"}
+        kind = look_up(section["name"], ALGORITHMS, "algorithm")
+        for part in PARTS:
+            if isinstance(section.get(part), dict) and part in fields_of(kind):
+                section[part] = _made_part(section[part], part)
+        algorithm: AnyAlgorithm = _made(section, "algorithm", expected=Algorithm)
         return algorithm
 
     def build_participation(self) -> Participation:
-        """Return the policy that draws clients; settings without a name are those of the algorithm's own policy."""
-        if "name" not in self.participation:
-            policy = self.build_algorithm().participation
-            if self.participation:
-                policy = construct(type(policy), vars(policy) | self.participation, "participation")
+        """Return the policy that draws clients.
+
+        Settings without a name are those of the algorithm's own policy.
+        """
+        if "name" in self.participation:
+            policy: Participation = _made(
+                self.participation, "participation", expected=Participation
+            )
             return policy
-        policy = _construct(self.participation, PARTICIPATION, "participation", "participation")
-        if not isinstance(policy, Participation):
-            raise ConfigError(f"'{self.participation['name']}' is not a participation policy")
+        policy = self.build_algorithm().participation
+        if self.participation:
+            policy = construct(type(policy), vars(policy) | self.participation, "participation")
         return policy
 
     def build_server(
@@ -205,7 +196,11 @@ class Experiment:
 
     def build_learner(self, model: Model) -> Learner:
         settings = self.build_settings()
-        _require_device(self.device)
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"device '{self.device}' cannot be used here ({reason})") from None
         with _in_memory(f"model '{self.model['name']}'"):
             learner = build_learner(model, settings, self.seed, self.device)
         return replace(learner, measures=self.build_measures())
@@ -230,17 +225,18 @@ class Experiment:
         return from_dict(lay(changes, self.to_dict()))
 
     def variant(self, name: str, changes: Sequence[Change] = ()) -> "Experiment":
-        """Return this experiment with another algorithm: a variant of that name, or that algorithm with its defaults.
+        """Return this experiment with another algorithm: a variant of that name, or its defaults.
 
         changes: settings to change too; they override the variant.
         """
         for change in changes:
             if change.path in NAMING:
                 raise ConfigError(
-                    f"{change.name} cannot be set together with the algorithm '{name}': name it in one place; "
-                    "single settings, such as algorithm.clients_per_round, can be set"
+                    f"{change.name} cannot be set together with the algorithm '{name}': name it "
+                    "in one place; single settings, such as algorithm.clients_per_round, can be set"
                 )
-        # The changes may define the variant, and its data set or model; what the variant sets is changed again after.
+        # The changes may define the variant, and its data set or model; what the variant sets is
+        # changed again after.
         base = self.changed(change for change in changes if change.section != "algorithm")
         return base._named(name).changed(
             change for change in changes if change.section != "variants"
@@ -255,19 +251,18 @@ class Experiment:
             own = {}
         known = name in ALGORITHMS or ":" in name
         algorithm = {"name": name if known else self.algorithm["name"]} | own.pop("algorithm", {})
-        if algorithm["name"] == self.algorithm["name"]:
-            algorithm = self.algorithm | algorithm
-        else:
-            algorithm = {
-                key: self.algorithm[key] for key in self._shared(algorithm["name"])
-            } | algorithm
+        algorithm = {
+            key: self.algorithm[key] for key in self._shared(algorithm["name"])
+        } | algorithm
         if not known:
             algorithm.setdefault("label", name)
         base = replace(self, algorithm=algorithm, variants={})
         return base.changed(given(own))
 
     def _shared(self, other: str) -> list[str]:
-        """Return the settings that another algorithm inherits: all it knows if it is derived from this one."""
+        """Return the settings that an algorithm inherits: all it knows if derived from this one."""
+        if other == self.algorithm["name"]:
+            return list(self.algorithm)
         mine, theirs = ALGORITHMS.get(self.algorithm["name"]), ALGORITHMS.get(other)
         derived = fields_of(theirs) if mine and theirs and issubclass(theirs, mine) else {}
         return [key for key in self.algorithm if key == "clients_per_round" or key in derived]
@@ -280,21 +275,21 @@ class Experiment:
 
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        sections = (self.data, self.model, self.participation)
-        names = [str(section.get("name", "")) for section in sections]
-        names = [*names[:2], *self.algorithm_names(), *names[2:], *self.measures]
+        data, model, policy = (
+            str(section.get("name", "")) for section in (self.data, self.model, self.participation)
+        )
+        names = [data, model, *self.algorithm_names(), policy, *self.measures]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
-        """Return the settings of the algorithm and its parts: clients_per_round, grouping.name, ballot.buckets."""
-        found = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
-        for part, registry in PARTS.items():
-            if part in found:
-                section = self.algorithm.get(part)
-                name = section.get("name") if isinstance(section, dict) else None
-                inner = fields_of(look_up(str(name), registry, part)) if name else ()
-                found += [f"{part}.{setting}" for setting in ("name", *inner)]
-        return found
+        """Return the settings of the algorithm and its parts: label, grouping.name, ballot.buckets."""
+        names = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
+        for part in [part for part in PARTS if part in names]:
+            section = self.algorithm.get(part)
+            name = section.get("name") if isinstance(section, dict) else None
+            inner = fields_of(look_up(str(name), PARTS[part], part)) if name else ()
+            names += [f"{part}.{setting}" for setting in ("name", *inner)]
+        return names
 
     def to_dict(self) -> Section:
         """Return all settings, as TOML holds them."""
@@ -309,12 +304,12 @@ class Experiment:
         These are all that change a result, except the number of rounds: more rounds are the same
         run, continued.
         """
-        neutral = (*UNSAVED, "rounds", "variants", "device", "name")
+        neutral = {*UNSAVED, "rounds", "variants", "device", "name"}
+        neutral |= set() if self.measures else {"measures"}
         settings = self.to_dict()
-        if not self.measures:
-            del settings["measures"]
-        kept = {name: value for name, value in settings.items() if name not in neutral}
-        return {name: with_whole_numbers(value) for name, value in kept.items()}
+        return {
+            name: with_whole_numbers(settings[name]) for name in settings if name not in neutral
+        }
 
     def identity(self) -> str:
         """Return a digest that is the same for the same run, whatever its number of rounds."""
@@ -330,25 +325,26 @@ def with_whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _construct(section: Section, registry: Mapping[str, Any], what: str, where: str) -> Any:
-    """Return the object that a section names, made with the settings in it."""
+def _made(section: Section, kind: str, *inputs: Any, expected: type = object) -> Any:
+    """Return what a section names, made with the settings in it."""
+    name = str(section["name"])
+    settings = {key: value for key, value in section.items() if key != "name"}
+    where = f"algorithm '{name}'" if kind == "algorithm" else kind
+    made = construct(look_up(name, REGISTRIES[kind], kind), settings, where, *inputs)
+    if not isinstance(made, expected):
+        raise ConfigError(f"{kind} '{name}' is not a subclass of {expected.__name__}")
+    return made
+
+
+def _made_part(section: Section, part: str) -> Any:
+    """Return a part of an algorithm; errors name its section: two parts have equal settings."""
     if "name" not in section:
-        raise ConfigError(
-            f"{where} needs a name, such as {what} = {{ name = '{next(iter(registry))}' }}"
-        )
-    rest = {key: value for key, value in section.items() if key != "name"}
-    return construct(look_up(str(section["name"]), registry, what), rest, where)
-
-
-def _construct_part(section: Section, registry: Mapping[str, Any], part: str) -> Any:
-    """Return a part of an algorithm; errors name its section: `ballot` and `downlink` have equal settings."""
-    where = f"algorithm.{part}"
+        example = next(iter(PARTS[part]))
+        raise ConfigError(f"algorithm.{part} needs a name, such as {{ name = '{example}' }}")
     try:
-        return _construct(section, registry, part, where)
+        return _made(section, part)
     except ConfigError as error:
-        if where in str(error):
-            raise
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"algorithm.{part}: {error}") from error
 
 
 @contextmanager
@@ -359,59 +355,44 @@ def _in_memory(what: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise ConfigError(
-            f"{what} is too large for the memory of this machine; choose smaller layers"
-        ) from error
-
-
-def _require_device(name: str) -> None:
-    """Raise an error for a device that torch does not know or does not have."""
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}); 'cpu' can"
-        ) from None
+        raise ConfigError(f"{what} is too large for the memory; choose smaller layers") from error
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:
     """Return an experiment from the contents of a TOML file."""
-    for needed in ("data", "algorithm", "model"):
-        if needed not in values:
-            raise ConfigError(f"the configuration has no section '{needed}'")
     known = fields_of(Experiment)
-    for name in values:
+    for name in ("data", "algorithm", "model"):
+        if name not in values:
+            raise ConfigError(f"the configuration has no section '{name}'")
+    for name, value in values.items():
         if name not in known:
-            raise ConfigError(
-                f"the configuration has no setting '{name}'{did_you_mean(name, {*known, *_inner(values)})}"
-            )
-    for name in ("data", "algorithm", "model", "learner", "participation", "variants"):
-        if not isinstance(values.get(name, {}), dict):
-            raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
+            hint = did_you_mean(name, {*known, *_inner(values)})
+            raise ConfigError(f"the configuration has no setting '{name}'{hint}")
+        if name in REGISTRIES or name in ("learner", "variants"):
+            _require_section(name, value)
     for name, changes in values.get("variants", {}).items():
-        if not isinstance(changes, dict) or not isinstance(changes.get("algorithm", {}), dict):
-            raise ConfigError(f"variants.{name} must be a section, such as [variants.{name}]")
+        _require_section(f"variants.{name}", changes)
+        _require_section(f"variants.{name}.algorithm", changes.get("algorithm", {}))
     return Experiment(
         **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
     )
 
 
+def _require_section(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
+
+
 def _inner(values: Mapping[str, Any]) -> set[str]:
     """Return the settings inside sections, as --set names them; imports nothing."""
-    registries: dict[str, Mapping[str, Any]] = {
-        "data": DATASETS,
-        "model": MODELS,
-        "algorithm": ALGORITHMS,
-    }
-    found = {f"learner.{name}" for name in fields_of(Settings)} | {
-        f"model.{name}" for name in COMMON
-    }
-    found.add("data.validation_share")
-    for section, registry in registries.items():
-        named = values[section].get("name") if isinstance(values[section], dict) else None
-        if isinstance(named, str) and named in registry:
-            found |= {f"{section}.{name}" for name in fields_of(registry[named])}
-    return found
+    inner: dict[str, Iterable[str]] = {"learner": fields_of(Settings)}
+    for section in ("data", "model", "algorithm"):
+        name = values[section].get("name") if isinstance(values[section], dict) else None
+        kind = REGISTRIES[section].get(str(name))
+        inner[section] = fields_of(kind) if kind is not None else ()
+    inner["model"] = {*inner["model"], *COMMON}
+    inner["data"] = {*inner["data"], "validation_share"}
+    return {f"{section}.{name}" for section, names in inner.items() for name in names}
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:
@@ -422,7 +403,7 @@ def with_seed(experiment: Experiment, seed: int) -> Experiment:
 def load(
     config: str | Path, changes: Sequence[str] = (), *, algorithm: str | None = None
 ) -> Experiment:
-    """Return the experiment in a TOML file, or the shipped one of that name, with changes such as "rounds=20".
+    """Return the experiment in a TOML file, or the shipped one, with changes such as "rounds=20".
 
     algorithm: another algorithm, or a variant of the experiment; the changes are then made to it.
     """
@@ -433,7 +414,7 @@ def load(
 
 
 def base_of(config: str | Path, changes: Iterable[Change]) -> Experiment:
-    """Return the experiment that variants are derived from: with all changes except those of the algorithm."""
+    """Return the experiment that variants are derived from: without changes of the algorithm."""
     return from_dict(
         lay((change for change in changes if change.section != "algorithm"), read(config))
     )

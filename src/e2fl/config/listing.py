@@ -1,4 +1,4 @@
-"""Everything that can be named in a configuration, with its settings: type, default, choices and meaning.
+"""Everything that can be named in a configuration, with its settings, for a reader.
 
 `entries` returns them as data, for `e2fl list NAME` and for the reference in the documentation.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.config.completion import plain
 from e2fl.config.experiment import Experiment
 from e2fl.config.files import shipped
 from e2fl.construct import did_you_mean, settings_of
@@ -19,23 +20,6 @@ from e2fl.learning import Settings
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Uniform
 from e2fl.rankings.ballots import BALLOTS
-
-REQUIRED = "required"
-SHARED = {  # settings that every model or data set has
-    "models": (
-        ("keep", "float", "0.5", (), "fraction of edges kept in a subnetwork: above 0, at most 1"),
-        ("weight_scale", "float", "1.0", (), "frozen weights, times the Kaiming constant"),
-    ),
-    "datasets": (
-        (
-            "validation_share",
-            "float",
-            "0.0",
-            (),
-            "of each client's training rows that is set aside for validation: at least 0, below 1",
-        ),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -59,130 +43,106 @@ class Entry:
     settings: tuple[Described, ...]
 
 
-def kinds() -> dict[str, Mapping[str, Any]]:
-    """Return everything that can be named, by kind."""
-    return {
-        "algorithms": ALGORITHMS,
-        "groupings": GROUPINGS,
-        "datasets": DATASETS,
-        "models": MODELS,
-        "participation": PARTICIPATION,
-        "ballots": BALLOTS,
-        "experiments": shipped(),
-    }
+KINDS: dict[str, Mapping[str, Any]] = {
+    "algorithms": ALGORITHMS,
+    "groupings": GROUPINGS,
+    "datasets": DATASETS,
+    "models": MODELS,
+    "participation": PARTICIPATION,
+    "ballots": BALLOTS,
+}
+KEEP = "fraction of edges kept in a subnetwork: above 0, at most 1"
+SHARE = "of each client's training rows that is set aside for validation: at least 0, below 1"
+SHARED = {  # settings that every model or data set has
+    "models": (
+        Described("keep", "float", "0.5", (), KEEP),
+        Described("weight_scale", "float", "1.0", (), "frozen weights, times the Kaiming constant"),
+    ),
+    "datasets": (Described("validation_share", "float", "0.0", (), SHARE),),
+}
 
 
 def entries() -> list[Entry]:
     """Return everything with settings, in a fixed order: the whole reference."""
-    found = [_entry("experiment", "experiment", Experiment), _entry("learner", "learner", Settings)]
-    for kind, registry in kinds().items():
-        if kind != "experiments":
-            found += [_entry(kind, name, thing) for name, thing in registry.items()]
-    return found
+    alone = [_entry("experiment", "experiment", Experiment), _entry("learner", "learner", Settings)]
+    named = [(kind, *item) for kind, registry in KINDS.items() for item in registry.items()]
+    return [*alone, *(_entry(*item) for item in named)]
 
 
 def listing(what: str | None) -> str:
-    """Return all kinds with their names, the entries of one kind with their settings, or the settings of one entry."""
-    known = kinds()
+    """Return all kinds with their names, the entries of one kind, or the settings of one entry."""
     if what is None:
-        parts = [f"{kind}:\n{_names(registry)}" for kind, registry in known.items()]
-        return "\n\n".join(
-            [
-                *parts,
-                "settings of any of these: e2fl list NAME; also: e2fl list learner, experiment",
-            ]
-        )
+        lists = {
+            kind: {name: _summary(thing) for name, thing in registry.items()}
+            for kind, registry in KINDS.items()
+        } | {"experiments": shipped()}
+        parts = [f"{kind}:\n{_columns(list(about.items()))}" for kind, about in lists.items()]
+        end = "settings of any of these: e2fl list NAME; also: e2fl list learner, experiment"
+        return "\n\n".join([*parts, end])
     if what == "experiments":
-        return _names(known[what])
-    if what in known:
-        return "\n\n".join(_described(entry) for entry in entries() if entry.kind == what)
-    found = [_described(entry) for entry in entries() if entry.name == what]
+        return _columns(list(shipped().items()))
+    known = entries()
+    told = [_described(entry) for entry in known if what in (entry.kind, entry.name)]
     if what in shipped():
-        found.append(f"experiment {what}: {shipped()[what]}\n  print it: e2fl show {what}")
-    if not found:
-        names = {*known, *(entry.name for entry in entries()), *shipped()}
+        told.append(f"experiment {what}: {shipped()[what]}\n  print it: e2fl show {what}")
+    if not told:
+        names = {*KINDS, *(entry.name for entry in known), *shipped()}
         raise ConfigError(f"there is nothing called '{what}' to list{did_you_mean(what, names)}")
-    return "\n\n".join(found)
-
-
-def _settings(make: Any) -> tuple[Described, ...]:
-    """Return every setting of a class or a function, in the order of its definition."""
-    return tuple(
-        Described(
-            name,
-            _type(setting.type),
-            REQUIRED if setting.required else _shown(setting.default),
-            _choices(setting.type),
-            setting.help,
-        )
-        for name, setting in settings_of(make).items()
-    )
+    return "\n\n".join(told)
 
 
 def _entry(kind: str, name: str, thing: Any) -> Entry:
-    summary = _first_line(thing)
+    summary = _summary(thing)
     if kind == "algorithms" and thing.participation != Uniform():
         policy = {made: name for name, made in PARTICIPATION.items()}[type(thing.participation)]
         summary += f" Its participation is {policy}, unless the experiment names another policy."
-    shared = tuple(Described(*setting) for setting in SHARED.get(kind, ()))
-    return Entry(kind, name, summary, _settings(thing) + shared)
+    settings = [
+        Described(
+            setting_name,
+            _type(setting.type),
+            "required" if setting.required else _shown(setting.default),
+            _choices(setting.type),
+            setting.help,
+        )
+        for setting_name, setting in settings_of(thing).items()
+    ]
+    return Entry(kind, name, summary, (*settings, *SHARED.get(kind, ())))
 
 
 def _described(entry: Entry) -> str:
-    title = (
-        entry.name if entry.kind in ("learner", "experiment") else f"{entry.name} ({entry.kind})"
-    )
-    head = f"{title}: {entry.summary}"
-    if not entry.settings:
-        return f"{head}\n  no settings"
-    rows = [
-        ("  setting", "type", "default"),
-        *((f"  {s.name}", s.type, s.default) for s in entry.settings),
-    ]
-    lines = _left(rows).splitlines()
-    for place, setting in enumerate(entry.settings, start=1):
-        told = setting.meaning
-        if setting.choices:
-            told = f"one of {', '.join(setting.choices)}" + (f"; {told}" if told else "")
-        lines[place] += f"  {told}" if told else ""
-    return "\n".join([head, *(line.rstrip() for line in lines)])
+    alone = entry.kind in ("learner", "experiment")
+    head = f"{entry.name}{'' if alone else f' ({entry.kind})'}: {entry.summary}"
+    rows = [("setting", "type", "default", "")]
+    for setting in entry.settings:
+        choices = f"one of {', '.join(setting.choices)}" if setting.choices else ""
+        meaning = "; ".join(part for part in (choices, setting.meaning) if part)
+        rows.append((setting.name, setting.type, setting.default, meaning))
+    return f"{head}\n{_columns(rows) if entry.settings else '  no settings'}"
 
 
-def _left(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return columns side by side, all aligned left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
-    )
-
-
-def _names(registry: Mapping[str, Any]) -> str:
-    rows = [
-        (f"  {name}", thing if isinstance(thing, str) else _first_line(thing))
-        for name, thing in registry.items()
     ]
-    return "\n".join(line.rstrip() for line in _left(rows).splitlines())
+    return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
-def _first_line(thing: Any) -> str:
+def _summary(thing: Any) -> str:
+    """Return the first line of a docstring; of the module where there is none of its own."""
     own = thing.__doc__ or ""
-    if not own or own.startswith(
-        f"{getattr(thing, '__name__', '')}("
-    ):  # the signature that dataclasses put there
+    if not own or own.startswith(f"{thing.__name__}("):  # the signature that dataclasses put there
         own = sys.modules[thing.__module__].__doc__ or ""
     return own.strip().splitlines()[0]
 
 
 def _type(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "str"
-    if get_origin(kind) is dict:
-        return "section"
-    return (
-        kind.__name__
-        if isinstance(kind, type) and not get_args(kind)
-        else str(kind).replace("typing.", "")
-    )
+    if get_origin(kind) in (Literal, dict):
+        return "str" if get_origin(kind) is Literal else "section"
+    simple = isinstance(kind, type) and not get_args(kind)
+    return kind.__name__ if simple else str(kind).replace("typing.", "")
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
@@ -199,7 +159,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_shown, value))}]"
-    for name, kind in (*GROUPINGS.items(), *BALLOTS.items()):
-        if type(value) is kind:
-            return f'{{ name = "{name}" }}'
+    named = plain(value)
+    if isinstance(named, dict) and "name" in named:  # a part of an algorithm
+        return f'{{ name = "{named["name"]}" }}'
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -27,14 +27,21 @@ class Change:
 
 
 def typed(texts: Iterable[str]) -> list[Change]:
-    """Return changes from strings such as "rounds=20", "data.alpha=1" or "model={name='mlp'}"."""
-    found = []
+    """Return changes from strings such as "rounds=20", "data.alpha=1" or "model={name='mlp'}".
+
+    A value is read as TOML; a word without quotes is a string.
+    """
+    changes = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value, such as rounds=20, not '{text}'")
-        found.append(Change(tuple(key.strip().split(".")), _value(value.strip())))
-    return found
+        try:
+            read = tomllib.loads(f"value = {value.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            read = value.strip()
+        changes.append(Change(tuple(key.strip().split(".")), read))
+    return changes
 
 
 def seed_numbers(text: str) -> list[int]:
@@ -42,22 +49,31 @@ def seed_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ConfigError(
-            f"--seeds takes integers separated by commas, such as 0,1,2, not '{text}'"
-        ) from None
+        raise ConfigError(f"--seeds takes integers, such as 0,1,2, not '{text}'") from None
 
 
 def given(values: Mapping[str, Any], within: tuple[str, ...] = ()) -> list[Change]:
-    """Return changes from values such as {"rounds": 20, "data": {"alpha": 1}}: other settings of a section stay."""
-    found = []
+    """Return changes from values such as {"rounds": 20, "data": {"alpha": 1}}.
+
+    Other settings of a section stay.
+    """
+    changes = []
     for name, value in values.items():
-        inside = isinstance(value, Mapping)
-        found += given(value, (*within, name)) if inside else [Change((*within, name), value)]
-    return found
+        path = (*within, name)
+        changes += given(value, path) if isinstance(value, Mapping) else [Change(path, value)]
+    return changes
+
+
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings by their full names, such as learner.learning_rate."""
+    return {change.name: change.value for change in given(values)}
 
 
 def ordered(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes with the name of a section before its settings: a section with another name starts empty."""
+    """Return the changes with the name of a section before its settings.
+
+    A section with another name starts empty.
+    """
 
     def place(change: Change) -> float:
         whole = change.path[-1] == "name" or isinstance(change.value, Mapping)
@@ -84,23 +100,3 @@ def _put(values: dict[str, Any], path: tuple[str, ...], change: Change) -> dict[
     if rest == ["name"] and inner.get("name") != change.value:
         inner = {}
     return values | {first: _put(inner, tuple(rest), change)}
-
-
-def _value(text: str) -> Any:
-    """Return the value as TOML reads it; a word without quotes is a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return all settings by their full names, such as learner.learning_rate."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= (
-            flattened(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found

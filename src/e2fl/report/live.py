@@ -10,8 +10,8 @@ from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import bundle, page
 from e2fl.report.study import Json
+from e2fl.runs.runner import naming
 from e2fl.runs.store import Folder, Run, read_run, run_folders
-from e2fl.runs.summary import naming
 from e2fl.runs.watcher import Watcher
 
 RELOAD = 5  # seconds after which the page in the browser reloads itself

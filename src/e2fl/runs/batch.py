@@ -1,13 +1,14 @@
-"""Many runs: finished ones are read, others resumed or started; runs with equal data share it."""
+"""Many runs, such as a comparison: finished ones are read, others resumed or started."""
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from e2fl.config.experiment import Experiment
+from e2fl.config.experiment import Experiment, with_seed
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flError, RunError, StorageError
 from e2fl.runs.runner import Federate, run_experiment
@@ -115,6 +116,40 @@ def run_all(
     return batch
 
 
+def compare(
+    methods: Mapping[str, Experiment],
+    seeds: Sequence[int],
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    data: FederatedData | None = None,
+    watcher: Watcher | None = None,
+) -> list[Run]:
+    """Run each method with each seed, in folders NAME-seedN of `out`."""
+    require_seeds(seeds, "a comparison")
+    if out is not None:
+        Folder(out).require_new(resume)
+    tasks = [
+        Task(
+            with_seed(method, seed), None if out is None else out / f"{file_name(name)}-seed{seed}"
+        )
+        for seed in seeds
+        for name, method in methods.items()
+    ]
+    return run_all(tasks, data=data, watcher=watcher).finished()
+
+
+def require_seeds(seeds: Sequence[int], what: str) -> None:
+    """Raise `ConfigError` unless there is a seed, and each is named once. what: "a sweep"."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"{what} needs at least one seed, and must name every seed once")
+
+
+def file_name(name: str) -> str:
+    """Return the name of a method in a file name: a variant "../x" must not leave its folder."""
+    return re.sub(r"[:/\\]", ".", name)
+
+
 def _run(
     task: Task,
     build: BuildData,
@@ -163,19 +198,17 @@ class _Deadline(Watcher):
 def _in_processes(
     tasks: Sequence[Task], jobs: int, deadline: float | None, tell: Callable[[str], None]
 ) -> Batch:
-    done = Batch()
+    batch = Batch()
     before = set(active_children())
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=(sys.path,)
     ) as pool:
-        waiting: dict[Future[None], Task] = {
-            pool.submit(_work, task, threads, deadline): task for task in tasks
-        }
+        waiting = {pool.submit(_work, task, threads, deadline): task for task in tasks}
         try:
             for position, future in enumerate(as_completed(waiting), start=1):
                 task = waiting[future]
-                with _recorded(done, task):
+                with _recorded(batch, task):
                     future.result()
                     tell(f"run {position} of {len(tasks)} is done: {task.title}")
         except BaseException as error:
@@ -187,12 +220,10 @@ def _in_processes(
                     "a process was killed, perhaps for lack of memory; resume with fewer --jobs"
                 ) from error
             raise
-    finished = [
-        task
-        for task in tasks
-        if task not in done.failed and task.folder is not None and Folder(task.folder).finished()
-    ]
-    return replace(done, runs={task: read_run(task.folder) for task in finished if task.folder})
+    for task in tasks:
+        if task not in batch.failed and task.folder and Folder(task.folder).finished():
+            batch.runs[task] = read_run(task.folder)
+    return batch
 
 
 _stopped = threading.Event()

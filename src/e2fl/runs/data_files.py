@@ -37,15 +37,15 @@ def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None])
 
 def earlier_groups(folder: Folder, about: Mapping[str, Any]) -> list[str]:
     """Return the input columns that a run beside this one, on the same table, used as group."""
-    columns, table = about.get("columns"), about.get("sha256")
-    if not isinstance(columns, Mapping) or table is None:
+    table = about.get("sha256")
+    if table is None or "columns" not in about:
         return []
     groups = set()
     for path in islice(folder.path.parent.glob("*/summary.json"), NEIGHBOURS):
         try:
-            earlier = Folder(path.parent).read_summary().get("data")
+            earlier = Folder(path.parent).read_summary().get("data") or {}
         except RunError:
             continue
-        if isinstance(earlier, Mapping) and earlier.get("sha256") == table:
+        if earlier.get("sha256") == table:
             groups.add(earlier.get("group_column"))
-    return [name for name in columns if name in groups]
+    return [name for name in about["columns"] if name in groups]

@@ -1,16 +1,14 @@
 """How many groups are there? Rank clustering for several numbers of groups, and which number fits.
 
-Every client trains once from the start, as rank clustering prepares, and its ballot is clustered into 2, 3 and more
-groups. Three measures indicate a good number: the same groups are found without a quarter of the clients (stability),
-few clients lie between two groups (blur), and clients are nearer to their own group than to the next (silhouette). Blur
-is compared with that of a reference cloud with the same covariance and no groups, cut into as many pieces.
-
-Where clients declare groups, the agreement with those is reported too, for the clustering that is kept and for a start
-on average.
+Every client trains once from the start, as rank clustering prepares, and its ballot is clustered
+into 2, 3 and more groups. Three measures indicate a good number: the same groups are found without
+a quarter of the clients (stability), few clients lie between two groups (blur), and clients are
+nearer to their own group than to the next (silhouette). Blur is compared with that of a reference
+cloud with the same covariance and no groups, cut into as many pieces.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -18,17 +16,10 @@ import numpy as np
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
-from e2fl.data.federated import ClientId, FederatedData, GroupId
+from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import (
-    KMeansResult,
-    Pairs,
-    cheapest,
-    first_rankings,
-    kmeans,
-    stability,
-)
+from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, kmeans, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
 from e2fl.metrics.groupings import MIN_STABILITY
 from e2fl.randomness import stream
@@ -37,12 +28,8 @@ from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.text import aligned
 
-MAX_RELATIVE_BLUR = (
-    0.5  # maximum blur of clear groups, as a fraction of the blur of a reference cloud
-)
-NEARLY_BEST = (
-    0.99  # a silhouette this close to the highest counts as equal; fewer groups are then preferred
-)
+MAX_RELATIVE_BLUR = 0.5  # of clear groups, as a fraction of the blur of a reference cloud
+NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal: fewer groups then
 AS_STABLE = 0.01  # a stability this close to another one counts as equal
 FIRM_STABILITY = 0.8  # minimum stability for groups to be reported without a caveat
 BLUR_CLIENTS = 400  # blur is computed over at most this many clients, drawn uniformly
@@ -50,28 +37,18 @@ CLOUDS = 5  # reference clouds drawn, for the mean of their blur
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """The percentage of clients that are in the group they declare."""
-
-    matched: float  # found groups matched one to one with declared ones
-    purity: float  # each found group stands for the declared group of most of its members
-
-
-@dataclass(frozen=True)
 class Row:
     """One number of groups."""
 
     groups: int
-    stability: float  # agreement with what is found without a quarter of the clients: 1 is full, 0 is chance
+    stability: float  # agreement with what a quarter fewer clients give: 1 is full, 0 is chance
     silhouette: float  # -1 to 1: how much nearer clients are to their own group than to the next
     blur: float  # 0 to 1: how far clients lie from the centre of their group towards the next
     cloud: float  # the blur of a reference cloud cut into as many pieces
     smallest: int  # clients of the smallest group
-    cost: float  # the mean distance of a client to its group's centroid, as a fraction of that for one group
-    agreement: Agreement | None = (
-        None  # of the kept clustering with declared groups, if there are any
-    )
-    mean_start: Agreement | None = None  # the same on average over all starts, if there are several
+    cost: float  # mean distance of a client to its group's centroid, relative to one group
+    matched: float | None = None  # percentage of clients in the group they declare, one to one
+    purity: float | None = None  # the same; a found group stands for that of most of its members
 
     @property
     def clear(self) -> bool:
@@ -83,9 +60,8 @@ class Survey:
     """The measures for each number of groups."""
 
     rows: tuple[Row, ...]
-    clustering: RankClustering = field(
-        default_factory=RankClustering
-    )  # its settings; its number of groups is not used
+    # Its settings; its number of groups is not used.
+    clustering: RankClustering = field(default_factory=RankClustering)
 
     @property
     def best(self) -> Row | None:
@@ -102,20 +78,10 @@ class Survey:
     def table(self) -> str:
         """Return one line for each number of groups."""
         head = ["", "", "", "blur", "", "", ""]
-        names = [
-            "groups",
-            "stability",
-            "silhouette",
-            "found",
-            "of a cloud",
-            "smallest group",
-            "cost",
-        ]
-        if self.rows[0].agreement:
+        names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group"]
+        names.append("cost")
+        if self.rows[0].matched is not None:
             head += ["as declared, %", ""]
-            names += ["matched", "purity"]
-        if self.rows[0].mean_start:
-            head += ["mean start, %", ""]
             names += ["matched", "purity"]
         return aligned([names, *(self._cells(row) for row in self.rows)], head)
 
@@ -129,41 +95,35 @@ class Survey:
             str(row.smallest),
             f"{row.cost:.3f}",
         ]
-        for known in (row.agreement, row.mean_start):
-            cells += [f"{known.matched:.1f}", f"{known.purity:.1f}"] if known else []
-        return cells
+        return cells + [f"{share:.1f}" for share in (row.matched, row.purity) if share is not None]
 
     def advice(self) -> str:
         """Return a recommendation, as text."""
         best = self.best
         if best is None:
             return (
-                "Warning: these groups look like noise. No number of groups is both stable without a quarter of the "
-                f"clients (at least {MIN_STABILITY}) and clearly separated (a blur of at most {MAX_RELATIVE_BLUR} "
-                "times that of a reference cloud). Use one group (algorithm frl), or let clients train longer first "
-                "(learner.epochs)."
+                "Warning: these groups look like noise. No number of groups is both stable without "
+                f"a quarter of the clients (at least {MIN_STABILITY}) and clearly separated (a "
+                f"blur of at most {MAX_RELATIVE_BLUR} times that of a reference cloud). Use one "
+                "group (algorithm frl), or let clients train longer first (learner.epochs)."
             )
         text = (
-            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie between groups, and "
-            f"the groups found without a quarter of the clients agree to {best.stability:.2f}."
+            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie "
+            "between groups, and the groups found without a quarter of the clients agree to "
+            f"{best.stability:.2f}."
         )
         if best.stability < FIRM_STABILITY:
             text += " That is low: treat these groups with caution."
         if best.smallest < 5:
             text += f" The smallest group is very small ({best.smallest})."
-        return text + self._range(best)
-
-    def _range(self, best: Row) -> str:
-        """Return a warning if more groups fit as well: fewer groups hide small ones."""
         last = max(self.flat, key=lambda row: row.groups)
-        if last == best:
-            return ""
+        if last != best:
+            text += (
+                f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
+                "is uncertain: fewer groups hide small ones."
+            )
         stable = [row for row in self.flat if row.stability >= best.stability - AS_STABLE]
         most = max(stable, key=lambda row: row.groups)
-        text = (
-            f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number is "
-            "uncertain: fewer groups hide small ones."
-        )
         if most != best:
             text += (
                 f" {most.groups} groups are as stable ({most.stability:.2f}); to keep small groups "
@@ -173,16 +133,16 @@ class Survey:
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
-        asked = replace(self.clustering, groups=groups)
-        unsaid = (
-            {"groups", "restarts"} if asked.start == "tree" else {"groups"}
-        )  # a tree is one start
+        # A tree is one start.
+        unsaid = {"groups", "restarts"} if self.clustering.start == "tree" else {"groups"}
         settings = {"name": "rank_clustering", "groups": groups} | {
-            setting.name: getattr(asked, setting.name)
-            for setting in fields(asked)
-            if setting.name not in unsaid and getattr(asked, setting.name) != setting.default
+            setting.name: getattr(self.clustering, setting.name)
+            for setting in fields(self.clustering)
+            if setting.name not in unsaid
+            and getattr(self.clustering, setting.name) != setting.default
         }
-        return f"{{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in settings.items())} }}"
+        words = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        return f"{{ {', '.join(words)} }}"
 
 
 def survey(
@@ -195,7 +155,8 @@ def survey(
 ) -> Survey:
     """Cluster the ballots of every client into `first` to `last` groups.
 
-    Rankings are compared (layers, restarts and so on) as the experiment's own rank clustering does, if it has one.
+    Rankings are compared (layers, restarts and so on) as the experiment's own rank clustering does,
+    if it has one.
     """
     if not 2 <= first <= last:
         raise ConfigError(
@@ -204,63 +165,46 @@ def survey(
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if last >= len(data.population):
         raise ConfigError(
-            f"--to is {last}, but there are only {len(data.population)} clients; there must be fewer groups"
+            f"--to is {last}, but there are only {len(data.population)} clients; "
+            "there must be fewer groups"
         )
-    clustering = replace(_clustering(experiment), groups=last)
+    grouping: Grouping | None = getattr(experiment.build_algorithm(), "grouping", None)
+    own = None if grouping is None else grouping.clustering()
+    clustering = replace(own or RankClustering(), groups=last)
     tell(f"training {len(data.population)} clients once")
     ballots = collect(experiment, clustering, data)
     if last >= len(ballots):
-        raise RunError(
-            f"only {len(ballots)} clients sent a ballot; --to {last} asks for as many groups or more"
-        )
+        raise RunError(f"only {len(ballots)} clients sent a ballot; --to must be less")
     tell(f"comparing {len(ballots)} ballots")
-    table = clustering.table(ballots, experiment.seed)
-    pairs = Pairs.of(table, experiment.seed)
-    sampled = np.sort(
-        stream(experiment.seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS]
-    )
-    sampled_distances = pairs.distances[np.ix_(sampled, sampled)]
-    clouds = [
-        cloud(sampled_distances, stream(experiment.seed, "cloud", number))
-        for number in range(CLOUDS)
-    ]
+    seed = experiment.seed
+    table = clustering.table(ballots, seed)
+    pairs = Pairs.of(table, seed)
+    sampled = np.sort(stream(seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS])
+    distances = pairs.distances[np.ix_(sampled, sampled)]
+    clouds = [cloud(distances, stream(seed, "cloud", number)) for number in range(CLOUDS)]
     declared = [data.population.declared[client] for client in table.clients]
     centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
     alone = kmeans(table, centre, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
-        results = clustering.results(table, groups, experiment.seed, pairs)
-        kept = cheapest(results)
+        kept = cheapest(clustering.results(table, groups, seed, pairs))
         assigned = kept.assigned[pairs.places]
-        rows.append(
-            Row(
-                groups,
-                stability(pairs, kept, groups, experiment.seed),
-                silhouette(pairs.distances, assigned),
-                blur(sampled_distances, assigned[sampled]),
-                float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
-                int(np.bincount(kept.assigned, minlength=groups).min()),
-                kept.cost / alone if alone else 1.0,
-                _agreement([kept], declared),
-                _agreement(results, declared) if len(results) > 1 else None,
-            )
+        row = Row(
+            groups,
+            stability(pairs, kept, groups, seed),
+            silhouette(pairs.distances, assigned),
+            blur(distances, assigned[sampled]),
+            float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
+            int(np.bincount(kept.assigned, minlength=groups).min()),
+            kept.cost / alone if alone else 1.0,
         )
+        if None not in declared:
+            both = kept.assigned, declared
+            row = replace(row, matched=metrics.matched(*both), purity=metrics.purity(*both))
+        rows.append(row)
     tell("done")
     return Survey(tuple(rows), clustering)
-
-
-def _agreement(
-    results: Sequence[KMeansResult], declared: Sequence[GroupId | None]
-) -> Agreement | None:
-    """Return the average agreement over these clusterings; None if the group of any client is unknown."""
-    true = [group for group in declared if group is not None]
-    if len(true) < len(declared):
-        return None
-    return Agreement(
-        float(np.mean([metrics.matched(result.assigned, true) for result in results])),
-        float(np.mean([metrics.purity(result.assigned, true) for result in results])),
-    )
 
 
 def collect(
@@ -269,21 +213,10 @@ def collect(
     """Return one ballot of every client, as before the first round of E2FL with rank clustering."""
     algorithm = E2FL(grouping=clustering)
     model = experiment.build_model(data)
-    federation = SimulatedFederation(
-        data, algorithm, experiment.build_learner(model), threads=experiment.threads
-    )
+    learner = experiment.build_learner(model)
+    federation = SimulatedFederation(data, algorithm, learner, threads=experiment.threads)
     server = Server(
         algorithm, model, data.population, rounds=1, seed=experiment.seed, evaluate_every=1
     )
     replies = federation.train(server.ask())
-    if len(replies.answers) < 3:
-        raise RunError(
-            f"only {len(replies.answers)} clients sent a ballot; there is nothing to cluster"
-        )
     return first_rankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots
-
-
-def _clustering(experiment: Experiment) -> RankClustering:
-    grouping: Grouping | None = getattr(experiment.build_algorithm(), "grouping", None)
-    own = None if grouping is None else grouping.clustering()
-    return own or RankClustering()

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.metrics.own import spread_of
 from e2fl.participation import burden
 from e2fl.rounds import Round, Traffic, UnseenScores
-from e2fl.runs.records import Budget, Evaluation, GroupsAre, Json, Measures, View
+from e2fl.runs.records import Evaluation, GroupsAre, Json, Measures, View
 
 Groups = Mapping[ClientId, GroupId]
+Scores = Mapping[ClientId, Score]
 Tallies = Mapping[ClientId, Mapping[GroupId, Tally]]
 
 
@@ -27,24 +28,24 @@ class Totals:
     """What a run has added up after a round, besides the state."""
 
     traffic: Traffic = field(default_factory=Traffic)
-    found: Mapping[ClientId, GroupId] = field(default_factory=dict)  # of the last evaluation
+    found: Groups = field(default_factory=dict)  # of the last evaluation
     faults: Mapping[str, int] = field(default_factory=dict)  # since the last line of history
     grouping: tuple[Json, ...] = ()  # how groups were found in each round since the last line
     asked: Mapping[ClientId, int] = field(default_factory=dict)  # since the run began
 
 
-def measure(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures:
+def measure(scores: Scores, data: FederatedData) -> Measures:
     """Return every metric of one evaluation."""
     found = found_groups(scores)
-    own, *others = (
-        _view({client: score.views[name] for client, score in scores.items()}, data, found)
+    views = {
+        name: _view({client: score.views[name] for client, score in scores.items()}, data, found)
         for name in next(iter(scores.values())).views
-    )
-    names = list(next(iter(scores.values())).views)[1:]
-    return Measures(**vars(own), views=dict(zip(names, others, strict=True)))
+    }
+    own = views.pop(next(iter(views)))
+    return Measures(**vars(own), views=views)
 
 
-def measure_validation(scores: Mapping[ClientId, Score], data: FederatedData) -> Measures | None:
+def measure_validation(scores: Scores, data: FederatedData) -> Measures | None:
     """Return every metric on validation examples; None if there are none."""
     validated = {
         client: Score(score.validation, score.group)
@@ -62,54 +63,45 @@ def without_loss(measures: Measures) -> Measures:
 
 def _view(tallies: Tallies, data: FederatedData, found: Groups) -> View:
     # A client without test examples has no accuracy.
-    tallies = {
-        client: parts
-        for client, parts in tallies.items()
-        if sum(tally.n for tally in parts.values())
-    }
+    tallies = {client: parts for client, parts in tallies.items() if total(parts.values()).n}
     if not tallies:
         raise RunError("no client has a test example")
     groups_are, by_group = _by_group(tallies, data, found)
     groups = {name: _group(members, data.classes == 2) for name, members in by_group.items()}
     clients = [total(parts.values()) for parts in tallies.values()]
-    diverged = [not all(tally.finite for tally in parts.values()) for parts in tallies.values()]
     return View(
         clients=metrics.spread([tally.accuracy for tally in clients]),
         group=metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
         groups=groups,
         groups_are=groups_are,
-        diverged=sum(diverged),
+        diverged=sum(not all(part.finite for part in parts.values()) for parts in tallies.values()),
         protected=_protected(tallies, data),
         loss={
             "clients": _loss([tally.mean_loss for tally in clients]),
             "group": _loss([group["loss"] for group in groups.values()]) if groups else None,
         },
-        measures=_own_measures(clients, by_group),
+        measures={
+            name: _own_measure(name, clients, by_group)
+            for name in dict.fromkeys(name for tally in clients for name in tally.own)
+        },
     )
 
 
-def _own_measures(
-    clients: Sequence[Tally], by_group: Mapping[str, Sequence[Tally]]
-) -> dict[str, Json]:
-    """Return the user's own measures over clients and over groups, by name."""
-    measured = {}
-    for name in dict.fromkeys(name for tally in clients for name in tally.own):
-        values = {
-            group: [tally.own.get(name, math.nan) for tally in members]
-            for group, members in by_group.items()
-        }
-        means = {group: _finite_mean(members) for group, members in values.items()}
-        measured[name] = {
-            "clients": spread_of([tally.own.get(name, math.nan) for tally in clients]),
-            "group": spread_of(list(means.values())),
-            "groups": means,
-        }
-    return measured
-
-
-def _finite_mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return float(np.mean(known)) if known else math.nan
+def _own_measure(
+    name: str, clients: Sequence[Tally], by_group: Mapping[str, Sequence[Tally]]
+) -> Json:
+    """Return one of the user's own measures over clients and over groups."""
+    means = {}
+    for group, members in by_group.items():
+        values = [
+            tally.own[name] for tally in members if math.isfinite(tally.own.get(name, math.nan))
+        ]
+        means[group] = float(np.mean(values)) if values else math.nan
+    return {
+        "clients": spread_of([tally.own.get(name, math.nan) for tally in clients]),
+        "group": spread_of(list(means.values())),
+        "groups": means,
+    }
 
 
 def _group(members: Sequence[Tally], two_classes: bool) -> dict[str, float]:
@@ -119,10 +111,8 @@ def _group(members: Sequence[Tally], two_classes: bool) -> dict[str, float]:
         "loss": float(np.mean([tally.mean_loss for tally in members])),
     }
     if two_classes:
-        counts = total(members)
-        measured["f1"] = metrics.f1(
-            counts.true_positive, counts.false_positive, counts.false_negative
-        )
+        sums = total(members)
+        measured["f1"] = metrics.f1(sums.true_positive, sums.false_positive, sums.false_negative)
     return measured
 
 
@@ -131,17 +121,14 @@ def _by_group(
 ) -> tuple[GroupsAre | None, dict[str, list[Tally]]]:
     """Return the tallies of each group: declared or, if the data declares none, found."""
     declared = _by_declared_group(tallies)
-    if named := {
-        data.group_name(group): members
-        for group, members in sorted(declared.items())
-        if group != NO_GROUP
-    }:
-        return "declared", named
+    declared.pop(NO_GROUP, None)
+    if declared:
+        return "declared", {data.group_name(group): declared[group] for group in sorted(declared)}
     served: dict[GroupId, list[Tally]] = {}
     for client, parts in tallies.items():
         if client in found:
             served.setdefault(found[client], []).append(total(parts.values()))
-    named = {found_name(group): members for group, members in sorted(served.items())}
+    named = {found_name(group): served[group] for group in sorted(served)}
     return ("found", named) if named else (None, {})
 
 
@@ -180,11 +167,7 @@ def evaluation(
     return Evaluation(
         **vars(without_loss(measure(done.scores, data))),
         round=done.number,
-        bytes={
-            "up_total": traffic.up,
-            "down_total": traffic.down,
-            "served_total": traffic.served,
-        },
+        bytes={f"{way}_total": getattr(traffic, way) for way in ("up", "down", "served")},
         asked=len(done.asked),
         answered=len(done.answered),
         faults=dict(sorted(totals.faults.items())),
@@ -200,13 +183,18 @@ def evaluation(
 # groups are declared. `changed` is a percentage, None where no client had a group before.
 
 
-def found_groups(scores: Mapping[ClientId, Score]) -> dict[ClientId, GroupId]:
+def found_groups(scores: Scores) -> dict[ClientId, GroupId]:
     """Return the group that each client was served as, for clients that were served as one."""
     return {client: score.group for client, score in scores.items() if score.group is not None}
 
 
+def found_name(group: GroupId) -> str:
+    """Return the display name of a group that was found."""
+    return f"found {group}"
+
+
 def recovery(
-    scores: Mapping[ClientId, Score], population: Population, traffic: Traffic, before: Groups
+    scores: Scores, population: Population, traffic: Traffic, before: Groups
 ) -> Json | None:
     """Return the recovery of the groups that clients were served as; None if there are no groups.
 
@@ -249,26 +237,16 @@ def recovery_in_round(
 
 def _against_declared(found: Groups, population: Population) -> dict[str, float | None]:
     declared = population.declared
-    pairs = [
-        (group, declared[client])
-        for client, group in found.items()
-        if declared.get(client) is not None
-    ]
-    if not pairs:
-        return {"matched": None, "purity": None, "adjusted_rand": None}
-    both = tuple(zip(*pairs, strict=True))
+    known = [client for client in found if declared.get(client) is not None]
+    both = [found[client] for client in known], [declared[client] for client in known]
     return {
-        "matched": metrics.matched(*both),
-        "purity": metrics.purity(*both),
-        "adjusted_rand": metrics.adjusted_rand(*both),
+        measured.__name__: measured(*both) if known else None
+        for measured in (metrics.matched, metrics.purity, metrics.adjusted_rand)
     }
 
 
 def measure_unseen(
-    tried: UnseenScores,
-    unseen: Mapping[ClientId, Client],
-    trained: Mapping[ClientId, Score],
-    data: FederatedData,
+    tried: UnseenScores, unseen: Mapping[ClientId, Client], trained: Scores, data: FederatedData
 ) -> Json:
     """Return every metric for clients kept out of training, and how many found their group.
 
@@ -282,8 +260,7 @@ def measure_unseen(
     result: Json = to_json(without_loss(measure(scores, data))) if tested else {}
     result["count"] = len(scores)
     if tried.faults:
-        kinds = Counter(fault.split(":", 1)[0] for fault in tried.faults.values())
-        result["faults"] = dict(sorted(kinds.items()))
+        result["faults"] = dict(sorted(kinds_of(tried.faults.values()).items()))
     members: dict[GroupId, Counter[GroupId]] = {}
     for client, found in found_groups(trained).items():
         group = data.population.declared.get(client)
@@ -300,7 +277,12 @@ def measure_unseen(
     return result
 
 
-def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[Json]:
+def kinds_of(faults: Iterable[str]) -> Counter[str]:
+    """Return how often each kind of fault occurs; a fault is "kind: reason"."""
+    return Counter(fault.split(":", 1)[0] for fault in faults)
+
+
+def client_rows(scores: Scores, data: FederatedData) -> list[Json]:
     """Return the rows of clients.csv: one for each client, or for each group inside it."""
     rows: list[Json] = []
     for client, score in sorted(scores.items()):
@@ -313,8 +295,7 @@ def client_rows(scores: Mapping[ClientId, Score], data: FederatedData) -> list[J
                 "accuracy": tally.accuracy,
                 "loss": tally.mean_loss,
             }
-            for name in others:
-                row[f"accuracy_{name}"] = score.views[name][group].accuracy
+            row |= {f"accuracy_{name}": score.views[name][group].accuracy for name in others}
             if score.group is not None:
                 row["served_as"] = score.group
             rows.append(row)
@@ -365,13 +346,3 @@ def participation_summary(
         }
         for group, (clients, times) in burden(asked, declared or found).items()
     } or None
-
-
-def found_name(group: GroupId) -> str:
-    """Return the display name of a group that was found."""
-    return f"found {group}"
-
-
-def budget_of(traffic: Traffic) -> Budget:
-    """Return how much training a run took."""
-    return Budget(traffic.trainings, traffic.client_epochs, traffic.trained_examples)

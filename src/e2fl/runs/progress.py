@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from numba.core import event
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flWarning
@@ -27,9 +27,10 @@ class Progress(Watcher):
 
     def __init__(self, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
+        self.shown = True
+        self.draws = self.stream.isatty()
         self.bar: Bar | None = None
-        self.label = ""
-        self.turn = ""
+        self.label = self.turn = ""
         self.first = self.last = self.warned = 0
         self.started = 0.0
         self.compiles = False
@@ -45,29 +46,27 @@ class Progress(Watcher):
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label = f"{self.turn}{experiment.label}, seed {experiment.seed}"
         self.first, self.last, self.warned, self.started = first, last, 0, time.monotonic()
-        if self._draws():
-            self.bar = self._bar(first, last)
+        if self.shown and self.draws:
+            done = max(0, first - 1)
+            self.bar = tqdm(total=last, initial=done, desc=self.label, unit="round")
         else:
             self._say(f"{self.label}: round {first} of {last}")
 
     def advance(self, number: int, measured: Json | None) -> None:
         if self.bar is not None:
-            if number > 0:
-                self.bar.update(1)
+            self.bar.update(1 if number > 0 else 0)
             if measured is not None:
                 self.bar.set_postfix_str(figures(measured))
             return
-        whole = self._left(number) + time.monotonic() - self.started
-        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last and whole >= 1:
-            self._say(
-                f"{self.label}: about {duration(whole)} in all, at the pace of the first rounds"
-            )
+        spent = time.monotonic() - self.started
+        left = spent / max(1, number - self.first + 1) * (self.last - number)
+        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last and spent + left >= 1:
+            whole = duration(spent + left)
+            self._say(f"{self.label}: about {whole} in all, at the pace of the first rounds")
         if measured is not None:
-            left = self._left(number)
-            left_text = f", about {duration(left)} left" if number < self.last and left >= 1 else ""
-            self._say(
-                f"{self.label}: round {number} of {self.last}, {figures(measured)}{left_text}"
-            )
+            left_text = f", about {duration(left)} left" if left >= 1 else ""
+            where = f"round {number} of {self.last}"
+            self._say(f"{self.label}: {where}, {figures(measured)}{left_text}")
 
     def warn(self, message: str) -> None:
         self.warned += 1
@@ -81,28 +80,10 @@ class Progress(Watcher):
             self.bar.close()
             self.bar = None
 
-    def _left(self, number: int) -> float:
-        """Return the seconds that the rounds after this one will take, at the pace so far."""
-        pace = (time.monotonic() - self.started) / max(1, number - self.first + 1)
-        return pace * (self.last - number)
-
-    def _draws(self) -> bool:
-        return self.stream.isatty()
-
-    def _bar(self, first: int, last: int) -> "Bar":
-        return tqdm(
-            total=last,
-            initial=max(0, first - 1),
-            desc=self.label,
-            unit="round",
-            file=self.stream,
-            dynamic_ncols=True,
-        )
-
     def _say(self, text: str) -> None:
         if self.bar is not None:
             self.bar.write(text, file=self.stream)
-        else:
+        elif self.shown:
             print(text, file=self.stream, flush=True)
 
 
@@ -112,33 +93,12 @@ class NotebookProgress(Progress):
     def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
         """Choose whether to show progress; by default in notebooks and on terminals."""
         super().__init__(stream)
-        self.shown = _can_draw(self.stream) if shown is None else shown
-
-    def advance(self, number: int, measured: Json | None) -> None:
-        if self.shown:
-            super().advance(number, measured)
+        self.draws = self.draws or "ipykernel" in sys.modules
+        self.shown = self.draws if shown is None else shown
 
     def warn(self, message: str) -> None:
-        warnings.warn(
-            f"{self.label}: {message}" if self.label else message, E2flWarning, stacklevel=2
-        )
-
-    def _draws(self) -> bool:
-        return self.shown and _can_draw(self.stream)
-
-    def _bar(self, first: int, last: int) -> "Bar":
-        from tqdm.auto import tqdm as automatic
-
-        return automatic(total=last, initial=max(0, first - 1), desc=self.label, unit="round")
-
-    def _say(self, text: str) -> None:
-        if self.shown:
-            super()._say(text)
-
-
-def _can_draw(stream: TextIO) -> bool:
-    """Return whether a bar can be drawn: on a terminal, or in a notebook."""
-    return stream.isatty() or "ipykernel" in sys.modules
+        text = f"{self.label}: {message}" if self.label else message
+        warnings.warn(text, E2flWarning, stacklevel=2)
 
 
 class _Listener(event.Listener):
@@ -179,6 +139,7 @@ def figures(measured: Json) -> str:
     """Return mean and worst accuracy of a line of history, as text."""
     text = f"clients {measured['clients']['mean']:.1f} %"
     if measured["group"]:
-        worst = min(measured["groups"], key=lambda name: measured["groups"][name]["accuracy"])
-        text += f", worst group {worst} {measured['groups'][worst]['accuracy']:.1f} %"
+        accuracy = {name: group["accuracy"] for name, group in measured["groups"].items()}
+        worst = min(accuracy, key=accuracy.__getitem__)
+        text += f", worst group {worst} {accuracy[worst]:.1f} %"
     return text

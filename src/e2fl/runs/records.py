@@ -107,10 +107,10 @@ def divergence_warnings(measured: Mapping[str, Any]) -> list[str]:
 
 def numbers_of(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Return every number of a record by its path, such as group/worst10 or groups/G1/accuracy."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= numbers_of(value, f"{prefix}{key}/")
+            numbers |= numbers_of(value, f"{prefix}{key}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[f"{prefix}{key}"] = value
-    return found
+            numbers[f"{prefix}{key}"] = value
+    return numbers

@@ -5,48 +5,32 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import nn
 
-from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, types_of
 from e2fl.codec import to_json
 from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import finite, remove
+from e2fl.metrics.own import descriptions
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
-from e2fl.runs import checkpoint
-from e2fl.runs.checkpoint import Checkpoint
+from e2fl.runs import checkpoint, measure
+from e2fl.runs.checkpoint import Checkpoint, Progress, Schedule, memories_of
 from e2fl.runs.data_files import write_data
-from e2fl.runs.measure import (
-    Totals,
-    client_rows,
-    evaluation,
-    found_groups,
-    recovery_in_round,
-)
+from e2fl.runs.measure import Totals
 from e2fl.runs.progress import compiling
-from e2fl.runs.records import Json, divergence_warnings
-from e2fl.runs.resume import (
-    Progress,
-    Schedule,
-    count_lines,
-    memories_of,
-    require_more_rounds,
-    require_same,
-    restore,
-)
+from e2fl.runs.records import Budget, Json, Summary, divergence_warnings
 from e2fl.runs.store import ENCODING, Folder, Run, read_run
-from e2fl.runs.summary import held_out, summarise
 from e2fl.runs.watcher import Watcher
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.version import environment
+from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
 
 
@@ -99,7 +83,7 @@ def run_experiment(
         folder.require_new(resume)
         folder.require_no_links()
         stored = folder.read_experiment()
-        require_same(folder, stored, experiment)
+        checkpoint.require_same(folder, stored, experiment)
         if folder.finished():
             finished = read_run(folder.path)
             if experiment.rounds == stored.rounds:
@@ -137,6 +121,13 @@ def simulate(
     return federate
 
 
+def naming(experiment: Experiment) -> Json:
+    """Return the title of the algorithm and its position in tables: own algorithms come last."""
+    name = experiment.algorithm["name"]
+    title = experiment.build_algorithm().title
+    return {"title": title, "order": [*ALGORITHMS, name].index(name)}
+
+
 class _Runner:
     def __init__(
         self,
@@ -153,36 +144,23 @@ class _Runner:
         # Mistakes in the configuration raise an error here, before anything is written.
         self.server = self._server(None)
         self.fresh = self.server.done  # the state before the first round
+        self.last = self.server.last
         # Why results on such data need care; empty if nothing is wrong.
         self.warnings = tuple(self.algorithm.describe(self.fresh.state).warnings)
         self.trains_alone = types_of(self.algorithm).up is Nothing  # clients send nothing
         self.history: list[Json] = []
         self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
-        self.evaluated_at = 0.0  # seconds of the run at the last line of history
         self.totals = Totals()
         self.unevaluated: Totals | None = None  # as if the last round had not been evaluated
         self.environment = environment()  # now: files may change while the run goes on
+        # The digest of the file that a user's own data is in; None for data that stays.
+        digest = None if folder is None else data.about().get("sha256")
+        self.data_file = None if digest is None else str(digest)
 
     def _server(self, resume: Round | None) -> Server:
-        return self.experiment.build_server(
-            self.algorithm, self.model, self.federation.population, resume
-        )
-
-    @property
-    def last(self) -> int:
-        return self.server.last
-
-    @property
-    def schedule(self) -> Schedule:
-        """The first and the last round, also for other settings of `rounds`."""
         population = self.federation.population
-        return Schedule(
-            self.fresh.number + 1,
-            self.last,
-            lambda asked: self.algorithm.rounds(asked, population),
-            self.experiment.label,
-        )
+        return self.experiment.build_server(self.algorithm, self.model, population, resume)
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
@@ -196,10 +174,57 @@ class _Runner:
         if latest is begun:
             raise RunError("there was no round to run")
         if latest.scores is None:
-            raise RunError(
-                f"no client could be evaluated after round {latest.number}, the last one"
-            )
+            raise RunError(f"no client could be evaluated after the last round, {latest.number}")
         return self._finish(latest)
+
+    def _start(self, stored: Experiment | None) -> Round | None:
+        """Prepare the folder; return the round to resume after, None for the beginning."""
+        if self.folder is None:
+            return None
+        resumed = None
+        if stored is not None:
+            resumed = self._restore(self.folder, stored)
+            self.folder.unfinish()
+        self.folder.write("config.toml", self.experiment.to_toml())
+        self.folder.write_history(self.history, self.times)
+        write_data(self.folder, self.data, self.watcher.warn)
+        if self.data.encoding is not None:
+            self.folder.write_json(ENCODING, self.data.encoding.to_json())
+        return resumed
+
+    def _restore(self, folder: Folder, stored: Experiment) -> Round | None:
+        """Go back to the last good checkpoint: history and client models are cut to it."""
+        population = self.federation.population
+        schedule = Schedule(
+            self.fresh.number + 1, self.last, lambda asked: self.algorithm.rounds(asked, population)
+        )
+        if folder.finished():
+            checkpoint.require_more_rounds(folder, schedule, stored.rounds, self.experiment.rounds)
+        state, warn = types_of(self.algorithm).state, self.watcher.warn
+        restored = checkpoint.restore(folder, schedule, state, stored, self.data_file, warn)
+        if restored is None:
+            self.federation.rewind(self.fresh.number)
+            return None
+        done, progress, self.history = restored
+        self.federation.rewind(done.number)
+        # A last round that was evaluated only for being the last is not any more.
+        unevaluated = progress.unevaluated
+        self.totals = progress.totals if unevaluated is None else unevaluated
+        times, rounds = folder.read_times(), {line["round"] for line in self.history}
+        self.times = {number: times[number] for number in times if number in rounds}
+        self.seconds = progress.seconds
+        self.federation.traffic = replace(self.totals.traffic)
+        return done
+
+    def _warn_at_the_start(self) -> None:
+        for warning in self.warnings:
+            self.watcher.warn(warning)
+        if self.trains_alone and self.last != self.experiment.rounds:
+            self.watcher.warn(
+                f"each client trains alone and only once, so there are {self.last} rounds, not "
+                f"{self.experiment.rounds}; algorithm.epochs decides how long it trains "
+                "(summary.json has the budget)"
+            )
 
     def _run_rounds(self, latest: Round) -> Round:
         """Run the rounds after this one, and return the last."""
@@ -231,55 +256,26 @@ class _Runner:
             self.watcher.end()
         return latest
 
-    def _start(self, stored: Experiment | None) -> Round | None:
-        """Prepare the folder; return the round to resume after, None for the beginning."""
-        if self.folder is None:
-            return None
-        resumed = None
-        if stored is not None:
-            if self.folder.finished():
-                require_more_rounds(
-                    self.folder, self.schedule, stored.rounds, self.experiment.rounds
-                )
-            resumed = self._restore(stored)
-            self.folder.unfinish()
-        self.folder.write("config.toml", self.experiment.to_toml())
-        self.folder.write_history(self.history)
-        self.folder.write_times(self.times)
-        write_data(self.folder, self.data, self.watcher.warn)
-        if self.data.encoding is not None:
-            self.folder.write_json(ENCODING, self.data.encoding.to_json())
-        return resumed
-
-    def _warn_at_the_start(self) -> None:
-        for warning in self.warnings:
-            self.watcher.warn(warning)
-        if self.trains_alone and self.last != self.experiment.rounds:
-            self.watcher.warn(
-                f"each client trains alone and only once, so there are {self.last} rounds, not "
-                f"{self.experiment.rounds}; algorithm.epochs decides how long it trains "
-                "(summary.json has the budget)"
-            )
-
     def _record(self, done: Round, before: Round) -> Totals:
         """Record the results of a round, and return the totals after it."""
-        totals = self._add_up(done, before)
         warnings = self.federation.warnings()
         for client, fault in done.faults.items():
             name = self.data.client_name(client)
             self.watcher.warn(f"round {done.number}: client {name} left out, {fault}")
         for warning in warnings:
             self.watcher.warn(f"round {done.number}: {warning}")
-        faults = Counter(fault.split(":", 1)[0] for fault in (*done.faults.values(), *warnings))
+        faults = measure.kinds_of((*done.faults.values(), *warnings))
+        totals = self._add_up(done, before)
         totals = replace(totals, faults=Counter(totals.faults) + faults)
         measured = None
         if done.scores is not None:
             metadata = finite(self.algorithm.describe(done.state).metadata)
-            measured = to_json(evaluation(done, self.data, totals, metadata))
+            measured = to_json(measure.evaluation(done, self.data, totals, metadata))
             # Evaluating adds only the bytes served.
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
-            totals = Totals(totals.traffic, found_groups(done.scores), asked=totals.asked)
+            groups = measure.found_groups(done.scores)
+            totals = Totals(totals.traffic, groups, asked=totals.asked)
             self._record_line(done.number, measured)
         self.watcher.advance(done.number, measured)
         return totals
@@ -289,11 +285,9 @@ class _Runner:
             for warning in divergence_warnings(measured):
                 self.watcher.warn(f"round {number}: {warning}")
         self.history.append(measured)
-        self.times[number] = round(self.seconds - self.evaluated_at, 3)
-        self.evaluated_at = self.seconds
+        self.times[number] = round(self.seconds - sum(self.times.values()), 3)
         if self.folder is not None:
-            self.folder.append_history(measured)
-            self.folder.append_times(number, self.times[number])
+            self.folder.append_history(measured, self.times[number])
 
     def _add_up(self, done: Round, before: Round) -> Totals:
         """Return the totals after this round, except its faults."""
@@ -305,7 +299,7 @@ class _Runner:
             return totals
         both = (self.totals.traffic, traffic)
         known = self._assignments_before(before)
-        grouping = recovery_in_round(done, found, known, self.data.population, both)
+        grouping = measure.recovery_in_round(done, found, known, self.data.population, both)
         return replace(totals, grouping=(*totals.grouping, grouping))
 
     def _assignments_before(self, before: Round) -> Mapping[ClientId, GroupId]:
@@ -319,11 +313,6 @@ class _Runner:
     def _save(self, done: Round, totals: Totals, *, final: bool = False) -> None:
         if self.folder is None:
             return
-        if not (self.folder.path / "config.toml").is_file():
-            raise StorageError(
-                f"cannot write a checkpoint: {self.folder.path} was removed while the run used it; "
-                "start the run again"
-            )
         self.folder.flush_history()
         unevaluated = self.unevaluated if final and not self.server.due else None
         progress = Progress(
@@ -331,58 +320,23 @@ class _Runner:
             done.ever_answered,
             self.seconds,
             totals,
-            count_lines(self.history, done.number, unevaluated),
+            checkpoint.count_lines(self.history, done.number, unevaluated),
             memories_of(self.folder, done.number),
-            self._data_file,
+            self.data_file,
             unevaluated,
         )
         checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, progress))
         # The checkpoint before this one stays usable, and so must the models that clients kept.
         self.federation.forget(before=checkpoint.rounds(self.folder.checkpoints)[-1])
 
-    @cached_property
-    def _data_file(self) -> str | None:
-        """The digest of the file that a user's own data is in; None for data that stays."""
-        digest = self.data.about().get("sha256")
-        return None if digest is None else str(digest)
-
-    def _restore(self, stored: Experiment) -> Round | None:
-        """Go back to the last good checkpoint: history and client models are cut to it."""
-        assert self.folder is not None
-        state = types_of(self.algorithm).state
-        restored = restore(
-            self.folder, self.schedule, state, stored, self._data_file, self.watcher.warn
-        )
-        if restored is None:
-            self.federation.rewind(self.fresh.number)
-            return None
-        self.federation.rewind(restored.round.number)
-        self.history, self.times = restored.history, restored.times
-        self.totals, self.seconds = restored.totals, restored.seconds
-        self.evaluated_at = sum(restored.times.values())
-        self.federation.traffic = replace(self.totals.traffic)
-        return restored.round
-
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
         self._save(done, self.totals, final=True)
-        rows = client_rows(done.scores, self.data)
-        models_kept = self.folder is not None and bool(memories_of(self.folder, done.number))
-        drop = models_kept and not self.experiment.keep_client_models
-        summary = summarise(
-            self.experiment,
-            self.data,
-            done,
-            self.totals,
-            self.history[-1],
-            seconds=self.seconds,
-            environment=self.environment,
-            client_models="dropped" if drop else "kept" if models_kept else "none",
-            finds_groups=self.algorithm.describe(done.state).assignments is not None,
-            edges=None if self.trains_alone else self.model.spec.edges,
-            warnings=self.warnings,
-            unseen=held_out(self.federation, self.data, done, self.watcher.warn),
-        )
+        rows = measure.client_rows(done.scores, self.data)
+        has_models = self.folder is not None and bool(memories_of(self.folder, done.number))
+        drop = has_models and not self.experiment.keep_client_models
+        kept = "dropped" if drop else "kept" if has_models else "none"
+        summary = to_json(self._summary(done, kept))
         if self.folder is not None:
             self.folder.write_clients(rows)
             self.folder.write_models(self.algorithm.describe(done.state).models())
@@ -395,3 +349,62 @@ class _Runner:
         path = self.folder.path if self.folder else None
         config = self.experiment.to_dict()
         return Run(config, summary, self.history, rows, done.state, path, self.times)
+
+    def _summary(self, done: Round, client_models: str) -> Summary:
+        assert done.scores is not None
+        last_line, traffic = self.history[-1], self.totals.traffic
+        inference = last_line.get("inference")
+        served = measure.found_groups(done.scores)
+        finds_groups = self.algorithm.describe(done.state).assignments is not None
+        worked = (traffic.trainings, traffic.client_epochs, traffic.trained_examples)
+        return Summary(
+            **vars(measure.measure(done.scores, self.data)),
+            algorithm=self.experiment.algorithm["name"],
+            label=self.experiment.label,
+            **naming(self.experiment),
+            dataset=self.data.name,
+            rounds=done.number,
+            seed=self.experiment.seed,
+            version=__version__,
+            membership="found" if finds_groups else "declared" if served else None,
+            trains_alone=self.trains_alone,
+            inference=inference and {key: inference[key] for key in inference if key != "rounds"},
+            metadata=last_line["metadata"],
+            warnings=self.warnings,
+            own_measures=descriptions(self.experiment.build_measures()),
+            bytes=measure.byte_summary(traffic),
+            bits=None if self.trains_alone else measure.bit_summary(traffic, self.model.spec.edges),
+            participation=measure.participation_summary(self.totals.asked, self.data, served),
+            budget=Budget(*worked) if traffic.trainings else None,
+            seconds={"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
+            data=self.data.about(),
+            inputs=self._inputs(),
+            environment=self.environment,
+            unseen=self._unseen(done),
+            validation=measure.measure_validation(done.scores, self.data),
+            client_models=client_models,
+        )
+
+    def _inputs(self) -> Json:
+        data, groups = self.data, self.data.population.groups
+        return {
+            "shape": list(data.shape),
+            "classes": data.classes,
+            "groups": groups,
+            "group_names": [data.group_name(group) for group in range(groups)],
+            "label_names": list(data.label_names),
+        }
+
+    def _unseen(self, done: Round) -> Json | None:
+        """Return the results of clients kept out of training; None if there are none."""
+        clients = self.data.unseen()
+        if not clients:
+            return None
+        tried = self.federation.evaluate_unseen(done.state, clients)
+        for client, fault in tried.faults.items():
+            name = self.data.client_name(client)
+            self.watcher.warn(f"client {name}, kept out of training, left out, {fault}")
+        measured = measure.measure_unseen(tried, clients, done.scores or {}, self.data)
+        for warning in divergence_warnings(measured):
+            self.watcher.warn(f"of clients kept out of training, {warning}")
+        return measured

@@ -70,18 +70,17 @@ class Run:
     @property
     def result(self) -> Summary:
         """The summary, typed."""
-        typed: Summary = self._typed(self.summary, Summary)
+        from e2fl.codec import decode
+
+        typed: Summary = decode(self.summary, Summary)
         return typed
 
     @property
     def evaluations(self) -> list[Evaluation]:
         """The history, typed."""
-        return [self._typed(line, Evaluation) for line in self.history]
-
-    def _typed(self, record: Json, kind: Any) -> Any:
         from e2fl.codec import decode
 
-        return decode(record, kind)
+        return [decode(line, Evaluation) for line in self.history]
 
 
 def read_run(path: str | Path) -> Run:
@@ -90,14 +89,8 @@ def read_run(path: str | Path) -> Run:
     summary, history = folder.read_summary(), folder.read_history()
     if not history or history[-1].get("clients") != summary.get("clients"):
         raise RunError(f"{folder.path}: history.jsonl does not end as summary.json does")
-    return Run(
-        folder.read_config(),
-        summary,
-        history,
-        folder.read_clients(),
-        folder=folder.path,
-        times=folder.read_times(),
-    )
+    config, clients, times = folder.read_config(), folder.read_clients(), folder.read_times()
+    return Run(config, summary, history, clients, folder=folder.path, times=times)
 
 
 class Folder:
@@ -105,14 +98,8 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
-    def memories(self) -> Path:
-        return self.path / "checkpoint" / "clients"
+        self.checkpoints = path / "checkpoint"
+        self.memories = path / "checkpoint" / "clients"
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -124,12 +111,13 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             folder = os.open(self.path, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(
-                    f"another process is using {self.path}; wait for it to end, or stop it"
-                ) from error
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(folder)
+            raise RunError(
+                f"another process is using {self.path}; wait for it to end, or stop it"
+            ) from error
+        try:
             yield
         finally:
             os.close(folder)
@@ -149,16 +137,27 @@ class Folder:
 
     def require_no_links(self) -> None:
         """Raise `RunError` for a symbolic link: writing would change files elsewhere."""
-        for folder in (self.path, self.checkpoints, self.memories):
-            for entry in folder.iterdir() if folder.is_dir() else ():
-                if entry.is_symlink():
-                    raise RunError(
-                        f"{entry} is a symbolic link; a run is not continued through links: "
-                        "replace it by what it names"
-                    )
+        for entry in self._entries():
+            if entry.is_symlink():
+                raise RunError(f"{entry} is a symbolic link; replace it by what it names")
+
+    def clean(self) -> None:
+        """Remove partial files of an interrupted process."""
+        for entry in self._entries():
+            if entry.name.endswith(PARTIAL):
+                remove(entry)
+
+    def _entries(self) -> list[Path]:
+        folders = (self.path, self.checkpoints, self.memories)
+        return [entry for folder in folders if folder.is_dir() for entry in folder.iterdir()]
 
     def finished(self) -> bool:
         return (self.path / "summary.json").is_file()
+
+    def unfinish(self) -> None:
+        """Remove the summary of a finished run, so that it can continue."""
+        with writing(self.path / "summary.json"):
+            (self.path / "summary.json").unlink(missing_ok=True)
 
     def write(self, name: str, text: str) -> None:
         """Replace a file atomically."""
@@ -167,33 +166,26 @@ class Folder:
     def write_json(self, name: str, value: Json) -> None:
         self.write(name, json_text(value))
 
-    def write_history(self, lines: Iterable[Json]) -> None:
-        self.write("history.jsonl", "".join(_line(line) for line in lines))
+    def write_history(self, lines: Iterable[Json], times: Mapping[int, float]) -> None:
+        """Replace the history, and the seconds of its rounds."""
+        self.write("history.jsonl", "".join(map(_line, lines)))
+        self.write("times.jsonl", "".join(_time_line(*item) for item in times.items()))
 
-    def write_times(self, times: Mapping[int, float]) -> None:
-        lines = [{"round": number, "seconds": seconds} for number, seconds in times.items()]
-        self.write("times.jsonl", "".join(_line(line) for line in lines))
-
-    def append_history(self, line: Json) -> None:
-        self._append("history.jsonl", line)
-
-    def append_times(self, number: int, seconds: float) -> None:
-        """Record the seconds up to this round; the history must be equal in every repetition."""
-        self._append("times.jsonl", {"round": number, "seconds": seconds})
-
-    def _append(self, name: str, line: Json) -> None:
-        path = self.path / name
-        if not path.is_file():
-            raise StorageError(
-                f"cannot write {path}: the file was removed while the run used it; "
-                "start the run again"
-            )
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(_line(line))
+    def append_history(self, line: Json, seconds: float) -> None:
+        """Add a line; its seconds stand apart: histories of equal runs are equal."""
+        texts = {"history.jsonl": _line(line), "times.jsonl": _time_line(line["round"], seconds)}
+        for name, text in texts.items():
+            path = self.path / name
+            if not path.is_file():
+                raise StorageError(f"cannot write {path}: it was removed while the run used it")
+            with writing(path), path.open("a", encoding="utf-8") as file:
+                file.write(text)
 
     def flush_history(self) -> None:
         """Make sure that the history is on disk: a checkpoint must not be ahead of it."""
         path = self.path / "history.jsonl"
+        if not path.is_file():
+            raise StorageError(f"cannot write {path}: it was removed while the run used it")
         with writing(path), path.open("rb+") as file:
             os.fsync(file.fileno())
 
@@ -207,8 +199,6 @@ class Folder:
 
     def write_models(self, models: Mapping[str, Mapping[str, Any]]) -> None:
         """Write all models of a run, named MODEL/LAYER: weights as float32, masks as booleans."""
-        if not models:
-            return
         import torch
 
         from e2fl.codec import save_tensors
@@ -219,23 +209,12 @@ class Folder:
             for name, model in models.items()
             for layer, value in model.items()
         }
-        save_tensors(self.path / "model.safetensors", tensors)
-
-    def unfinish(self) -> None:
-        """Remove the summary of a finished run, so that it can continue."""
-        with writing(self.path / "summary.json"):
-            (self.path / "summary.json").unlink(missing_ok=True)
-
-    def clean(self) -> None:
-        """Remove partial files of an interrupted process."""
-        for folder in (self.path, self.checkpoints, self.memories):
-            for entry in folder.iterdir() if folder.is_dir() else ():
-                if entry.name.endswith(PARTIAL):
-                    remove(entry)
+        if tensors:
+            save_tensors(self.path / "model.safetensors", tensors)
 
     def read_config(self) -> Json:
         """Return the settings in config.toml, with the sections that every run has."""
-        try:
+        with self._readable("config.toml", "is not the folder of a run"):
             config: Json = self._parsed("config.toml", tomllib.loads)
             for section in ("data", "algorithm", "model"):
                 if not isinstance(config[section]["name"], str):
@@ -243,48 +222,30 @@ class Folder:
             for name, kind in (("name", str), ("seed", int), ("rounds", int)):
                 if not isinstance(config[name], kind):
                     raise ValueError(f"{name} is {config[name]!r}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._not_a_run(error) from error
         return config
 
     def read_experiment(self) -> "Experiment":
         """Return the configuration; nothing that it names is imported."""
         from e2fl.config.experiment import from_dict
 
-        try:
+        with self._readable("config.toml", "is not the folder of a run"):
             return from_dict(self.read_config())
-        except ConfigError as error:
-            raise self._not_a_run(error) from error
 
     def read_summary(self) -> Json:
-        try:
-            summary = self._parsed("summary.json", json.loads)
-            if not isinstance(summary, dict):
-                raise ValueError("it is not an object")
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"{self.path} holds no finished run: summary.json cannot be read ({error})"
-            ) from error
-        return summary
+        with self._readable("summary.json", "holds no finished run"):
+            return self._object("summary.json")
 
     def read_json(self, name: str) -> Json | None:
         """Return the object in a file that a run may lack; None if it is missing."""
         if not os.path.lexists(self.path / name):
             return None
-        try:
-            value = self._parsed(name, json.loads)
-            if not isinstance(value, dict):
-                raise ValueError("it is not an object")
-        except (OSError, ValueError) as error:
-            raise self._damaged(name, error) from error
-        return value
+        with self._readable(name):
+            return self._object(name)
 
     def read_history(self) -> list[Json]:
         """Return the evaluated rounds."""
-        try:
+        with self._readable("history.jsonl"):
             return self._lines("history.jsonl")
-        except (OSError, ValueError) as error:
-            raise self._damaged("history.jsonl", error) from error
 
     def read_times(self) -> dict[int, float]:
         """Return the seconds that each evaluated round and those before it took.
@@ -292,28 +253,37 @@ class Folder:
         They are only seconds: a file that cannot be read does not make a run unreadable.
         """
         try:
-            lines = self._lines("times.jsonl")
-        except (OSError, ValueError):
+            return {line["round"]: float(line["seconds"]) for line in self._lines("times.jsonl")}
+        except (OSError, ValueError, KeyError, TypeError):
             return {}
-        return {
-            line["round"]: line["seconds"]
-            for line in lines
-            if isinstance(line.get("seconds"), int | float)
-        }
 
     def read_clients(self) -> list[Json]:
-        try:
+        with self._readable("clients.csv"):
             text = read_text(self.path / "clients.csv")
             reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
             rows = list(reader)
             if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
                 raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
             return [{name: _cell(name, cell) for name, cell in row.items()} for row in rows]
-        except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
-            raise self._damaged("clients.csv", error) from error
+
+    @contextmanager
+    def _readable(self, name: str, what: str = "is damaged") -> Iterator[None]:
+        """Turn whatever is wrong with a file into one clear `RunError`."""
+        try:
+            yield
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+            raise RunError(f"{self.path} {what}: {name} cannot be read ({error})") from error
+        except ConfigError as error:
+            raise RunError(f"{self.path} {what}: {name} is not valid ({error})") from error
 
     def _parsed(self, name: str, read: Callable[[str], Any]) -> Any:
         return parse(read, read_text(self.path / name))
+
+    def _object(self, name: str) -> Json:
+        value = self._parsed(name, json.loads)
+        if not isinstance(value, dict):
+            raise ValueError("it is not an object")
+        return value
 
     def _lines(self, name: str) -> list[Json]:
         if not os.path.lexists(self.path / name):
@@ -324,17 +294,6 @@ class Folder:
         if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in lines):
             raise ValueError("a line is not an evaluated round")
         return lines
-
-    def _not_a_run(self, error: Exception) -> RunError:
-        return RunError(
-            f"{self.path} is not the folder of a run: config.toml cannot be read ({error})"
-        )
-
-    def _damaged(self, name: str, error: Exception) -> RunError:
-        return RunError(
-            f"{self.path / name} is damaged: it cannot be read ({error}); restore it from a copy, "
-            "or repeat the run in another folder"
-        )
 
 
 def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:
@@ -353,6 +312,10 @@ def json_text(value: Json) -> str:
 
 def _line(value: Json) -> str:
     return json.dumps(finite(value)) + "\n"
+
+
+def _time_line(round_number: int, seconds: float) -> str:
+    return _line({"round": round_number, "seconds": seconds})
 
 
 def _cell(column: str, text: str) -> Any:

@@ -1,33 +1,37 @@
-"""Prediction with a finished run: one of its models, applied to new examples.
+"""What a finished run is good for: predictions with one of its models, and models for export.
 
 Nothing that the files of a run name is imported, unless the caller trusts them.
 """
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from e2fl import codec
-from e2fl.config.experiment import Experiment
 from e2fl.data.encoding import Encoding
 from e2fl.data.federated import Examples
-from e2fl.errors import DataError, RunError
-from e2fl.models import Model, Params
-from e2fl.runs.records import Json
+from e2fl.errors import ConfigError, DataError, RunError
+from e2fl.files import replacing, write_text
+from e2fl.models import Model, Params, storable
 from e2fl.runs.store import ENCODING, Folder
 from e2fl.text import neutral
 
 NO_LABEL = -1
 BLOCK = 500  # examples predicted at a time
-GLOBAL = "global"
+FORMATS = (".safetensors", ".pt2")
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Prediction:
     @property
     def labels(self) -> list[str] | list[int]:
         """The predicted labels: names where classes have names, numbers otherwise."""
-        found: list[int] = self.classes.tolist()
-        return [self.names[number] for number in found] if self.names else found
+        classes: list[int] = self.classes.tolist()
+        return [self.names[label] for label in classes] if self.names else classes
 
     def to_csv(self) -> str:
         """Return a row for each example, in their order; rows are numbered from 1."""
@@ -63,14 +67,12 @@ class TrainedRun:
     """
 
     def __init__(self, path: Path, *, trust: bool = False):
-        self.folder = Folder(path)
-        self.summary: Json = self.folder.read_summary()
-        self.experiment: Experiment = self.folder.read_experiment()
-        self.trust = trust
+        self.folder, self.trust = Folder(path), trust
+        self.summary = self.folder.read_summary()
+        self.experiment = self.folder.read_experiment()
         self.shape, self.classes = self._inputs()
         self.require_trust([self.experiment.model["name"]])
         self.model: Model = self.experiment.build_model_for(self.shape, self.classes)
-        self._models: dict[str, dict[str, Tensor]] | None = None
 
     def require_trust(self, names: Iterable[str]) -> None:
         """Raise `RunError` if code that the files of the run name would be imported."""
@@ -83,93 +85,73 @@ class TrainedRun:
 
     def _inputs(self) -> tuple[tuple[int, ...], int]:
         """Return the shape of inputs and the number of classes."""
-        try:
-            shape, classes = self.summary["inputs"]["shape"], self.summary["inputs"]["classes"]
-            sizes = (*shape, classes)
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{self.folder.path}/summary.json does not describe inputs") from error
+        inputs = self.summary.get("inputs") or {}
+        shape, classes = inputs.get("shape"), inputs.get("classes")
+        sizes = (*shape, classes) if isinstance(shape, list) else (shape, classes, None)
         if not all(type(size) is int and 0 < size < 2**31 for size in sizes):
             raise RunError(
                 f"{self.folder.path}/summary.json has inputs of the shape {shape!r} and "
                 f"{classes!r} classes; both must be positive integers"
             )
+        *shape, classes = sizes
         return tuple(shape), classes
 
-    @property
+    @cached_property
     def models(self) -> dict[str, dict[str, Tensor]]:
         """The layers of each model in model.safetensors; none if every client keeps its own."""
-        if self._models is None:
-            path = self.folder.path / "model.safetensors"
-            self._models = {}
-            if path.is_file():
-                try:
-                    tensors, _ = codec.load_tensors(path)
-                except (OSError, ValueError) as error:
-                    raise RunError(f"{path} cannot be read: {error}; repeat the run") from error
-                for key, tensor in tensors.items():
-                    name, _, layer = key.partition("/")
-                    self._models.setdefault(name, {})[layer] = tensor
-        return self._models
-
-    def encode(self, table: Path) -> Examples:
-        """Return the rows of a table as inputs, as the columns of the run's own table became."""
-        stored = self.folder.read_json(ENCODING)
-        if stored is None:
-            raise DataError(
-                f"the run was trained on '{self.summary['dataset']}', not on a table; give its "
-                "inputs as an array in an .npy file"
-            )
-        return Encoding.from_json(stored).encode(table)
-
-    def names(self) -> list[str]:
-        """Return the names of the models."""
-        return list(self.models)
+        path = self.folder.path / "model.safetensors"
+        if not path.is_file():
+            return {}
+        try:
+            tensors, _ = codec.load_tensors(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}; repeat the run") from error
+        models: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            name, _, layer = key.partition("/")
+            models.setdefault(name, {})[layer] = tensor
+        return models
 
     def choose(self, group: str | int | None) -> str:
         """Return the name of the model for this group; None: the only model of the run."""
-        names = self.names()
-        if not names:
+        if not self.models:
             raise RunError(
                 f"{self.folder.path} stores no models, because its clients keep their own; "
                 "use --find-group (in Python: e2fl.assign) to train one for new data"
             )
+        declared = self.summary["membership"] != "found"
+        names = self.summary["inputs"]["group_names"] if declared else ()
+        by_name = {str(name): f"group{position}" for position, name in enumerate(names)}
+        known = {name: model for name, model in by_name.items() if model in self.models}
+        others = [model for model in self.models if model not in known.values()]
+        known |= {model.removeprefix("group"): model for model in others}
+        if group is None and len(self.models) == 1:
+            return next(iter(self.models))
+        choices = ", ".join(known)
         if group is None:
-            if len(names) == 1:
-                return names[0]
             raise RunError(
-                f"{self.folder.path} has several models; choose one with --group: {self._choices()}"
+                f"{self.folder.path} has several models; choose one with --group: {choices}"
             )
         text = str(group)
-        numbers = self._numbers()
-        for name in (f"group{numbers[text]}" if text in numbers else "", text, f"group{text}"):
-            if name in names:
+        for name in (known.get(text, ""), text, f"group{text}"):
+            if name in self.models:
                 return name
-        if text in numbers:
-            raise RunError(
-                f"{self.folder.path} has no model of group {text}: none of its clients took part"
-            )
-        raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {self._choices()}")
+        raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {choices}")
 
     def params(self, name: str) -> Params:
         """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
-        masks: dict[str, NDArray[np.bool_]] = {}
-        params: Params = {}
+        tensors = self.models[name]
         for layer in self.model.spec.layers:
-            tensor = self.models[name].get(layer.name)
-            if tensor is None or tensor.numel() != layer.edges:
+            if layer.name not in tensors or tensors[layer.name].numel() != layer.edges:
                 raise RunError(
                     f"{self.folder.path}/model.safetensors does not fit the network: see "
                     f"{name}/{layer.name}"
                 )
-            if tensor.dtype == torch.bool:
-                masks[layer.name] = tensor.numpy().reshape(-1)
-            else:
-                params[layer.name] = tensor.float().reshape(layer.shape)
-        if masks and params:
-            raise RunError(
-                f"{self.folder.path}/model.safetensors holds a model of weights and masks"
-            )
-        return self.model.supernet(self.experiment.seed).subnetwork(masks) if masks else params
+        layers = self.model.spec.layers
+        if all(tensors[layer.name].dtype == torch.bool for layer in layers):
+            masks = {layer.name: tensors[layer.name].numpy().reshape(-1) for layer in layers}
+            return self.model.supernet(self.experiment.seed).subnetwork(masks)
+        return {layer.name: tensors[layer.name].float().reshape(layer.shape) for layer in layers}
 
     def network(self, name: str) -> nn.Module:
         """Return a plain torch module with the weights of one model, in evaluation mode."""
@@ -178,62 +160,74 @@ class TrainedRun:
         network.load_state_dict(self.params(name), strict=False)
         return network.eval()
 
+    def read(self, table: Path) -> Examples:
+        """Return the rows of a table (CSV, Parquet), or of an array of inputs (.npy)."""
+        if table.suffix == ".npy":
+            try:
+                return from_inputs(np.load(table, allow_pickle=False, mmap_mode="r"), self.shape)
+            except ValueError as error:
+                raise DataError(f"{table} is not an array of numbers ({error})") from error
+        encoding = self.folder.read_json(ENCODING)
+        if encoding is None:
+            raise DataError(
+                f"the run was trained on '{self.summary['dataset']}', not on a table; give its "
+                "inputs as an array in an .npy file"
+            )
+        examples = Encoding.from_json(encoding).encode(table)
+        if not len(examples):
+            raise DataError(f"{table} has no rows to predict")
+        return examples
+
     def predict(self, examples: Examples, group: str | int | None) -> Prediction:
         """Predict with the model of a group or, if rows have groups, each with that of its own."""
-        if group is None and examples.group is not None and len(self.names()) > 1:
-            numbers = examples.group
-            models = {int(number): self.choose(f"group{number}") for number in np.unique(numbers)}
+        groups = np.zeros(len(examples), dtype=np.int64)
+        if group is None and examples.group is not None and len(self.models) > 1:
+            groups = examples.group
+            names = {int(one): self.choose(f"group{one}") for one in np.unique(groups)}
         else:
-            numbers = np.zeros(len(examples), dtype=np.int64)
-            models = {0: self.choose(group)}
-        found = np.zeros((len(examples), self.classes), dtype=np.float32)
-        for number, name in models.items():
-            rows = np.flatnonzero(numbers == number)
-            found[rows] = probabilities(self.model, self.params(name), examples.take(rows))[
-                :, : self.classes
-            ]
-        return self._prediction(found, next(iter(models.values())) if len(models) == 1 else "")
+            names = {0: self.choose(group)}
+        weights = {one: self.params(name) for one, name in names.items()}
+        name = next(iter(names.values())) if len(names) == 1 else ""
+        return self._prediction(self.model, weights, groups, examples, name)
 
     def predict_unseen(self, examples: Examples) -> Prediction:
         """Predict for an unseen client with these examples, whose group the algorithm finds."""
         from e2fl.runs.unseen import assign
 
         assigned = assign(self.folder.path, examples, trust=self.trust)
-        found = probabilities(assigned.model, assigned.params, examples)
-        for inside, params in assigned.by_group.items():
-            if examples.group is not None:
-                rows = np.flatnonzero(examples.group == inside)
-                found[rows] = probabilities(assigned.model, params, examples.take(rows))
-        name = GLOBAL if assigned.group is None else f"group{assigned.group}"
+        own = examples.group
+        inside = assigned.by_group if own is not None else {}
+        groups = np.zeros(len(examples), dtype=np.int64) if own is None else own
+        weights = {int(one): inside.get(int(one), assigned.params) for one in np.unique(groups)}
+        name = "global" if assigned.group is None else f"group{assigned.group}"
         name = "" if assigned.by_group else name
-        return self._prediction(found[:, : self.classes], name)
+        return self._prediction(assigned.model, weights, groups, examples, name)
 
-    def _prediction(self, found: NDArray[np.float32], name: str) -> Prediction:
-        names = tuple(map(str, self.summary["inputs"]["label_names"]))
-        return Prediction(found.argmax(axis=1).astype(np.int64), found, name, names)
-
-    def _numbers(self) -> dict[str, int]:
-        """Return the numbers of declared groups by name; none if the algorithm found its own."""
-        declared = self.summary["membership"] != "found"
-        names = self.summary["inputs"]["group_names"] if declared else ()
-        return {str(name): number for number, name in enumerate(names)}
-
-    def _choices(self) -> str:
-        names, numbers = self.names(), self._numbers()
-        declared = [name for name, number in numbers.items() if f"group{number}" in names]
-        known = {f"group{number}" for number in numbers.values()}
-        rest = [name.removeprefix("group") for name in names if name not in known]
-        return ", ".join([*declared, *rest])
+    def _prediction(
+        self,
+        model: Model,
+        weights: dict[int, Params],
+        groups: NDArray[np.int64],
+        examples: Examples,
+        name: str,
+    ) -> Prediction:
+        """Predict each example with the weights of its group."""
+        outputs = np.zeros((len(examples), self.classes), dtype=np.float32)
+        for group, params in weights.items():
+            rows = np.flatnonzero(groups == group)
+            outputs[rows] = probabilities(model, params, examples.take(rows))[:, : self.classes]
+        labels = tuple(map(str, self.summary["inputs"]["label_names"]))
+        return Prediction(outputs.argmax(axis=1).astype(np.int64), outputs, name, labels)
 
 
 def probabilities(model: Model, params: Params, examples: Examples) -> NDArray[np.float32]:
-    """Return the probability of every class [examples, classes]."""
+    """Return the probability of every class [examples, classes], of at least one example."""
     parts = []
     with torch.no_grad():
         for start in range(0, len(examples), BLOCK):
             rows = slice(start, min(start + BLOCK, len(examples)))
             parts.append(torch.softmax(model.outputs(params, examples.inputs(rows)), dim=1).numpy())
-    return np.concatenate(parts) if parts else np.zeros((0, 1), dtype=np.float32)
+    return np.concatenate(parts)
 
 
 def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
@@ -241,8 +235,8 @@ def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
     array = np.asarray(x)
     if array.dtype.kind != "f":
         raise DataError(
-            f"inputs must be floating-point numbers as the network sees them, not {array.dtype}; scale them as the "
-            "data of the run was scaled"
+            f"inputs must be floating-point numbers as the network sees them, not {array.dtype}; "
+            "scale them as the data of the run was scaled"
         )
     if tuple(array.shape[1:]) != tuple(shape):
         raise DataError(
@@ -252,32 +246,60 @@ def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
         raise DataError("there are no rows to predict")
     finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if not finite.all():
-        raise DataError(
-            f"row {int(finite.argmin()) + 1} has an input that is missing or not finite"
-        )
+        row = int(finite.argmin()) + 1
+        raise DataError(f"row {row} has an input that is missing or not finite")
     return Examples(array.astype(np.float32), np.full(len(array), NO_LABEL, dtype=np.int64))
 
 
-def predict_file(
-    path: Path,
-    table: Path,
-    *,
-    group: str | None = None,
-    find_group: bool = False,
-    trust: bool = False,
-) -> Prediction:
-    """Predict the rows of a table (CSV, Parquet), or of an array of inputs (.npy), with a run.
+def export_model(
+    path: Path, group: str | None, out: Path, *, trust: bool = False
+) -> tuple[Path, Path]:
+    """Write the model of a group to `out`, and its card to `out`.md; return both paths.
 
-    trust: import the code that the run names: its network and, to find groups, its algorithm.
+    trust: import the network that the run names, if it is not one of e2fl.
     """
+    if out.suffix not in FORMATS:
+        raise ConfigError(f"--out must end in {' or '.join(FORMATS)}, not '{out.name}'")
     run = TrainedRun(path, trust=trust)
-    if table.suffix == ".npy":
-        try:
-            examples = from_inputs(np.load(table, allow_pickle=False, mmap_mode="r"), run.shape)
-        except ValueError as error:
-            raise DataError(f"{table} is not an array of numbers ({error})") from error
-    else:
-        examples = run.encode(table)
-        if not len(examples):
-            raise DataError(f"{table} has no rows to predict")
-    return run.predict_unseen(examples) if find_group else run.predict(examples, group)
+    name = run.choose(group)
+    network = run.network(name)
+    with replacing(out) as partial:
+        if out.suffix == ".pt2":  # a program of torch.export, for any number of examples
+            examples = {0: torch.export.Dim("examples", min=1)}
+            inputs = (torch.zeros((2, *run.shape)),)
+            program = torch.export.export(network, inputs, dynamic_shapes=(examples,))
+            with partial.open("wb") as file:
+                torch.export.save(program, file)
+        else:
+            weights = {key: storable(value) for key, value in network.state_dict().items()}
+            save_file(weights, partial, metadata={"format": "pt"})
+    card = out.with_name(f"{out.name}.md")
+    write_text(card, _card(run, name, group, network, out))
+    return out, card
+
+
+def _card(run: TrainedRun, name: str, group: str | None, network: nn.Module, out: Path) -> str:
+    """Return what a user must know: origin, how to load the model, how well it serves groups."""
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {
+        "cell": _cell,
+        "number": lambda value: "not finite" if value is None else f"{value:.2f}",
+        "tojson_line": lambda value: json.dumps(value).replace("`", "\\u0060"),
+    }
+    template = (files("e2fl.runs") / "card.md.j2").read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        run=run,
+        name=name,
+        group=group if name.startswith("group") else None,
+        network=network,
+        out=out,
+        kept=sum(int((weight != 0).sum()) for weight in network.state_dict().values()),
+        view=(run.summary.get("views") or {}).get(name, run.summary),
+        encoding=run.folder.read_json(ENCODING),
+    )
+
+
+def _cell(value: Any) -> str:
+    """Return a string that Markdown shows unchanged."""
+    text = " ".join(str(value).split())
+    return "".join(f"\\{sign}" if sign in "\\|<>[]*_`#!" else sign for sign in text)

@@ -1,10 +1,8 @@
 """Unseen clients: the group and the model for a client that took no part in a run."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from e2fl.errors import DataError, RunError
 from e2fl.evaluation import Tally, total
 from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
-from e2fl.runs.resume import Progress, require_identity
 from e2fl.runs.trained import NO_LABEL, TrainedRun
 from e2fl.simulation.evaluator import Scoreboard, run_job
 
@@ -79,16 +76,27 @@ def assign(
         raise DataError("an unseen client needs at least one training example to find its group")
     run = TrainedRun(Path(folder), trust=trust)
     run.require_trust(run.experiment.algorithm_names())
-    unlabelled = _require_examples(run, train, test, group)
+    unlabelled = bool((train.y == NO_LABEL).all())
+    _require_fit(run, "training", train, labelled=not unlabelled)
+    if test is not None:
+        _require_fit(run, "test", test)
+    if group is not None:
+        _require_groups(run, "an unseen client", np.asarray(group))
     algorithm = run.experiment.build_algorithm()
-    state = _last_state(run, types_of(algorithm).state)
+    last = checkpoint.latest(
+        run.folder.checkpoints,
+        types_of(algorithm).state,
+        checkpoint.Progress,
+        require=lambda found: checkpoint.require_identity(found, run.experiment),
+    )
+    if last is None or last.round_number != run.summary["rounds"]:
+        raise RunError(f"{folder} has no complete checkpoint of its last round; repeat the run")
     learner = run.experiment.build_learner(run.model)
     learner = dataclasses.replace(learner, round_number=0, client_id=UNSEEN)
     train = _without_labels(train) if unlabelled else train
     client = Client(UNSEEN, train, test if test is not None else train, group)
-    models = expect_models(
-        algorithm.for_unseen(state, client, learner), run.model.spec, algorithm, "for_unseen"
-    )
+    models = algorithm.for_unseen(last.state, client, learner)
+    models = expect_models(models, run.model.spec, algorithm, "for_unseen")
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
@@ -106,86 +114,44 @@ def assign(
     )
 
 
-def _last_state(run: TrainedRun, kind: type[Any]) -> Any:
-    """Return the state that the finished run ended with."""
-    found = checkpoint.latest(
-        run.folder.checkpoints,
-        kind,
-        Progress,
-        require=lambda found: require_identity(found, run.experiment),
-    )
-    if found is None or found.round_number != run.summary["rounds"]:
-        raise RunError(
-            f"{run.folder.path} has no complete checkpoint of its last round; repeat the run"
-        )
-    return found.state
-
-
-def _require_examples(
-    run: TrainedRun, train: Examples, test: Examples | None, group: GroupId | None
-) -> bool:
-    """Raise an error for examples that do not fit the run; return whether no label is known."""
-    groups = int(run.summary["inputs"].get("groups", 0))
-    unlabelled = bool((train.y == NO_LABEL).all())
-    for name, examples in (("training", train), ("test", test)):
-        if examples is not None:
-            _require_same_table(name, examples, run.summary.get("data", {}))
-            _require_fit(name, examples, run.shape, groups)
-            if name == "test" or not unlabelled:
-                _require_known_labels(name, examples, run.classes)
-    if group is not None and not _are_groups(np.asarray(group), groups):
-        raise DataError(f"an unseen client cannot declare group {group}; {_which(groups)}")
-    return unlabelled
-
-
-def _require_same_table(name: str, examples: Examples, recorded: Mapping[str, Any]) -> None:
-    """Raise an error for rows that were encoded by another table than the run's."""
+def _require_fit(run: TrainedRun, name: str, examples: Examples, labelled: bool = True) -> None:
+    """Raise an error for examples that are not like those of the run; `name` says which."""
+    x, y = examples.x, examples.y
+    recorded = run.summary.get("data", {})
     for fact, value in (examples.made_by if isinstance(examples, Encoded) else {}).items():
         if recorded.get(fact, value) != value:
             raise DataError(
                 f"the {name} rows were encoded by a table that is not the one of the run, or has "
                 f"changed since (another {fact}); use the table and the configuration of the run"
             )
-
-
-def _require_fit(name: str, examples: Examples, shape: tuple[int, ...], groups: int) -> None:
-    """Raise an error for examples that are not like those of the run; `name` says which."""
-    x, y = examples.x, examples.y
-    if tuple(x.shape[1:]) != shape:
-        raise DataError(f"{name} examples have the shape {tuple(x.shape[1:])}; the run has {shape}")
-    if y.shape != (len(x),):
-        raise DataError(f"there are {len(x)} {name} examples for labels of shape {y.shape}")
-    if y.dtype.kind not in "iu":
-        raise DataError(f"labels of {name} examples must be integers, not {y.dtype}")
+    if tuple(x.shape[1:]) != run.shape:
+        shape = tuple(x.shape[1:])
+        raise DataError(f"{name} examples have the shape {shape}; the run has {run.shape}")
+    if y.shape != (len(x),) or y.dtype.kind not in "iu":
+        raise DataError(
+            f"labels of the {len(x)} {name} examples must be as many integers, not {y.dtype} of "
+            f"shape {y.shape}"
+        )
     finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     if not finite.all():
         raise DataError(f"{name} row {finite.argmin()} has an input that is missing or not finite")
+    wrong = np.flatnonzero((y < 0) | (y >= run.classes))
+    if labelled and len(wrong):
+        raise DataError(
+            f"{name} row {wrong[0]} has the label {y[wrong[0]]}; the run has classes 0 to "
+            f"{run.classes - 1}"
+        )
     if examples.group is not None:
         if examples.group.shape != y.shape:
             raise DataError(
                 f"there are {len(y)} {name} examples for groups of shape {examples.group.shape}"
             )
-        if not _are_groups(examples.group, groups):
-            raise DataError(
-                f"{name} examples have a group that the run does not know; {_which(groups)}"
-            )
+        _require_groups(run, f"{name} examples", examples.group)
 
 
-def _require_known_labels(name: str, examples: Examples, classes: int) -> None:
-    y = examples.y
-    wrong = np.flatnonzero((y < 0) | (y >= classes))
-    if len(wrong):
-        raise DataError(
-            f"{name} row {wrong[0]} has the label {y[wrong[0]]}; the run has classes 0 to "
-            f"{classes - 1}"
-        )
-
-
-def _are_groups(group: NDArray[Any], groups: int) -> bool:
-    if group.dtype.kind not in "iu":
-        return False
-    return bool((group >= 0).all()) and (not groups or bool((group < groups).all()))
-
-
-def _which(groups: int) -> str:
-    return f"the run has groups 0 to {groups - 1}" if groups else "groups are integers, 0 or more"
+def _require_groups(run: TrainedRun, who: str, group: NDArray[np.int64]) -> None:
+    groups = int(run.summary["inputs"].get("groups", 0))
+    known = group.dtype.kind in "iu" and (group >= 0).all()
+    if not known or (groups and (group >= groups).any()):
+        which = f"the run has groups 0 to {groups - 1}" if groups else "groups are 0 or more"
+        raise DataError(f"{who} cannot declare group {group}; {which}")

@@ -1,9 +1,12 @@
 """Watchers: objects that follow the progress of a run."""
 
+from pathlib import Path
 from typing import Any
 
 from e2fl.config.experiment import Experiment
+from e2fl.files import write_text
 from e2fl.runs.records import Json
+from e2fl.runs.store import COMMAND
 
 
 class Watcher:
@@ -65,3 +68,14 @@ class Watchers(Watcher):
     def _all(self, event: str, *arguments: Any) -> None:
         for watcher in self.watchers:
             getattr(watcher, event)(*arguments)
+
+
+class CommandRecord(Watcher):
+    """A watcher that stores the command that started a run, so that the run can be repeated."""
+
+    def __init__(self, folder: Path, command: str):
+        self.folder, self.command = folder, command
+
+    def begin(self, experiment: Experiment, first: int, last: int) -> None:
+        if not (self.folder / COMMAND).exists():
+            write_text(self.folder / COMMAND, self.command + "\n")

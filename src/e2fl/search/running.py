@@ -20,8 +20,7 @@ from e2fl.config.experiment import UNSAVED, Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import write_text
 from e2fl.metrics import Measure
-from e2fl.runs.batch import SharedData, Task, run_all
-from e2fl.runs.compare import file_name, require_seeds
+from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
 from e2fl.runs.records import Json
 from e2fl.runs.store import COMMAND, Folder, Run, json_text
 from e2fl.runs.watcher import Watcher, Watchers

@@ -18,9 +18,9 @@ from optuna.distributions import (
 
 from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
+from e2fl.config.methods import names_with
 from e2fl.config.overrides import Change, typed
 from e2fl.errors import ConfigError
-from e2fl.runs.compare import names_with
 
 Space = dict[str, BaseDistribution]
 

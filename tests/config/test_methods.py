@@ -3,13 +3,10 @@
 from dataclasses import replace
 
 import pytest
-import tomli_w
 
-from e2fl.cli import main
-from e2fl.config.experiment import load
+from e2fl.config.methods import methods
 from e2fl.config.overrides import given, typed
 from e2fl.errors import ConfigError
-from e2fl.runs.compare import methods
 
 VARIANTS = {
     "fedavg": {"learner": {"learning_rate": 0.01}},
@@ -25,9 +22,9 @@ def compared(toy, *changes, names=ALL):
 
 def test_settings_outside_the_algorithm_are_changed_in_all(toy):
     found = compared(toy, "rounds=3", "learner.learning_rate=0.05", "data.noise=0.7")
-    assert {each.rounds for each in found.values()} == {3}
-    assert {each.learner["learning_rate"] for each in found.values()} == {0.05}
-    assert {each.data["noise"] for each in found.values()} == {0.7}
+    assert {method.rounds for method in found.values()} == {3}
+    assert {method.learner["learning_rate"] for method in found.values()} == {0.05}
+    assert {method.data["noise"] for method in found.values()} == {0.7}
     assert list(found) == ALL
 
 
@@ -38,7 +35,7 @@ def test_settings_of_an_algorithm_are_changed_in_those_that_have_them(toy):
     assert found["qffl"].build_algorithm().q == 5
     assert [name for name in ALL if "q" in found[name].algorithm] == ["qffl"]
     assert [name for name in ALL if "absent" in found[name].algorithm] == ["e2fl", "found"]
-    assert {each.build_algorithm().clients_per_round for each in found.values()} == {2}
+    assert {method.build_algorithm().clients_per_round for method in found.values()} == {2}
 
 
 def test_settings_of_a_grouping_are_changed_in_those_that_have_them(toy):
@@ -74,10 +71,9 @@ def test_what_fits_nobody_is_a_mistake(toy, change, words):
 
 
 def test_a_comparison_names_somebody_and_everybody_once(toy):
-    with pytest.raises(ConfigError, match="at least one"):
-        compared(toy, names=[])
-    with pytest.raises(ConfigError, match="once"):
-        compared(toy, names=["e2fl", "e2fl"])
+    for names in ([], ["e2fl", "e2fl"]):
+        with pytest.raises(ConfigError, match="at least one algorithm, and must name each once"):
+            compared(toy, names=names)
 
 
 def test_what_is_given_from_python_means_the_same_as_what_is_typed(toy):
@@ -87,20 +83,3 @@ def test_what_is_given_from_python_means_the_same_as_what_is_typed(toy):
     )
     words = typed(["rounds=3", "algorithm.q=5.0", "algorithm.grouping.groups=2", "model.keep=0.3"])
     assert methods(experiment, ALL, python) == methods(experiment, ALL, words)
-
-
-def test_what_is_missing_in_the_file_may_be_given_beside(toy, tmp_path):
-    values = toy.to_dict()
-    data = values.pop("data")
-    path = tmp_path / "toy.toml"
-    path.write_text(tomli_w.dumps(values))
-    changes = [f"data.name='{data['name']}'", "rounds=1", "algorithm.clients_per_round=4"]
-    assert load(path, changes, algorithm="fedavg").algorithm == {
-        "name": "fedavg",
-        "clients_per_round": 4,
-    }
-    out = str(tmp_path / "out")
-    typed_in = [word for change in changes for word in ("--set", change)]
-    assert (
-        main(["compare", str(path), "--algorithms", "local,fedavg", "--out", out, *typed_in]) == 0
-    )
