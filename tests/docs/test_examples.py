@@ -20,7 +20,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    [("README.md", "Ditto"), (EXTENDING, "FedAvgM"), (EXTENDING, "PropFair")],
+    [(EXTENDING, "FedAvgM"), (EXTENDING, "PropFair")],
 )
 def test_an_algorithm_learns(page, name, toy, monkeypatch):
     monkeypatch.setitem(e2fl.ALGORITHMS, "mine", defined_in(page, name))
