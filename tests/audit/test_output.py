@@ -17,8 +17,8 @@ import e2fl
 from e2fl.cli import main
 from e2fl_audit import AuditError, audit, output
 from e2fl_audit.command import main as own_main
-from e2fl_audit.names import safe
-from e2fl_audit.plots import dot_plot
+from e2fl_audit.page import dot_plot, neutral
+from e2fl_audit.wording import safe
 from tests.audit.tables import people
 
 EVIL = [
@@ -194,7 +194,7 @@ def test_spreadsheets_run_no_cell(tmp_path, table):
             assert not any(re.match(r"[=@]|[+-](?![\d.])", cell) for cell in row)
     assert (tmp_path / "files" / "sex-accuracy.svg").exists()
     numbers = ["-0.5", -0.5, "+1e3", "plain", 3]
-    assert [output.neutral(value) for value in numbers] == numbers
+    assert [neutral(value) for value in numbers] == numbers
 
 
 def test_pdf_without_a_browser_says_what_to_do(table, monkeypatch, capsys):

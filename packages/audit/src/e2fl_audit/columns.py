@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from e2fl_audit.files import Sheet
-from e2fl_audit.names import plain
+from e2fl_audit.files import Sheet, plain
 from e2fl_audit.settings import AuditError, Settings, did_you_mean
 from e2fl_audit.wording import noun
 

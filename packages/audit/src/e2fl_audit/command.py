@@ -58,7 +58,8 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 def _run(options: argparse.Namespace, command: str) -> int:
     from e2fl_audit.api import examine
-    from e2fl_audit.output import exported, rate_frame, require_free, write, write_pdf
+    from e2fl_audit.output import exported, require_free, write, write_pdf
+    from e2fl_audit.page import rate_frame
     from e2fl_audit.reader import read_table
     from e2fl_audit.settings import Settings
 

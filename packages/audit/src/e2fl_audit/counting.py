@@ -1,18 +1,29 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from e2fl_audit.files import Numbers
-from e2fl_audit.names import natural
+from e2fl_audit.files import Numbers, natural
 from e2fl_audit.reader import Grouping, Table
 
 N, CORRECT, POSITIVES, NEGATIVES, SELECTED, TRUE_POSITIVES, FALSE_POSITIVES, LABELS = range(8)
 DRAWN_CELLS = 20_000_000  # bounds the memory of the bootstrap
+FOUR_FIFTHS = 0.8
+JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
+# A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share of;
+# status: judged, or why not.
+COLUMNS = ["group", "n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
+COLUMNS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
+COLUMNS += ["p", "p_holm"]
+NUMBERS = COLUMNS[1:]
+COLUMNS += ["status", "judged", "below_four_fifths"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,90 @@ def rates_of(table: Table) -> list[Rate]:
         for code, label in sorted(enumerate(table.labels), key=lambda pair: natural(pair[1]))
     ]
     return [ACCURACY, *recalls]
+
+
+@dataclass
+class RateTable:
+    """One rate of all groups of a grouping. Rates are fractions; a measure is in its own unit."""
+
+    rate: Rate
+    grouping: Grouping
+    frame: pd.DataFrame  # COLUMNS
+    overall: float  # the rate of all rows together
+    unit: str = "%"
+    reference: str | None = None
+    p_any: float = math.nan  # the test that all groups are equal, for measures
+    turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether its rows are clients."""
+        return self.rate.hits == self.rate.base
+
+    @cached_property
+    def rows(self) -> list[Any]:
+        return list(self.frame.itertuples(index=False, name="GroupRate"))
+
+    @cached_property
+    def judged(self) -> list[Any]:
+        return [row for row in self.rows if row.judged]
+
+    @cached_property
+    def extremes(self) -> tuple[Any, Any] | None:
+        """The least and the most favourable of the judged groups, if there are two or more."""
+        sign = -1 if self.rate.better < 0 else 1
+        if len(self.judged) < 2:
+            return None
+        ends = (min, max)
+        low, best = (end(self.judged, key=lambda row: sign * row.value) for end in ends)
+        return low, best
+
+    @property
+    def gap(self) -> float:
+        values = [row.value for row in self.judged]
+        return max(values) - min(values) if len(values) > 1 else math.nan
+
+    @property
+    def apart(self) -> bool:
+        """Whether the judged groups have different values at all, beyond rounding."""
+        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
+
+    @property
+    def tested(self) -> list[Any]:
+        return [row for row in self.rows if not math.isnan(row.p_holm)]
+
+    @property
+    def lowest_p(self) -> float:
+        return float(self.frame["p_holm"].min())
+
+    @property
+    def significant(self) -> bool:
+        return self.lowest_p < 0.05
+
+    @property
+    def ends_differ(self) -> bool:
+        """Whether the lowest or the highest group differs from the rest."""
+        return self.apart and any(row.p_holm < 0.05 for row in self.extremes or ())
+
+    @property
+    def reach(self) -> float:
+        """The largest difference from the reference that the intervals allow."""
+        ends = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
+        return float(ends.abs().max().max())
+
+    @property
+    def below(self) -> int:
+        """How many groups are below four fifths of the reference."""
+        return int(self.frame["below_four_fifths"].sum())
+
+    @property
+    def finds(self) -> bool:
+        """Whether it says how often a label is found."""
+        return bool(self.rate.label) or self.rate.key == "true_positive_rate"
+
+    def names(self, status: str) -> list[str]:
+        """Return the groups with this status."""
+        return [row.group for row in self.rows if row.status == status]
 
 
 @dataclass(frozen=True)

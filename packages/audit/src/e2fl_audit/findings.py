@@ -11,7 +11,7 @@ import numpy as np
 
 from e2fl_audit import wording
 from e2fl_audit.clients import ClientSpread
-from e2fl_audit.rates import SUPPRESSED, UNDER_SHARE, RateTable
+from e2fl_audit.counting import SUPPRESSED, UNDER_SHARE, RateTable
 from e2fl_audit.reader import Table
 from e2fl_audit.wording import interval, percent, ratio, shown
 
@@ -19,10 +19,6 @@ SAME = 0.01  # accuracies closer than this are called about the same
 SURELY_SAME = 0.05  # unless their intervals allow a difference of this size
 FEW = ("too few rows", "too few clients", UNDER_SHARE)
 ORDER = ("true_positive_rate", "selection_rate", "accuracy", "measure", "false_positive_rate")
-WORDS = (
-    *("interval", "listed", "noun", "p_value", "percent", "points", "ratio", "shown"),
-    *("shown_apart", "whole"),
-)
 
 
 @dataclass(frozen=True)
@@ -54,27 +50,27 @@ def find(
 
 
 @cache
-def _template() -> jinja2.Template:
-    templates = jinja2.Environment(  # of text, which is escaped where it is inserted
+def environment() -> jinja2.Environment:
+    """Return the templates of the package, which escape what is inserted."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("e2fl_audit", "."),
+        autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals |= {name: getattr(wording, name) for name in WORDS}
-    templates.globals |= {
-        "isnan": math.isnan,
-        "phrase": _phrase,
-        "phrases": lambda rows, table: [_phrase(row, table) for row in rows],
-        "values": lambda table: [
-            f"{percent(row.value)} in {_phrase(row, table)}" for row in table.judged
-        ],
-        "ratios": lambda rows: [f"{row.group} ({ratio(row.ratio)})" for row in rows],
-        "with_rates": lambda groups: [
-            f"{one} ({', '.join(rates)})" for one, rates in groups.items()
-        ],
-    }
-    return templates.get_template("findings.j2")
+    for name in ("percent", "whole", "p_value", "ratio"):
+        templates.filters[name] = getattr(wording, name)
+    templates.filters["name"] = wording.for_page
+    templates.globals |= vars(wording) | {"isnan": math.isnan}
+    templates.globals |= {"phrase": _phrase, "phrases": _phrases}
+    return templates
+
+
+@cache
+def _template() -> jinja2.Template:
+    text = environment().overlay(autoescape=False)  # it is escaped where it is inserted
+    return text.get_template("findings.j2")
 
 
 def _facts(
@@ -89,6 +85,11 @@ def _facts(
     said = {one.rate.key for one in compared if one.significant or one is same}
     first, parts = [row for tables in results for row in tables[0].rows], _few_for_a_rate(results)
     return {
+        "values": lambda one: [
+            f"{percent(row.value)} in {_phrase(row, one)}" for row in one.judged
+        ],
+        "ratios": lambda rows: [f"{row.group} ({ratio(row.ratio)})" for row in rows],
+        "with_rates": lambda few: [f"{group} ({', '.join(rates)})" for group, rates in few.items()],
         "source": table,
         "results": results,
         "groupings": groupings,
@@ -164,6 +165,10 @@ def _phrase(row: Any, table: RateTable) -> str:
     """Return a group's name for a sentence; a bare number would read as a count."""
     is_number = row.group.replace(".", "").isdecimal()
     return f"{table.grouping.name} {row.group}" if is_number else str(row.group)
+
+
+def _phrases(rows: Sequence[Any], table: RateTable) -> list[str]:
+    return [_phrase(row, table) for row in rows]
 
 
 def _share(table: RateTable) -> str:

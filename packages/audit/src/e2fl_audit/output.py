@@ -1,4 +1,4 @@
-"""Tables as text, and an audit's files: complete or not at all, and never over an input."""
+"""An audit's files: written completely or not at all, and never over an input."""
 
 import os
 import re
@@ -7,61 +7,16 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-
-from e2fl_audit.names import safe
-from e2fl_audit.plots import dot_plot, in_order
-from e2fl_audit.rates import RateTable
-from e2fl_audit.result import Audit
+from e2fl_audit.api import Audit
+from e2fl_audit.page import csv_text, dot_plot, rate_frame
 from e2fl_audit.settings import AuditError
-from e2fl_audit.wording import interval, shown, whole
 
 BROWSERS = (
     "chromium chromium-browser google-chrome google-chrome-stable chrome msedge brave-browser"
 )
 FLAGS = "--headless --disable-gpu --no-first-run --disable-background-networking --disable-sync "
 FLAGS += "--disable-component-update --no-pdf-header-footer"
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
-def rate_frame(tables: Sequence[RateTable], intervals: bool = True) -> pd.DataFrame:
-    """Return the rates of a grouping as text, most favourable first: terminal, notebook, LaTeX."""
-    first, order = tables[0], in_order(tables[0])
-    size = "clients" if first.is_measure else "n"
-    columns = {safe(first.grouping.name): [safe(first.rows[row].group) for row in order]}
-    columns[size] = [whole(first.rows[row].n) for row in order]
-    for table in tables:
-        rows = [table.rows[position] for position in order]
-        texts = [shown(row.value, table.unit) for row in rows]
-        if intervals:
-            reach = [interval(row.low, row.high, table.unit) for row in rows]
-            texts = [f"{text} ({one})" for text, one in zip(texts, reach, strict=True)]
-        columns[safe(table.rate.title)] = [
-            text if row.judged else f"{text} [{row.status}]"
-            for text, row in zip(texts, rows, strict=True)
-        ]
-    return pd.DataFrame(columns)
-
-
-def neutral(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs as a formula: '=1+1' gets an apostrophe in front."""
-    if not isinstance(value, str) or not value.lstrip("'").startswith(FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Return a frame as CSV that is safe to open in a spreadsheet; NaN is an empty cell."""
-    texts = frame.rename(columns=neutral)
-    for name in texts.select_dtypes(exclude=["number", "bool"]).columns:
-        texts[name] = texts[name].map(neutral)
-    return texts.to_csv(index=False, lineterminator="\n")
 
 
 def exported(audit: Audit, folder: Path) -> dict[Path, str]:

@@ -3,14 +3,28 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from e2fl_audit.counting import Counts, HiddenGroups, N, Rate, count, hidden_groups, rates_of
+from e2fl_audit.counting import (
+    COLUMNS,
+    FOUR_FIFTHS,
+    JUDGED,
+    NUMBERS,
+    SUPPRESSED,
+    UNDER_SHARE,
+    Counts,
+    HiddenGroups,
+    N,
+    Rate,
+    RateTable,
+    count,
+    hidden_groups,
+    rates_of,
+)
 from e2fl_audit.files import Codes, Flags, Numbers
 from e2fl_audit.reader import CROSS, Grouping, Table
 from e2fl_audit.settings import MIN_CLIENTS, MIN_ROWS, AuditError, Settings, did_you_mean
@@ -30,104 +44,11 @@ from e2fl_audit.statistics import (
     wilson,
 )
 
-FOUR_FIFTHS = 0.8
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % may be left out of impact ratios
 MOST_SHUFFLED = 200  # clients on the smaller side
 NESTED = 0.95  # share of rows in clients of one side
-JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
-# A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share of;
-# status: judged, or why not.
-COLUMNS = ["group", "n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
-COLUMNS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
-COLUMNS += ["p", "p_holm"]
-NUMBERS = COLUMNS[1:]
-COLUMNS += ["status", "judged", "below_four_fifths"]
 
 Statuses = NDArray[np.str_]
-
-
-@dataclass
-class RateTable:
-    """One rate of all groups of a grouping. Rates are fractions; a measure is in its own unit."""
-
-    rate: Rate
-    grouping: Grouping
-    frame: pd.DataFrame  # COLUMNS
-    overall: float  # the rate of all rows together
-    unit: str = "%"
-    reference: str | None = None
-    p_any: float = math.nan  # the test that all groups are equal, for measures
-    turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
-
-    @property
-    def is_measure(self) -> bool:
-        """Whether its rows are clients."""
-        return self.rate.hits == self.rate.base
-
-    @cached_property
-    def rows(self) -> list[Any]:
-        return list(self.frame.itertuples(index=False, name="GroupRate"))
-
-    @cached_property
-    def judged(self) -> list[Any]:
-        return [row for row in self.rows if row.judged]
-
-    @cached_property
-    def extremes(self) -> tuple[Any, Any] | None:
-        """The least and the most favourable of the judged groups, if there are two or more."""
-        sign = -1 if self.rate.better < 0 else 1
-        if len(self.judged) < 2:
-            return None
-        ends = (min, max)
-        low, best = (end(self.judged, key=lambda row: sign * row.value) for end in ends)
-        return low, best
-
-    @property
-    def gap(self) -> float:
-        values = [row.value for row in self.judged]
-        return max(values) - min(values) if len(values) > 1 else math.nan
-
-    @property
-    def apart(self) -> bool:
-        """Whether the judged groups have different values at all, beyond rounding."""
-        return self.gap > 1e-12 * max((abs(row.value) for row in self.judged), default=1.0)
-
-    @property
-    def tested(self) -> list[Any]:
-        return [row for row in self.rows if not math.isnan(row.p_holm)]
-
-    @property
-    def lowest_p(self) -> float:
-        return float(self.frame["p_holm"].min())
-
-    @property
-    def significant(self) -> bool:
-        return self.lowest_p < 0.05
-
-    @property
-    def ends_differ(self) -> bool:
-        """Whether the lowest or the highest group differs from the rest."""
-        return self.apart and any(row.p_holm < 0.05 for row in self.extremes or ())
-
-    @property
-    def reach(self) -> float:
-        """The largest difference from the reference that the intervals allow."""
-        ends = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
-        return float(ends.abs().max().max())
-
-    @property
-    def below(self) -> int:
-        """How many groups are below four fifths of the reference."""
-        return int(self.frame["below_four_fifths"].sum())
-
-    @property
-    def finds(self) -> bool:
-        """Whether it says how often a label is found."""
-        return bool(self.rate.label) or self.rate.key == "true_positive_rate"
-
-    def names(self, status: str) -> list[str]:
-        """Return the groups with this status."""
-        return [row.group for row in self.rows if row.status == status]
 
 
 def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:

@@ -1,6 +1,7 @@
-"""Formatting of numbers for sentences, the same everywhere on the page."""
+"""Formatting of numbers and names for sentences, the same everywhere on the page."""
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 
@@ -91,3 +92,15 @@ def quoted(names: Iterable[str]) -> str:
 def noun(count: float, word: str) -> str:
     """Return a count with its noun: 1 group, 2 groups."""
     return f"{count:,.0f} {word}{'' if count == 1 else 's'}"
+
+
+def for_page(text: str, most: int = 200) -> str:
+    """Return a harmless text for the page; a number and its percent sign stay on one line."""
+    return safe(text, most).replace(" %", "\u00a0%")
+
+
+def safe(name: str, most: int = 200) -> str:
+    """Return a name without control characters and direction overrides, cut to a length that fits."""
+    kinds = ("Cc", "Cf", "Cs")
+    shown = "".join("\ufffd" if unicodedata.category(sign) in kinds else sign for sign in name)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
