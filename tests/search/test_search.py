@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from e2fl.cli import main
@@ -49,13 +50,11 @@ def test_a_sweep_tries_every_point_and_tests_the_best_on_all_rows(config, capsys
     (chosen,) = [row for row in rows if row["chosen"]]
     assert chosen["group/worst10"] == best["group/worst10"]
     for row in rows:
-        runs = [load(f"s/e2fl-trial{row['trial']}/seed{seed}/config.toml") for seed in (0, 1)]
+        folders = [Path(f"s/e2fl-trial{row['trial']}/seed{seed}") for seed in (0, 1)]
+        runs = [load(str(folder / "config.toml")) for folder in folders]
         assert [run.data["validation_share"] for run in runs] == [0.2, 0.2]
         assert runs[0].learner["score_rate"] == float(row["learner.score_rate"])
-        summaries = [
-            json.loads(Path(f"s/e2fl-trial{row['trial']}/seed{seed}/summary.json").read_text())
-            for seed in (0, 1)
-        ]
+        summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
         validated = [summary["validation"]["group"]["worst10"] for summary in summaries]
         assert float(row["group/worst10"]) == pytest.approx(sum(validated) / 2)
     final = load("s/final/e2fl-seed1/config.toml")
@@ -149,12 +148,21 @@ def test_names_on_the_page_are_escaped(toy, tmp_path):
     assert "&lt;script&gt;" in html
 
 
-def test_a_folder_holds_one_search(toy, tmp_path):
-    base = replace(toy, rounds=1)
-    space = space_of(["learner.epochs=1"], "--grid")
-    search({"e2fl": base}, space, [0], Options("grid"), out=tmp_path / "s")
-    with pytest.raises(RunError, match="already exists"):
-        search({"e2fl": base}, space, [0], Options("grid"), out=tmp_path / "s")
+def spread(y_true, outputs):
+    """Serve as a user's own measure."""
+    return float(np.ptp(outputs, axis=1).mean())
+
+
+def test_own_measures_are_objectives(toy, tmp_path):
+    base = replace(toy, rounds=1, measures=("tests.search.test_search:spread",))
+    space = space_of(["learner.score_rate=0.01,0.5"], "--grid")
+    options = Options("grid", pick="measures/spread/clients/mean")
+    result = search({"e2fl": base}, space, [0], options, out=tmp_path / "s")
+    column = result.table().frame[options.pick]
+    assert result.tuned[0].chosen.number == 1 + int(column.argmax())
+    assert result.final_table().frame[options.pick].notna().all()
+    with pytest.raises(RunError, match="already exists"):  # a folder holds one search
+        search({"e2fl": base}, space, [0], options, out=tmp_path / "s")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def _show(result: "Result", base: "Experiment", out: Path) -> None:
     from e2fl.search.page import page
 
     grid = result.sampler == "grid"
-    usual = [f"{level}/{measure}" for level in result.levels for measure in ("mean", "worst10")]
+    usual = [path for path in result.measures if path.endswith(("/mean", "/worst10"))]
     paths = dict.fromkeys([*(usual if grid else ()), *(one.key for one in result.objectives)])
     print(f"on validation data\n{result.table(list(paths), chosen=not grid).text()}\n")
     print("\n".join(result.choices()))

@@ -1,11 +1,12 @@
 """The settings that a search tries, as distributions of Optuna: values to choose from, or a range.
 
-A choice is kept as it was typed, because Optuna stores no lists: `value_of` reads it.
+A choice is kept as JSON, because Optuna stores no lists: `value_of` reads it.
 """
 
 import json
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,14 +26,15 @@ from e2fl.errors import ConfigError
 Space = dict[str, BaseDistribution]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-LOOKS_LIKE_RANGE = re.compile(rf"{NUMBER}\.\.")
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
 DIGITS = 4  # significant digits of a number that is drawn: more would be noise in a table
-ELSEWHERE = {  # settings that are the same for all trials, and how to set them
+# Settings that are the same for all trials, and how to set them; the last two may vary in a grid.
+ELSEWHERE = {
     "seed": "--seeds",
     "data.validation_share": "--set",
+    "rounds": "--set",
+    "evaluate_every": "--set",
 }
-BUDGET = {"rounds": "--set", "evaluate_every": "--set"}
 RATES = {"learner.learning_rate": False, "learner.score_rate": True}  # whether it is of scores
 
 
@@ -45,52 +47,43 @@ def space_of(texts: Sequence[str], option: str = "--space") -> Space:
     for text in texts:
         name, _, values = (part.strip() for part in text.partition("="))
         if not name or not values:
-            example = "learner.epochs=1,2"
-            raise ConfigError(
-                f"{option} takes a setting and values, such as {example}; not '{text}'"
-            )
-        elsewhere = ELSEWHERE if option == "--grid" else ELSEWHERE | BUDGET
-        if name in elsewhere:
-            raise ConfigError(f"{name} is the same for all trials; use {elsewhere[name]} for it")
+            raise ConfigError(f"{option} takes a setting and values, such as x.y=1,2; not '{text}'")
+        if name in list(ELSEWHERE)[: 2 if option == "--grid" else None]:
+            raise ConfigError(f"{name} is the same for all trials; use {ELSEWHERE[name]} for it")
         if name in space:
             raise ConfigError(f"{name} is given to {option} twice")
         match = RANGE.fullmatch(values) if option == "--space" else None
-        space[name] = (
-            _choice(name, values, option) if match is None else _range(name, *match.groups())
-        )
+        distribution = _choice(values) if match is None else _range(*match.groups())
+        if distribution is None:
+            form = "KEY=A,B,... with each value once, or with --space KEY=LOW..HIGH[:log]"
+            raise ConfigError(f"{option} '{text}' is not {form} (LOW below HIGH, above 0 for :log)")
+        space[name] = distribution
     return space
 
 
-def _choice(name: str, text: str, option: str) -> CategoricalDistribution:
-    choices, choice = [], ""
-    for piece in text.split(","):
-        choice = f"{choice},{piece}" if choice else piece
-        if _closed(choice):
-            choices.append(choice.strip())
-            choice = ""
-    if choice or not all(choices) or any(LOOKS_LIKE_RANGE.match(one) for one in choices):
-        raise ConfigError(f"{option} {name}: '{text}' is not KEY=A,B,... or KEY=LOW..HIGH[:log]")
-    values = [_typed(choice) for choice in choices]
-    if any(isinstance(value, str) and value[0] in "[{" for value in values):
-        raise ConfigError(f"{option} {name}: TOML cannot read '{text}'")
-    if len(set(map(shown, values))) != len(values):
-        raise ConfigError(f"{option} {name} names a value twice")
+def _choice(text: str) -> CategoricalDistribution | None:
+    """Return a choice from TOML values, or from words, separated by commas; None if it is wrong."""
+    try:
+        values = tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        values = [typed([f"value={part.strip()}"])[0].value for part in text.split(",")]
+    choices = [json.dumps(value, default=str) for value in values]
+    odd = re.compile(rf"$|[\[{{]|{NUMBER}\.\.")  # nothing, an open bracket, a range
+    if (
+        len(set(choices)) < len(choices)
+        or text.endswith(",")
+        or any(isinstance(value, str) and odd.match(value) for value in values)
+    ):
+        return None
     return CategoricalDistribution(choices)
 
 
-def _closed(text: str) -> bool:
-    """Return whether every bracket and quote is closed: a comma inside belongs to a value."""
-    brackets = all(text.count(left) == text.count(right) for left, right in ("[]", "{}"))
-    return brackets and all(text.count(quote) % 2 == 0 for quote in "\"'")
-
-
-def _range(name: str, low: str, high: str, log: str | None) -> BaseDistribution:
-    ends = float(low), float(high)
-    if not ends[0] < ends[1] < math.inf or (log and ends[0] <= 0):
-        raise ConfigError(f"--space {name}: {low} must be below {high}, and above 0 for :log")
+def _range(low: str, high: str, log: str | None) -> BaseDistribution | None:
+    if not float(low) < float(high) < math.inf or (log and float(low) <= 0):
+        return None
     if all(re.fullmatch(r"[-+]?\d+", end) for end in (low, high)):
         return IntDistribution(int(low), int(high), log=bool(log))
-    return FloatDistribution(*ends, log=bool(log))
+    return FloatDistribution(float(low), float(high), log=bool(log))
 
 
 def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
@@ -98,27 +91,27 @@ def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
     if isinstance(distribution, FloatDistribution):
         rounded = float(f"{drawn:.{DIGITS}g}")
         return min(max(rounded, distribution.low), distribution.high)
-    return _typed(drawn) if isinstance(distribution, CategoricalDistribution) else int(drawn)
+    return json.loads(drawn) if isinstance(distribution, CategoricalDistribution) else int(drawn)
 
 
 def ends_of(distribution: BaseDistribution) -> list[Any]:
     """Return the choices, or both ends of a range."""
-    if isinstance(distribution, CategoricalDistribution):
-        return [_typed(choice) for choice in distribution.choices]
-    return [value_of(distribution, end) for end in (distribution.low, distribution.high)]  # type: ignore[attr-defined]
+    known = vars(distribution)
+    drawn = distribution.choices if isinstance(distribution, CategoricalDistribution) else ()
+    return [value_of(distribution, one) for one in drawn or (known["low"], known["high"])]
 
 
 def size_of(space: Space) -> float:
     """Return the number of points."""
-    size = 1.0
-    for distribution in space.values():
-        if isinstance(distribution, CategoricalDistribution):
-            size *= len(distribution.choices)
-        elif isinstance(distribution, IntDistribution):
-            size *= distribution.high - distribution.low + 1
-        else:
-            size = math.inf
-    return size
+    sizes = [
+        len(one.choices)
+        if isinstance(one, CategoricalDistribution)
+        else one.high - one.low + 1
+        if isinstance(one, IntDistribution)
+        else math.inf
+        for one in space.values()
+    ]
+    return math.prod(sizes)
 
 
 def described(distribution: BaseDistribution) -> str:
@@ -149,15 +142,16 @@ def changes_of(settings: Mapping[str, Any]) -> list[Change]:
 
 def spaces_of(methods: Mapping[str, Experiment], space: Space) -> dict[str, Space]:
     """Return the space of each method: a setting is searched in the methods that have it."""
-    having = {name: _having(name, methods) for name in space}
-    return {
-        method: {
-            name: _fitted(distribution, own_value(name, experiment))
-            for name, distribution in space.items()
-            if method in having[name]
-        }
-        for method, experiment in methods.items()
-    }
+    spaces: dict[str, Space] = {method: {} for method in methods}
+    for name, distribution in space.items():
+        for method in _having(name, methods):
+            fitted = distribution
+            if isinstance(fitted, IntDistribution) and isinstance(
+                _own_value(name, methods[method]), float
+            ):  # a range of a float is not one of integers
+                fitted = FloatDistribution(fitted.low, fitted.high, log=fitted.log)
+            spaces[method][name] = fitted
+    return spaces
 
 
 def _having(name: str, methods: Mapping[str, Experiment]) -> list[str]:
@@ -172,34 +166,21 @@ def _having(name: str, methods: Mapping[str, Experiment]) -> list[str]:
     return having
 
 
-def _fitted(distribution: BaseDistribution, own: Any) -> BaseDistribution:
-    """Return the distribution for a setting: a range of a float is not one of integers."""
-    if isinstance(distribution, IntDistribution) and isinstance(own, float):
-        return FloatDistribution(distribution.low, distribution.high, log=distribution.log)
-    return distribution
-
-
 def own_settings(space: Space, method: Experiment) -> dict[str, Any]:
     """Return what has to be drawn for the method's own settings, where the space has them."""
     drawn: dict[str, Any] = {}
     for name, distribution in space.items():
-        own = own_value(name, method)
+        own, ends = _own_value(name, method), ends_of(distribution)
         if isinstance(distribution, CategoricalDistribution):
-            same = [choice for choice in distribution.choices if _typed(choice) == own]
-            drawn |= {name: same[0]} if same else {}
-        elif isinstance(own, int | float):
-            low, high = ends_of(distribution)
-            drawn |= {name: own} if low <= own <= high else {}
+            drawn |= {name: distribution.choices[ends.index(own)]} if own in ends else {}
+        elif isinstance(own, int | float) and ends[0] <= own <= ends[1]:
+            drawn[name] = own
     return drawn
 
 
-def own_value(name: str, method: Experiment) -> Any:
+def _own_value(name: str, method: Experiment) -> Any:
     """Return the method's own value of a setting, or its default."""
     value: Any = completed(method).to_dict()
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
-
-
-def _typed(text: Any) -> Any:
-    return typed([f"value={text}"])[0].value
