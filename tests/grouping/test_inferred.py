@@ -1,351 +1,196 @@
-"""How good found groups are: the measures by worked examples, and where they stand in a run's files."""
+"""Groups that clients infer: the worked example, the passes it takes, and that they are found."""
 
-import json
-from dataclasses import replace
+import dataclasses
+import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
+from torch import nn
 
-from e2fl import metrics
-from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Population
-from e2fl.errors import ConfigError, RunError
-from e2fl.evaluation import Score
-from e2fl.grouping import LowestLoss, RankClustering
-from e2fl.participation import Ask
-from e2fl.rankings.messages import Ballots
-from e2fl.rankings.order import rank_of
-from e2fl.rounds import Request, Traffic
-from e2fl.runs.measure import recovery
+from e2fl.data.federated import Client, Examples, Population
+from e2fl.errors import ConfigError
+from e2fl.grouping import Binary, LowestLoss, OneShot
+from e2fl.grouping.inferred import lowest_loss
+from e2fl.learning import Learner, Settings
+from e2fl.learning.autograd import AutogradEngine
+from e2fl.learning.learner import Meter
+from e2fl.models import Model, Supernet
 from e2fl.runs.runner import run_experiment
-from e2fl.runs.watcher import Watcher
-from e2fl.simulation.simulator import SimulatedFederation
-from e2fl.testing.toy import Toy
 
-FOUND = [0, 0, 0, 1, 1, 2, 2, 2]
-TRUE = [5, 5, 6, 6, 6, 7, 5, 5]  # pairs: 0-5 twice, 0-6, 1-6 twice, 2-7, 2-5 twice
+MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
+MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
 
 
-def test_matching_is_one_to_one():
-    assert (
-        metrics.matched(FOUND, TRUE) == 100 * (2 + 2 + 1) / 8
-    )  # 0-5, 1-6, 2-7: only one group may be 5
+def golden():
+    """One layer of 3 outputs and 4 inputs, two examples, four masks."""
+    model = Model(nn.Sequential(nn.Linear(4, 3, bias=False)))
+    signs = torch.tensor([[1.0, -1, 1, 1], [-1, 1, 1, -1], [1, 1, -1, 1]])
+    supernet = Supernet({"0.weight": 0.7071067811865476 * signs}, {}, {})
+    learner = Learner(model, AutogradEngine(model), supernet, {}, Settings(), 0, meter=Meter())
+    x = np.array([[1, 0.5, -1, 2], [0, 1.5, 1, -0.5]], dtype=np.float32)
+    examples = Examples(x, np.array([0, 1]))
+    masks = [{"0.weight": np.array([bit == "1" for bit in text])} for text in MASKS]
+    return masks, Client(0, examples, examples), learner
 
 
-def test_purity_lets_two_groups_be_the_same():
-    assert metrics.purity(FOUND, TRUE) == 100 * (2 + 2 + 2) / 8
+def entropy(shares, x, masks, learner):
+    """Of a mixture of masks, by the definition: the mean over the examples of -sum p log p."""
+    weights = learner.supernet.weights["0.weight"].double()
+    mixed = sum(
+        share * torch.from_numpy(mask["0.weight"]).reshape(3, 4)
+        for share, mask in zip(shares, masks, strict=True)
+    )
+    p = torch.softmax(torch.from_numpy(x).double() @ (weights * mixed).T, dim=1)
+    return -(p * p.log()).sum(dim=1).mean()
 
 
-def test_adjusted_rand_by_hand():
-    # Pairs together in both: 1 + 1 + 1 = 3; in FOUND: 3 + 1 + 3 = 7; in TRUE: 6 + 3 + 0 = 9; of 28 pairs.
-    expected = 7 * 9 / 28
-    assert metrics.adjusted_rand(FOUND, TRUE) == pytest.approx(
-        (3 - expected) / ((7 + 9) / 2 - expected)
+def slopes(shares, x, masks, learner):
+    """How entropy changes with every share, also with those that are 0."""
+    shares = torch.tensor(shares, dtype=torch.float64, requires_grad=True)
+    entropy(shares, x, masks, learner).backward()
+    return shares.grad.numpy()
+
+
+def test_entropies_of_the_worked_example():
+    masks, client, learner = golden()
+    x = client.train.x
+    assert float(entropy([0.25] * 4, x, masks, learner)) == pytest.approx(0.819237, abs=1e-6)
+    alone = [float(entropy(shares, x, masks, learner)) for shares in np.eye(4)]
+    assert alone == pytest.approx([0.688657, 0.772798, 0.902565, 0.736392], abs=1e-6)
+
+
+def test_gradient_of_the_entropy_of_an_even_mixture():
+    masks, client, learner = golden()
+    gradient = learner.entropy_gradient(masks, client.train)
+    assert gradient == pytest.approx([-0.514428, -0.389307, -0.304820, -0.350359], abs=1e-5)
+    assert gradient == pytest.approx(slopes([0.25] * 4, client.train.x, masks, learner), abs=1e-6)
+
+
+def test_gradient_of_the_two_masks_that_survive():
+    masks, client, learner = golden()
+    gradient = learner.entropy_gradient(masks[:2], client.train)
+    whole = slopes([0.5, 0.5, 0, 0], client.train.x, masks, learner)
+    assert whole == pytest.approx([-0.531020, -0.435750, -0.325556, -0.311660], abs=1e-6)
+    assert gradient == pytest.approx(whole[:2], abs=1e-6)
+
+
+def test_both_rules_take_the_mask_of_lowest_entropy_not_of_highest():
+    masks, client, learner = golden()
+    assert OneShot(groups=4).find(masks, client, learner) == 0
+    assert Binary(groups=4).find(masks, client, learner) == 0
+    assert literal_listing(masks, client.train.x, learner) == 2  # of the highest
+
+
+def literal_listing(masks, x, learner):
+    """The paper's listing as printed: whatever is not above the median of the gradient is dropped."""
+    shares = np.full(len(masks), 1 / len(masks))
+    while np.count_nonzero(shares) > 1:
+        gradient = slopes(shares.tolist(), x, masks, learner)
+        shares[gradient <= np.median(gradient)] = 0
+        shares /= shares.sum()
+    return int(shares.argmax())
+
+
+def test_binary_mixes_anew_those_that_are_left():
+    """Here the two that survive change places once the other two are gone."""
+    masks, client, learner = golden()
+    x = np.array([[4, -5, 1, -1], [-1, -0.5, -4, -0.5]], dtype=np.float32)
+    client = dataclasses.replace(client, train=dataclasses.replace(client.train, x=x))
+    all_four = slopes([0.25] * 4, x, masks, learner)
+    assert np.argsort(all_four)[:2].tolist() == [1, 2]
+    assert np.argmin(slopes([0, 0.5, 0.5, 0], x, masks, learner)) == 2
+    assert OneShot(groups=4).find(masks, client, learner) == 1
+    assert Binary(groups=4).find(masks, client, learner) == 2
+
+
+def test_entropy_looks_at_no_label():
+    masks, client, learner = golden()
+    other = dataclasses.replace(client.train, y=np.array([2, 2]))
+    assert np.array_equal(
+        learner.entropy_gradient(masks, other), learner.entropy_gradient(masks, client.train)
     )
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.permutations(range(5)))
-def test_what_groups_are_called_does_not_matter(groups, names):
-    renamed = [names[group] for group in groups]
-    assert metrics.matched(renamed, groups) == metrics.purity(renamed, groups) == 100
-    assert metrics.adjusted_rand(renamed, groups) == 1
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 5, 8, 10])
+def test_each_rule_spends_as_many_passes_as_it_says(groups):
+    masks, client, learner = golden()
+    many = [masks[group % 4] for group in range(groups)]
+    for grouping, expected in (
+        (LowestLoss(groups=groups), groups),
+        (OneShot(groups=groups), 1),
+        (Binary(groups=groups), math.ceil(math.log2(groups))),
+    ):
+        fresh = dataclasses.replace(learner, meter=Meter())
+        counted = counting(fresh)
+        assert 0 <= grouping.find(many, client, counted) < groups
+        assert counted.meter.grouping_passes == expected
+        assert counted.really == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
-def test_a_one_to_one_matching_is_never_better_than_purity(pairs):
-    found, true = zip(*pairs, strict=True)
-    assert 0 < metrics.matched(found, true) <= metrics.purity(found, true) <= 100
+def counting(learner):
+    """A learner that counts the passes that are really made, whatever is written down."""
 
+    class Counting(Learner):
+        really = 0
 
-def test_chance_has_an_adjusted_rand_of_about_0():
-    rng = np.random.default_rng(0)
-    assert abs(metrics.adjusted_rand(rng.integers(5, size=5000), rng.integers(5, size=5000))) < 0.01
+        def tally(self, *given):
+            Counting.really += 1
+            return super().tally(*given)
 
+        def entropy_gradient(self, *given):
+            Counting.really += 1
+            return super().entropy_gradient(*given)
 
-def test_groupings_of_different_clients_do_not_compare():
-    with pytest.raises(ValueError, match="same clients"):
-        metrics.matched([0, 1], [0])
-    with pytest.raises(ValueError, match="nothing"):
-        metrics.purity([], [])
-
-
-def test_change_is_counted_over_those_that_were_there_before():
-    assert metrics.changed({0: 1, 1: 1, 2: 0, 3: 0}, {0: 1, 1: 0, 2: 1}) == pytest.approx(200 / 3)
-    assert metrics.changed({0: 1}, {}) is None
-
-
-def test_groups_without_truth_are_measured_as_far_as_can_be():
-    data = Toy(inside=True)
-    scores = {client: Score({}, client % 2, 3.0) for client in data.population.ids}
-    found = recovery(scores, data.population, Traffic(grouping_bytes=7), {})
-    assert found["matched"] is None
-    assert (found["passes_per_client"], found["bytes"], found["found"]) == (
-        3.0,
-        7,
-        {"0": 4, "1": 4},
+    return Counting(
+        **{field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)}
     )
-    assert recovery({0: Score({})}, data.population, Traffic(), {}) is None
 
 
-def toy(grouping, rounds=4, data=None, **algorithm):
-    return from_dict(
+def test_binary_ends_where_all_masks_are_alike_and_takes_the_lowest():
+    masks, client, learner = golden()
+    assert Binary(groups=7).find([masks[2]] * 7, client, learner) == 0
+    assert OneShot(groups=7).find([masks[2]] * 7, client, learner) == 0
+    assert LowestLoss(groups=7).find([masks[2]] * 7, client, learner) == 0
+
+
+def test_lowest_loss_takes_the_mask_that_fits_the_labels():
+    masks, client, learner = golden()
+    losses = [learner.loss(learner.weights_of(mask), client.train) for mask in masks]
+    assert lowest_loss(masks, client, learner) == (int(np.argmin(losses)), min(losses))
+
+
+@pytest.mark.parametrize("grouping", [LowestLoss(groups=4), OneShot(groups=4), Binary(groups=4)])
+def test_examples_that_are_no_numbers_put_a_client_somewhere_without_failing(grouping):
+    masks, client, learner = golden()
+    broken = dataclasses.replace(client.train, x=np.full((2, 4), np.nan, dtype=np.float32))
+    assert grouping.find(masks, dataclasses.replace(client, train=broken), learner) == 0
+
+
+@pytest.mark.parametrize("kind", [LowestLoss, OneShot, Binary])
+def test_more_groups_than_clients_is_a_mistake(kind):
+    for groups, words in ((4, "only 3 clients"), (0, "at least 1")):
+        with pytest.raises(ConfigError, match=words):
+            kind(groups=groups).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
+
+
+@pytest.mark.parametrize("groups", [2, 4])  # with two groups, Binary and OneShot are the same
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "binary", "one_shot"])
+def test_the_styles_of_a_toy_problem_are_found(name, groups):
+    """Clients of different groups see the classes in different styles."""
+    data = {"name": "e2fl.testing.toy:Toy", "clients": 4 * groups, "groups": groups}
+    grouping = {"name": name, "groups": groups}
+    if name != "rank_clustering":
+        grouping["warm"] = True
+    experiment = from_dict(
         {
-            "rounds": rounds,
-            "evaluate_every": 2,
-            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | (data or {}),
-            "model": {"name": "mlp", "hidden": [24]},
-            "learner": {"learning_rate": 0.1},
-            "algorithm": {"name": "e2fl", "clients_per_round": 4, "grouping": grouping} | algorithm,
+            "rounds": 12,
+            "evaluate_every": 4,
+            "data": data | {"examples": 60, "styles": True},
+            "model": {"name": "mlp", "hidden": [48]},
+            "learner": {"learning_rate": 0.1, "batch_size": 8, "epochs": 2},
+            "algorithm": {"name": "e2fl", "clients_per_round": 3 * groups, "grouping": grouping},
         }
     )
-
-
-def test_every_evaluated_round_says_how_well_groups_are_found(tmp_path):
-    run = run_experiment(toy({"name": "lowest_loss", "groups": 3}), out=tmp_path / "run")
-    lines = [
-        json.loads(text) for text in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
-    ]
-    assert [set(line["inference"]) for line in lines] == 2 * [
-        {
-            "matched",
-            "purity",
-            "adjusted_rand",
-            "changed",
-            "passes_per_client",
-            "passes",
-            "bytes",
-            "found",
-            "rounds",
-        }
-    ]
-    assert lines[-1]["inference"]["passes_per_client"] == 3
-    spec = run.experiment.build_model(Toy()).spec
-    masks = 3 * sum((layer.edges + 7) // 8 for layer in spec.layers)
-    assert lines[-1]["inference"]["bytes"] == 4 * 4 * masks  # four rounds of four clients
-    assert lines[-1]["inference"]["passes"] == 4 * 4 * 3
-    assert [line["inference"]["changed"] is None for line in lines] == [True, False]
-    assert run.summary["inference"] == {
-        key: lines[-1]["inference"][key] for key in run.summary["inference"]
-    }
-    assert set(run.summary["inference"]) == set(lines[-1]["inference"]) - {"rounds"}
-
-
-GROUPINGS = [
-    {"name": "rank_clustering", "groups": 2},
-    {"name": "lowest_loss", "groups": 2},
-    {"name": "one_shot", "groups": 2},
-    {"name": "binary", "groups": 4},
-]
-
-
-@pytest.mark.parametrize("grouping", GROUPINGS, ids=lambda grouping: grouping["name"])
-def test_every_round_of_training_says_how_well_groups_are_found(grouping):
-    run = run_experiment(toy(grouping, rounds=5))
-    rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
-    first = 0 if grouping["name"] == "rank_clustering" else 1
-    assert [entry["round"] for entry in rounds] == list(range(first, 6))
-    assert [len(line["inference"]["rounds"]) for line in run.history] == [3 - first, 2, 1]
-    passes = {"rank_clustering": 0, "lowest_loss": 2, "one_shot": 1, "binary": 2}[grouping["name"]]
-    assert [entry["passes"] for entry in rounds] == [4 * passes] * len(rounds)
-    last = run.history[-1]["inference"]
-    assert (sum(e["passes"] for e in rounds), sum(e["bytes"] for e in rounds)) == (
-        last["passes"],
-        last["bytes"],
-    )
-    heard = [entry["clients"] for entry in rounds]
-    assert heard == sorted(heard)
-    assert all(0 < entry["matched"] <= entry["purity"] <= 100 for entry in rounds)
-    assert rounds[0]["changed"] is None
-    assert any(entry["changed"] is not None for entry in rounds)
-
-
-def test_ifca_says_so_too():
-    experiment = replace(toy({"name": "known"}), algorithm={"name": "ifca", "clients_per_round": 4})
-    run = run_experiment(experiment)
-    assert [len(line["inference"]["rounds"]) for line in run.history] == [2, 2]
-    assert run.summary["inference"]["passes"] == 4 * 4 * 2
-
-
-def test_each_start_that_ifca_tries_is_told_apart():
-    """Every round has its entry, and what was chosen among the models of one start is not held against another's."""
-    section = {"name": "ifca", "clients_per_round": 4, "restarts": 3, "trial_rounds": 2}
-    for seed in range(3):
-        run = run_experiment(replace(toy({"name": "known"}), algorithm=section, seed=seed))
-        rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
-        assert [entry["round"] for entry in rounds] == list(range(1, 9))
-        assert (
-            sum(entry["passes"] for entry in rounds)
-            == run.summary["inference"]["passes"]
-            == 8 * 4 * 2
-        )
-        assert [rounds[number - 1]["changed"] for number in (1, 3, 5)] == [None, None, None]
-
-
-def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
-    """Its mask is a random start: good for telling groups apart, not for predicting."""
-    algorithm = E2FL(grouping=LowestLoss(groups=3))
-    experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
-    model = experiment.build_model(data)
-    learner, state = experiment.build_learner(model), algorithm.start(model, data.population, 0)
-    for voted in ({}, dict.fromkeys((0, 1, 2), model.random_ranking(0, "a vote"))):
-        message = algorithm.serve(replace(state, groups=voted), [0])[0]
-        uses = algorithm.model_for(message, data.client(0), learner)
-        assert (uses.views["group"].model is uses.views["global"].model) == (not voted)
-        assert uses.group is not None
-
-
-def test_known_groups_are_found_for_nothing():
-    found = run_experiment(toy({"name": "known"})).summary["inference"]
-    assert (found["matched"], found["passes_per_client"], found["bytes"]) == (100, 0, 0)
-
-
-def test_clustering_costs_one_small_ballot_of_everybody():
-    """Only the layer that is looked at is sent, and it is sent once."""
-    few, all_of_it = (
-        run_experiment(toy({"name": "rank_clustering", "groups": 2, "layers": [layers]})).summary[
-            "inference"
-        ]["bytes"]
-        for layers in ("fc2", "all")
-    )
-    model = toy({"name": "known"}).build_model(Toy())
-    first = model.spec.layers[0]
-    assert all_of_it - few == 8 * ((first.edges * (first.edges - 1).bit_length() + 7) // 8)
-
-
-def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes():
-    data = Toy(clients=8, styles=True)
-    experiment = toy({"name": "rank_clustering", "groups": 2})
-    algorithm = E2FL(clients_per_round=8, grouping=RankClustering(groups=2))
-    model = experiment.build_model(data)
-    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model))
-    state = algorithm.start(model, data.population, 0)
-    ask = Ask(data.population.ids, kind="prepare")
-    ballots = dict(
-        federation.train(Request(0, ask, algorithm.broadcast(state, ask.clients))).answers
-    )
-    del ballots[5]
-    state = algorithm.aggregate(state, ballots)
-    assert 5 not in state.membership.assignments
-    request = Request(1, Ask([4, 5]), algorithm.broadcast(state, [4, 5]))
-    replies = dict(federation.train(request).answers)
-    for client, reply in replies.items():
-        algorithm.check(state, client, reply)
-    after = algorithm.aggregate(state, replies)
-    assert (
-        after.membership.assignments[5]
-        == after.membership.assignments[1]
-        != after.membership.assignments[0]
-    )
-    # It does not vote yet: its ballot was trained from another ranking than the others'.
-    alone = algorithm.aggregate(state, {4: replies[4]})
-    assert all(
-        np.array_equal(after.global_ranking[name], alone.global_ranking[name])
-        for name in after.global_ranking
-    )
-
-
-def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
-    algorithm = E2FL(grouping=RankClustering(groups=2))
-    model = toy({"name": "known"}).build_model(Toy())
-    start = algorithm.start(model, Toy().population, 0)
-    state = replace(
-        start, membership=replace(start.membership, centroids={0: {}}, assignments={0: 1})
-    )
-    ranking = {
-        layer.name: rank_of(np.arange(layer.edges, dtype=np.float32)) for layer in model.spec.layers
-    }
-    from e2fl.errors import WireError
-
-    with pytest.raises(WireError, match="its client is in group 1"):
-        algorithm.check(state, 0, Ballots((0,), (ranking,)))
-
-
-def test_in_a_final_full_vote_every_client_of_every_small_group_votes_once():
-    run = run_experiment(
-        toy({"name": "known"}, rounds=2, data={"clients": 9}, final_full_vote=True)
-    )
-    assert run.summary["rounds"] == 3
-    assert (
-        run.history[-1]["asked"] == 4
-    )  # of groups of 5 and 4; the larger is larger than a round's draw
-    with pytest.raises(ConfigError, match="carry_forward"):
-        E2FL(final_full_vote=True, absent="present_only")
-
-
-# What cannot be is said, or has a clear result.
-
-
-@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
-def test_more_groups_than_clients_is_an_error_that_says_so(name):
-    with pytest.raises(ConfigError, match="groups is 9, but there are only 8 clients"):
-        run_experiment(toy({"name": name, "groups": 9}))
-
-
-@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
-def test_one_group_is_frl(name):
-    one = run_experiment(toy({"name": name, "groups": 1}))
-    assert one.summary["inference"]["found"] == {"0": 8}
-    frl = run_experiment(
-        replace(toy({"name": "known"}), algorithm={"name": "frl", "clients_per_round": 4})
-    )
-    assert one.summary["clients"] == frl.summary["clients"]
-
-
-@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
-def test_clients_with_one_example_take_part(name):
-    summary = run_experiment(toy({"name": name, "groups": 2}, data={"examples": 1})).summary
-    assert np.isfinite(summary["clients"]["mean"])
-
-
-def test_a_group_that_nobody_chooses_is_no_obstacle():
-    summary = run_experiment(toy({"name": "lowest_loss", "groups": 8}, rounds=2)).summary
-    assert sum(summary["inference"]["found"].values()) == 8
-    assert len(summary["inference"]["found"]) < 8
-    assert np.isfinite(summary["group"]["variance"])
-
-
-class Listening(Watcher):
-    def __init__(self):
-        self.heard = []
-
-    def warn(self, message):
-        self.heard.append(message)
-
-
-def poisoned(data, *clients):
-    """The same federation, some of whose clients hold inputs that are NaN."""
-    for client in clients:
-        data.client(client).train.x[:] = np.nan
-    return data
-
-
-@pytest.mark.parametrize(
-    "name", ["local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term", "frl", "e2fl"]
-)
-def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
-    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
-    listening = Listening()
-    run = run_experiment(
-        experiment, data=poisoned(Toy(clients=8, styles=True), 3), watcher=listening
-    )
-    assert any("client 3 left out" in heard for heard in listening.heard)
-    assert run.history[-1]["answered"] == 7
-    assert np.isfinite(run.summary["clients"]["mean"])
-    assert np.isfinite([group["loss"] for group in run.summary["groups"].values()]).all()
-
-
-@pytest.mark.parametrize("name", ["fedavg", "qffl", "ifca", "fairfed", "afl", "term"])
-def test_a_federation_that_holds_no_numbers_at_all_is_an_error_not_a_silent_nan(name):
-    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
-    with pytest.raises(RunError, match="no client sent a usable reply"):
-        run_experiment(experiment, data=poisoned(Toy(clients=8, styles=True), *range(8)))
-
-
-def test_the_count_of_groups_is_checked_before_anything_runs():
-    with pytest.raises(ConfigError, match="at least 1"):
-        LowestLoss(groups=0).begin(
-            toy({"name": "known"}).build_model(Toy()), Population({0: None}), 0
-        )
+    assert run_experiment(experiment).summary["inference"]["matched"] == 100.0

@@ -5,13 +5,11 @@ limit the rows are stored in a temporary file, so that memory stays bounded for 
 clients.
 """
 
-import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +22,9 @@ from e2fl.rankings.order import Ranking, Ranks
 from e2fl.rankings.votes import BordaCount
 
 Centroids = dict[str, NDArray[np.int32]]  # by layer: [groups, edges]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 IN_MEMORY = 512 * 2**20  # bytes of all rows together
 BLOCK = 16 * 2**20  # bytes read at a time
-PROBES = 8  # clients whose exact distances show how good a sample of edges is
 
 
 @dataclass(frozen=True)
@@ -37,19 +32,14 @@ class View:
     """Which edges of a layer are compared, and the weight of a difference."""
 
     layer: str
-    edges: int
-    sample: NDArray[np.int64] | None  # the edges compared, rising; None: all
-    scale: float  # from the footrule of these edges to that of the layer, or to its fraction of the largest
-
-    @property
-    def width(self) -> int:
-        return self.edges if self.sample is None else len(self.sample)
+    width: int  # the number of edges compared
+    sample: NDArray[np.int64] | None  # these edges, rising; None: all
+    scale: float  # from the footrule of these edges to that of the layer, or to its fraction
 
     def of(self, rank: Ranks) -> Ranks:
         """Return the ranking of the compared edges among themselves."""
-        if len(rank) == self.width:
+        if self.sample is None or len(rank) == self.width:
             return rank
-        assert self.sample is not None
         return kernels.rank_of_sums(rank[self.sample].astype(np.int64))
 
 
@@ -57,20 +47,19 @@ def views_of(
     model: ModelSpec, sample_edges: int, seed: int, *, normalise: bool
 ) -> tuple[View, ...]:
     """Return the view of each layer."""
-    found = []
-    for number, layer in enumerate(model.layers):
+    views = []
+    for position, layer in enumerate(model.layers):
         sample, width = None, layer.edges
         if 0 < sample_edges < layer.edges:
             width = sample_edges
-            sample = np.sort(
-                stream(seed, "sampled edges", number).choice(layer.edges, width, replace=False)
-            )
+            rng = stream(seed, "sampled edges", position)
+            sample = np.sort(rng.choice(layer.edges, width, replace=False))
         # Both the number of edges and their rank differences grow with the layer.
         scale = (layer.edges / width) ** 2
         if normalise:
             scale /= max(1, layer.edges**2 // 2)
-        found.append(View(layer.name, layer.edges, sample, scale))
-    return tuple(found)
+        views.append(View(layer.name, width, sample, scale))
+    return tuple(views)
 
 
 class Rows:
@@ -81,13 +70,13 @@ class Rows:
         self.bytes = 4 * width
         self.memory = None if on_disk else np.empty(self.shape, dtype=np.int32)
         if on_disk:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed and deleted with this object
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed with this object
 
-    def write(self, place: int, rank: Ranks) -> None:
+    def write(self, position: int, rank: Ranks) -> None:
         if self.memory is not None:
-            self.memory[place] = rank
+            self.memory[position] = rank
         else:
-            os.pwrite(self.file.fileno(), rank.tobytes(), place * self.bytes)
+            os.pwrite(self.file.fileno(), rank.tobytes(), position * self.bytes)
 
     def read(self, start: int, stop: int) -> NDArray[np.int32]:
         """Return the rows of some clients; thread-safe."""
@@ -109,22 +98,15 @@ class BallotTable:
     ):
         self.clients = tuple(sorted(ballots))
         self.views = tuple(views)
-        size = 4 * len(self.clients) * sum(view.width for view in views)
-        self.on_disk = size > in_memory
+        self.on_disk = 4 * len(self) * sum(view.width for view in views) > in_memory
         self.rows = {
-            view.layer: Rows(len(self.clients), view.width, on_disk=self.on_disk) for view in views
+            view.layer: Rows(len(self), view.width, on_disk=self.on_disk) for view in views
         }
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
-        probes: list[Ranking] = []
-        sampled = any(view.sample is not None for view in views)
-        step = max(1, len(self.clients) // PROBES)
-        for place, client in enumerate(self.clients):
-            ballot = ballots[client]
+        for position, client in enumerate(self.clients):
+            ballot = ballots[client]  # read once: it may be decoded on access
             for view in views:
-                self.rows[view.layer].write(place, view.of(ballot[view.layer]))
-            if sampled and place % step == 0 and len(probes) < PROBES:
-                probes.append({view.layer: ballot[view.layer] for view in views})
-        self.sampling_error = self._sampling_error(probes) if sampled else 0.0
+                self.rows[view.layer].write(position, view.of(ballot[view.layer]))
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -134,102 +116,62 @@ class BallotTable:
 
         Exact without scaling.
         """
-        groups = len(next(iter(centroids.values())))
-        found = np.zeros((len(self), groups))
+        total = np.zeros((len(self), len(next(iter(centroids.values())))))
+        share = -(-len(self) // (4 * (os.cpu_count() or 1)))
+
+        def add(view: View, start: int, stop: int) -> None:
+            rows = self.rows[view.layer].read(start, stop)
+            total[start:stop] += view.scale * kernels.footrules(rows, centroids[view.layer])
+
         for view in self.views:
-            rows, targets = self.rows[view.layer], centroids[view.layer]
-
-            def fill(
-                block: tuple[int, int],
-                view: View = view,
-                rows: Rows = rows,
-                targets: Ranks = targets,
-            ) -> None:
-                start, stop = block
-                found[start:stop] += view.scale * kernels.footrules(rows.read(start, stop), targets)
-
-            self._each(fill, self._blocks(rows))
-        return found
+            step = max(1, min(BLOCK // (4 * view.width), share))
+            starts = range(0, len(self), step)
+            stops = [min(start + step, len(self)) for start in starts]
+            list(self.pool.map(add, [view] * len(starts), starts, stops))
+        return total
 
     def vote(self, assigned: NDArray[np.int64], before: Centroids) -> Centroids:
         """Return the centroid of every group: the vote of its members.
 
-        An empty group keeps its centroid.
-
-        Clients of group -1 do not vote.
+        An empty group keeps its centroid. Clients of group -1 do not vote.
         """
         after = {layer: centroids.copy() for layer, centroids in before.items()}
-        todo = [
-            (view, group)
-            for view in self.views
-            for group in np.unique(assigned[assigned >= 0]).tolist()
-        ]
 
-        def elect(item: tuple[View, int]) -> None:
-            view, group = item
+        def elect(view: View, group: int) -> None:
             count = BordaCount(view.width)
-            for place in np.flatnonzero(assigned == group).tolist():
-                count.add(self.rows[view.layer].read(place, place + 1)[0])
+            for position in np.flatnonzero(assigned == group).tolist():
+                count.add(self.rows[view.layer].read(position, position + 1)[0])
             after[view.layer][group] = count.elect()
 
-        self._each(elect, todo)
+        groups = np.unique(assigned[assigned >= 0]).tolist()
+        pairs = [(view, group) for view in self.views for group in groups]
+        list(self.pool.map(elect, *zip(*pairs, strict=True)))
         return after
 
-    def take(self, places: Sequence[int]) -> Centroids:
+    def take(self, positions: Sequence[int]) -> Centroids:
         """Return the rows of these clients."""
-        return {
-            view.layer: np.stack(
-                [self.rows[view.layer].read(place, place + 1)[0] for place in places]
-            )
-            for view in self.views
-        }
+        rankings = [self._row(position) for position in positions]
+        return {layer: np.stack([ranking[layer] for ranking in rankings]) for layer in self.rows}
 
-    def pairwise(self, places: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distance of every client to these clients: [clients, places].
+    def pairwise(self, positions: Sequence[int]) -> NDArray[np.float64]:
+        """Return the distance of every client to these clients: [clients, positions].
 
         In parts, to bound memory.
         """
         at_once = max(1, BLOCK // (4 * max(view.width for view in self.views)))
-        parts = [places[start : start + at_once] for start in range(0, len(places), at_once)]
+        parts = [positions[start : start + at_once] for start in range(0, len(positions), at_once)]
         return np.concatenate([self.distances(self.take(part)) for part in parts], axis=1)
 
-    def thinned(self, places: Sequence[int], edges: int, seed: int) -> "BallotTable":
+    def thinned(self, positions: Sequence[int], edges: int, seed: int) -> "BallotTable":
         """Return a table of these clients, with at most this many edges of each layer."""
         whole = ModelSpec(tuple(Layer(view.layer, (view.width,)) for view in self.views))
-        views = views_of(whole, edges, seed, normalise=False)
+        thin = views_of(whole, edges, seed, normalise=False)
         scaled = [
-            replace(thin, scale=thin.scale * view.scale)
-            for thin, view in zip(views, self.views, strict=True)
+            replace(few, scale=few.scale * view.scale)
+            for few, view in zip(thin, self.views, strict=True)
         ]
-        return BallotTable(
-            Lazy(range(len(places)), lambda number: self._row(places[number])), scaled
-        )
+        rows = Lazy(range(len(positions)), lambda client: self._row(positions[client]))
+        return BallotTable(rows, scaled)
 
-    def _row(self, place: int) -> Ranking:
-        return {layer: rows.read(place, place + 1)[0] for layer, rows in self.rows.items()}
-
-    def _sampling_error(self, probes: Sequence[Ranking]) -> float:
-        """Return the relative error of distances on the sample of edges: root mean square over
-        pairs of clients.
-        """
-        errors = []
-        for one, other in itertools.combinations(probes, 2):
-            exact = estimated = 0.0
-            for view in self.views:
-                whole = view.scale * (view.width / view.edges) ** 2
-                exact += whole * kernels.footrule(one[view.layer], other[view.layer])
-                estimated += view.scale * kernels.footrule(
-                    view.of(one[view.layer]), view.of(other[view.layer])
-                )
-            if exact:
-                errors.append(estimated / exact - 1)
-        return float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0
-
-    def _blocks(self, rows: Rows) -> Iterator[tuple[int, int]]:
-        step = max(1, min(BLOCK // rows.bytes, -(-len(self) // (4 * (os.cpu_count() or 1)))))
-        return ((start, min(start + step, len(self))) for start in range(0, len(self), step))
-
-    def _each(
-        self, work: Callable[[Item], Result], items: Iterator[Item] | Sequence[Item]
-    ) -> list[Result]:
-        return list(self.pool.map(work, items))
+    def _row(self, position: int) -> Ranking:
+        return {layer: rows.read(position, position + 1)[0] for layer, rows in self.rows.items()}

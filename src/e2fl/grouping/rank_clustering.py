@@ -25,11 +25,11 @@ from typing_extensions import Doc
 
 from e2fl import kernels, metrics
 from e2fl.data.federated import Client, ClientId, GroupId, Lazy, Population
-from e2fl.errors import ConfigError, expect
+from e2fl.errors import ConfigError, expect, require_setting
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
-from e2fl.grouping.tree import divide
+from e2fl.grouping.separation import divide
 from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.participation import Ask
@@ -37,7 +37,7 @@ from e2fl.randomness import stream
 from e2fl.rankings.messages import Invitation
 from e2fl.rankings.order import Mask, Ranking
 
-STARTS = ("tree", "random", "spread")
+STARTS = ("tree", "random")
 ALL = "all"
 TREE = 2000  # clients in a tree, at most; the others join the nearest group
 EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
@@ -72,7 +72,7 @@ class KMeansResult:
 class Pairs:
     """The distances between clients; with very many clients or edges, between a sample of them."""
 
-    places: NDArray[np.int64]  # in the table, rising
+    places: NDArray[np.int64]  # of the clients in the table, rising
     distances: NDArray[np.float64]  # [places, places]
 
     @classmethod
@@ -95,31 +95,23 @@ class RankClustering(Grouping):
         bool, Doc("give every layer the same weight; otherwise large layers dominate")
     ] = False
     restarts: Annotated[
-        int, Doc("random or spread starts; the one with the smallest sum of distances is kept")
+        int, Doc("random starts; the one with the smallest sum of distances is kept")
     ] = 10
     steps: Annotated[int, Doc("iterations of k-means for each start, at most")] = 20
-    start: Annotated[
-        str,
-        Doc("or random: random clients, as in the paper; or spread: clients far from each other"),
-    ] = "tree"
+    start: Annotated[str, Doc("or random: random clients, as in the paper")] = "tree"
     sample_edges: Annotated[
         int, Doc("compare only this many random edges of each layer; 0: all")
     ] = 0
 
     def __post_init__(self) -> None:
         for name in ("groups", "restarts", "steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"algorithm.grouping.{name} must be at least 1, not {getattr(self, name)}"
-                )
-        if self.start not in STARTS:
-            raise ConfigError(
-                f"algorithm.grouping.start is one of {', '.join(STARTS)}; not '{self.start}'"
-            )
-        if self.sample_edges < 0 or self.sample_edges == 1:
-            raise ConfigError(
-                f"algorithm.grouping.sample_edges must be 0 or at least 2, not {self.sample_edges}"
-            )
+            self._require(getattr(self, name) >= 1, name, "at least 1")
+        self._require(self.start in STARTS, "start", " or ".join(STARTS))
+        edges = self.sample_edges
+        self._require(edges == 0 or edges >= 2, "sample_edges", "0 or at least 2")
+
+    def _require(self, allowed: bool, setting: str, rule: str) -> None:
+        require_setting(allowed, f"algorithm.grouping.{setting}", rule, getattr(self, setting))
 
     def begin(self, model: Model, population: Population, seed: int) -> Membership:
         require_count(self.groups, population, "algorithm.grouping.groups")
@@ -135,12 +127,8 @@ class RankClustering(Grouping):
     def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
         if membership.centroids:
             return None
-        # Ballots that are only clustered carry only the layers that clustering reads: far fewer
-        # bytes.
-        whole = ModelSpec(
-            tuple(Layer(name, rank.shape) for name, rank in membership.origin.items())
-        )
-        return tuple(layer.name for layer in self.reads(whole).layers)
+        # Ballots that are only clustered carry only the layers that clustering reads.
+        return tuple(layer.name for layer in self.reads(spec_of(membership.origin)).layers)
 
     def invite(
         self,
@@ -172,15 +160,9 @@ class RankClustering(Grouping):
         if not replies:
             return membership, {}
         if not membership.centroids:
-            found = self._checked(
-                self.cluster(first_rankings(replies), membership.groups, membership.seed), replies
-            )
-            return replace(
-                membership,
-                assignments=found.assignments,
-                centroids=found.centroids,
-                metadata=found.metadata,
-            ), {}
+            ballots = first_rankings(replies)
+            clustering = self.cluster(ballots, membership.groups, membership.seed)
+            return replace(membership, **vars(self._checked(clustering, replies))), {}
         late = {
             client: self.nearest(reply.rankings[0], membership.centroids, membership.seed)
             for client, reply in replies.items()
@@ -192,18 +174,18 @@ class RankClustering(Grouping):
         _, by_group = super().sort(membership, in_time)
         return self._joined(membership, late), by_group
 
-    def _checked(self, found: object, replies: Replies) -> Clustering:
+    def _checked(self, returned: object, replies: Replies) -> Clustering:
         """Return the clustering if it places every client in a group that has a centroid, or raise
         an error.
         """
-        clustering = expect(found, Clustering, self, "cluster")
+        clustering = expect(returned, Clustering, self, "cluster")
         for client in replies:
             group = clustering.assignments.get(client)
             if group not in clustering.centroids:
                 what = "no group" if group is None else f"group {group!r}, which has no centroid,"
                 raise ConfigError(
-                    f"{type(self).__name__}.cluster returned {what} for client {client}; it must return a group for "
-                    "each client that sent a ballot, and a centroid for each group"
+                    f"{type(self).__name__}.cluster returned {what} for client {client}; it must "
+                    "return a group for each ballot, and a centroid for each group"
                 )
         return clustering
 
@@ -242,7 +224,8 @@ class RankClustering(Grouping):
         for name in wanted:
             if name not in known:
                 raise ConfigError(
-                    f"algorithm.grouping.layers: the model has no layer '{name}'; it has {', '.join(known)}, or all"
+                    f"algorithm.grouping.layers: the model has no layer '{name}'; "
+                    f"it has {', '.join(known)}, or all"
                 )
         return ModelSpec(tuple(layer for layer in model.layers if short(layer) in wanted))
 
@@ -263,7 +246,6 @@ class RankClustering(Grouping):
                 "cost": best.cost,
                 "steps": best.steps,
                 "stability": stability(pairs, best, count, seed) if pairs else agreement(results),
-                "sampling_error": table.sampling_error,
             },
         )
 
@@ -286,9 +268,7 @@ class RankClustering(Grouping):
 
     def _views(self, example: Ranking, seed: int) -> tuple[View, ...]:
         """Return the views of ballots with these layers."""
-        spec = self.reads(
-            ModelSpec(tuple(Layer(name, rank.shape) for name, rank in example.items()))
-        )
+        spec = self.reads(spec_of(example))
         return views_of(spec, self.sample_edges, seed, normalise=self.normalise)
 
     def results(
@@ -296,20 +276,11 @@ class RankClustering(Grouping):
     ) -> list[KMeansResult]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
-            return [
-                kmeans(table, from_tree(table, pairs or Pairs.of(table, seed), count), self.steps)
-            ]
-        return [
-            kmeans(table, self._drawn(table, count, seed, restart), self.steps)
-            for restart in range(self.restarts)
-        ]
-
-    def _drawn(self, table: BallotTable, count: int, seed: int, restart: int) -> Centroids:
-        """Return the rankings of some clients as initial centroids."""
-        rng = stream(seed, "clustering start", restart)
-        if self.start == "spread":
-            return table.take(spread(table, count, int(rng.integers(len(table)))))
-        return table.take(rng.choice(len(table), count, replace=False).tolist())
+            start = from_tree(table, pairs or Pairs.of(table, seed), count)
+            return [kmeans(table, start, self.steps)]
+        streams = [stream(seed, "clustering start", restart) for restart in range(self.restarts)]
+        drawn = [rng.choice(len(table), count, replace=False).tolist() for rng in streams]
+        return [kmeans(table, table.take(positions), self.steps) for positions in drawn]
 
 
 def short(layer: Layer) -> str:
@@ -317,15 +288,9 @@ def short(layer: Layer) -> str:
     return layer.name.removesuffix(".weight")
 
 
-def spread(table: BallotTable, count: int, first: int) -> list[int]:
-    """Return clients far from each other: the next one is always the farthest from all others."""
-    chosen = [first]
-    nearest = table.pairwise(chosen)[:, 0]
-    while len(chosen) < count:
-        nearest[chosen] = -1.0  # no client twice, even if all are equal
-        chosen.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, table.pairwise(chosen[-1:])[:, 0])
-    return chosen
+def spec_of(ranking: Ranking) -> ModelSpec:
+    """Return the layers of a ranking."""
+    return ModelSpec(tuple(Layer(name, rank.shape) for name, rank in ranking.items()))
 
 
 def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:
@@ -340,7 +305,7 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult
     `steps` steps.
     """
     count = len(next(iter(centroids.values())))
-    assigned: NDArray[np.int64] | None = None
+    assigned = np.full(len(table), -1)
     empty: set[int] = set()
     for step in range(1, steps + 1):
         distances = table.distances(centroids)
@@ -350,18 +315,13 @@ def kmeans(table: BallotTable, centroids: Centroids, steps: int) -> KMeansResult
             break
         still = sorted(empty - set(assigned.tolist()))
         empty = set(range(count)) - set(assigned.tolist())
-        worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
-        if (
-            before is not None
-            and np.array_equal(assigned, before)
-            and not (still and own.max() > 0)
-        ):
+        if np.array_equal(assigned, before) and not (still and own.max() > 0):
             break
         centroids = table.vote(assigned, centroids)
-        for group, place in zip(still, worst, strict=True):
-            for layer, row in table.take([place]).items():
+        worst = own.argsort(kind="stable")[::-1][: len(still)].tolist()
+        for group, position in zip(still, worst, strict=True):
+            for layer, row in table.take([position]).items():
                 centroids[layer][group] = row[0]
-    assert assigned is not None
     return KMeansResult(assigned, centroids, float(own.sum()), step)
 
 
@@ -371,18 +331,15 @@ def cheapest(results: Sequence[KMeansResult]) -> KMeansResult:
 
 
 def agreement(results: Sequence[KMeansResult]) -> float | None:
-    """Return the mean adjusted Rand index over pairs of the better half of the starts.
-
-    1 is full agreement.
-
-    Some starts always end in poor clusterings, so only the better half is compared. None for a
-    single start.
+    """Return the mean adjusted Rand index over pairs of the better half of the starts, since some
+    starts always end in poor clusterings; 1 is full agreement. None for a single start.
     """
-    cheap = sorted(results, key=lambda result: result.cost)[: max(2, (len(results) + 1) // 2)]
-    pairs = [
-        metrics.adjusted_rand(one.assigned, other.assigned) for one, other in combinations(cheap, 2)
+    better = sorted(results, key=lambda result: result.cost)[: max(2, (len(results) + 1) // 2)]
+    values = [
+        metrics.adjusted_rand(one.assigned, other.assigned)
+        for one, other in combinations(better, 2)
     ]
-    return float(np.mean(pairs)) if pairs else None
+    return float(np.mean(values)) if values else None
 
 
 def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
@@ -392,12 +349,9 @@ def stability(pairs: Pairs, kept: KMeansResult, count: int, seed: int) -> float:
     """
     assigned = kept.assigned[pairs.places]
     size = max(count, -(-3 * len(assigned) // 4))
-    found = []
+    values = []
     for number in range(PARTS):
         part = stream(seed, "part of the clients", number).permutation(len(assigned))[:size]
-        found.append(
-            metrics.adjusted_rand(
-                divide(pairs.distances[np.ix_(part, part)], count), assigned[part]
-            )
-        )
-    return float(np.mean(found))
+        divided = divide(pairs.distances[np.ix_(part, part)], count)
+        values.append(metrics.adjusted_rand(divided, assigned[part]))
+    return float(np.mean(values))

@@ -1,0 +1,293 @@
+"""How good found groups are: the measures by worked examples, and in a run's files."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2fl import metrics
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.config.experiment import from_dict
+from e2fl.errors import ConfigError, RunError, WireError
+from e2fl.evaluation import Score
+from e2fl.grouping import LowestLoss, RankClustering
+from e2fl.participation import Ask
+from e2fl.rankings.messages import Ballots
+from e2fl.rankings.order import rank_of
+from e2fl.rounds import Request, Traffic
+from e2fl.runs.measure import recovery
+from e2fl.runs.runner import run_experiment
+from e2fl.runs.watcher import Watcher
+from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.testing.toy import Toy
+
+FOUND = [0, 0, 0, 1, 1, 2, 2, 2]
+TRUE = [5, 5, 6, 6, 6, 7, 5, 5]  # pairs: 0-5 twice, 0-6, 1-6 twice, 2-7, 2-5 twice
+
+
+def test_measures_of_found_groups_by_hand():
+    # Matching is one to one: 0-5, 1-6, 2-7. Purity lets two groups be the same.
+    assert metrics.matched(FOUND, TRUE) == 100 * (2 + 2 + 1) / 8
+    assert metrics.purity(FOUND, TRUE) == 100 * (2 + 2 + 2) / 8
+    # Pairs together in both: 1 + 1 + 1; in FOUND: 3 + 1 + 3; in TRUE: 6 + 3 + 0; of 28 pairs.
+    expected = 7 * 9 / 28
+    rand = (3 - expected) / ((7 + 9) / 2 - expected)
+    assert metrics.adjusted_rand(FOUND, TRUE) == pytest.approx(rand)
+    rng = np.random.default_rng(0)
+    assert abs(metrics.adjusted_rand(rng.integers(5, size=5000), rng.integers(5, size=5000))) < 0.01
+    assert metrics.changed({0: 1, 1: 1, 2: 0, 3: 0}, {0: 1, 1: 0, 2: 1}) == pytest.approx(200 / 3)
+    assert metrics.changed({0: 1}, {}) is None
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.permutations(range(5)))
+def test_what_groups_are_called_does_not_matter(groups, names):
+    renamed = [names[group] for group in groups]
+    assert metrics.matched(renamed, groups) == metrics.purity(renamed, groups) == 100
+    assert metrics.adjusted_rand(renamed, groups) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_a_one_to_one_matching_is_never_better_than_purity(pairs):
+    found, true = zip(*pairs, strict=True)
+    assert 0 < metrics.matched(found, true) <= metrics.purity(found, true) <= 100
+
+
+def test_groupings_of_different_clients_do_not_compare():
+    with pytest.raises(ValueError, match="same clients"):
+        metrics.matched([0, 1], [0])
+    with pytest.raises(ValueError, match="nothing"):
+        metrics.purity([], [])
+
+
+def test_groups_without_truth_are_measured_as_far_as_can_be():
+    data = Toy(inside=True)
+    scores = {client: Score({}, client % 2, 3.0) for client in data.population.ids}
+    found = recovery(scores, data.population, Traffic(grouping_bytes=7), {})
+    assert found["matched"] is None
+    assert (found["passes_per_client"], found["bytes"]) == (3.0, 7)
+    assert found["found"] == {"0": 4, "1": 4}
+    assert recovery({0: Score({})}, data.population, Traffic(), {}) is None
+
+
+def toy(grouping, rounds=4, data=None, **algorithm):
+    return from_dict(
+        {
+            "rounds": rounds,
+            "evaluate_every": 2,
+            "data": {"name": "e2fl.testing.toy:Toy", "clients": 8, "styles": True} | (data or {}),
+            "model": {"name": "mlp", "hidden": [24]},
+            "learner": {"learning_rate": 0.1},
+            "algorithm": {"name": "e2fl", "clients_per_round": 4, "grouping": grouping} | algorithm,
+        }
+    )
+
+
+def test_every_evaluated_round_says_how_well_groups_are_found(tmp_path):
+    run = run_experiment(toy({"name": "lowest_loss", "groups": 3}), out=tmp_path / "run")
+    text = (tmp_path / "run" / "history.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    names = "matched purity adjusted_rand changed passes_per_client passes bytes found rounds"
+    assert [set(line["inference"]) for line in lines] == 2 * [set(names.split())]
+    assert lines[-1]["inference"]["passes_per_client"] == 3
+    spec = run.experiment.build_model(Toy()).spec
+    masks = 3 * sum((layer.edges + 7) // 8 for layer in spec.layers)
+    assert lines[-1]["inference"]["bytes"] == 4 * 4 * masks  # four rounds of four clients
+    assert lines[-1]["inference"]["passes"] == 4 * 4 * 3
+    assert [line["inference"]["changed"] is None for line in lines] == [True, False]
+    del lines[-1]["inference"]["rounds"]
+    assert run.summary["inference"] == lines[-1]["inference"]
+
+
+GROUPINGS = [
+    {"name": "rank_clustering", "groups": 2},
+    {"name": "lowest_loss", "groups": 2},
+    {"name": "one_shot", "groups": 2},
+    {"name": "binary", "groups": 4},
+]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS, ids=lambda grouping: grouping["name"])
+def test_every_round_of_training_says_how_well_groups_are_found(grouping):
+    run = run_experiment(toy(grouping, rounds=5))
+    rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
+    first = 0 if grouping["name"] == "rank_clustering" else 1
+    assert [entry["round"] for entry in rounds] == list(range(first, 6))
+    assert [len(line["inference"]["rounds"]) for line in run.history] == [3 - first, 2, 1]
+    passes = {"rank_clustering": 0, "lowest_loss": 2, "one_shot": 1, "binary": 2}[grouping["name"]]
+    assert [entry["passes"] for entry in rounds] == [4 * passes] * len(rounds)
+    last = run.history[-1]["inference"]
+    assert (sum(e["passes"] for e in rounds), sum(e["bytes"] for e in rounds)) == (
+        last["passes"],
+        last["bytes"],
+    )
+    heard = [entry["clients"] for entry in rounds]
+    assert heard == sorted(heard)
+    assert all(0 < entry["matched"] <= entry["purity"] <= 100 for entry in rounds)
+    assert rounds[0]["changed"] is None
+    assert any(entry["changed"] is not None for entry in rounds)
+
+
+def test_each_start_that_ifca_tries_is_told_apart():
+    """What was chosen among the models of one start is not held against another's."""
+    section = {"name": "ifca", "clients_per_round": 4, "restarts": 3, "trial_rounds": 2}
+    run = run_experiment(replace(toy({"name": "known"}), algorithm=section))
+    rounds = [entry for line in run.history for entry in line["inference"]["rounds"]]
+    assert [entry["round"] for entry in rounds] == list(range(1, 9))
+    assert sum(entry["passes"] for entry in rounds) == 8 * 4 * 2
+    assert run.summary["inference"]["passes"] == 8 * 4 * 2
+    assert [rounds[number - 1]["changed"] for number in (1, 3, 5)] == [None, None, None]
+
+
+def test_a_client_of_a_group_that_never_voted_uses_the_model_of_everybody():
+    """Its mask is a random start: good for telling groups apart, not for predicting."""
+    algorithm = E2FL(grouping=LowestLoss(groups=3))
+    experiment, data = toy({"name": "known"}), Toy(clients=8, styles=True)
+    model = experiment.build_model(data)
+    learner, state = experiment.build_learner(model), algorithm.start(model, data.population, 0)
+    for voted in ({}, dict.fromkeys((0, 1, 2), model.random_ranking(0, "a vote"))):
+        message = algorithm.serve(replace(state, groups=voted), [0])[0]
+        uses = algorithm.model_for(message, data.client(0), learner)
+        assert (uses.views["group"].model is uses.views["global"].model) == (not voted)
+        assert uses.group is not None
+
+
+def test_known_groups_are_found_for_nothing():
+    found = run_experiment(toy({"name": "known"})).summary["inference"]
+    assert (found["matched"], found["passes_per_client"], found["bytes"]) == (100, 0, 0)
+
+
+def test_clustering_costs_one_small_ballot_of_everybody():
+    """Only the layer that is looked at is sent, and it is sent once."""
+    few, all_of_it = (
+        run_experiment(toy({"name": "rank_clustering", "groups": 2, "layers": [layers]})).summary[
+            "inference"
+        ]["bytes"]
+        for layers in ("fc2", "all")
+    )
+    model = toy({"name": "known"}).build_model(Toy())
+    first = model.spec.layers[0]
+    assert all_of_it - few == 8 * ((first.edges * (first.edges - 1).bit_length() + 7) // 8)
+
+
+def test_a_client_that_missed_the_clustering_finds_its_group_when_its_turn_comes():
+    data = Toy(clients=8, styles=True)
+    experiment = toy({"name": "rank_clustering", "groups": 2})
+    algorithm = E2FL(clients_per_round=8, grouping=RankClustering(groups=2))
+    model = experiment.build_model(data)
+    federation = SimulatedFederation(data, algorithm, experiment.build_learner(model))
+    state = algorithm.start(model, data.population, 0)
+    ask = Ask(data.population.ids, kind="prepare")
+    ballots = dict(
+        federation.train(Request(0, ask, algorithm.broadcast(state, ask.clients))).answers
+    )
+    del ballots[5]
+    state = algorithm.aggregate(state, ballots)
+    assert 5 not in state.membership.assignments
+    request = Request(1, Ask([4, 5]), algorithm.broadcast(state, [4, 5]))
+    replies = dict(federation.train(request).answers)
+    for client, reply in replies.items():
+        algorithm.check(state, client, reply)
+    after = algorithm.aggregate(state, replies)
+    assert (
+        after.membership.assignments[5]
+        == after.membership.assignments[1]
+        != after.membership.assignments[0]
+    )
+    # It does not vote yet: its ballot was trained from another ranking than the others'.
+    alone = algorithm.aggregate(state, {4: replies[4]})
+    assert all(
+        np.array_equal(after.global_ranking[name], alone.global_ranking[name])
+        for name in after.global_ranking
+    )
+
+
+def test_a_ballot_that_claims_a_group_of_its_own_choice_is_not_taken():
+    algorithm = E2FL(grouping=RankClustering(groups=2))
+    model = toy({"name": "known"}).build_model(Toy())
+    start = algorithm.start(model, Toy().population, 0)
+    state = replace(
+        start, membership=replace(start.membership, centroids={0: {}}, assignments={0: 1})
+    )
+    ranking = {
+        layer.name: rank_of(np.arange(layer.edges, dtype=np.float32)) for layer in model.spec.layers
+    }
+    with pytest.raises(WireError, match="its client is in group 1"):
+        algorithm.check(state, 0, Ballots((0,), (ranking,)))
+
+
+def test_in_a_final_full_vote_every_client_of_every_small_group_votes_once():
+    run = run_experiment(
+        toy({"name": "known"}, rounds=2, data={"clients": 9}, final_full_vote=True)
+    )
+    assert run.summary["rounds"] == 3
+    assert (
+        run.history[-1]["asked"] == 4
+    )  # of groups of 5 and 4; the larger is larger than a round's draw
+    with pytest.raises(ConfigError, match="carry_forward"):
+        E2FL(final_full_vote=True, absent="present_only")
+
+
+# What cannot be is said, or has a clear result.
+
+
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
+def test_one_group_is_frl(name):
+    one = run_experiment(toy({"name": name, "groups": 1}))
+    assert one.summary["inference"]["found"] == {"0": 8}
+    frl = run_experiment(
+        replace(toy({"name": "known"}), algorithm={"name": "frl", "clients_per_round": 4})
+    )
+    assert one.summary["clients"] == frl.summary["clients"]
+
+
+@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "one_shot", "binary"])
+def test_clients_with_one_example_take_part(name):
+    summary = run_experiment(toy({"name": name, "groups": 2}, data={"examples": 1})).summary
+    assert np.isfinite(summary["clients"]["mean"])
+
+
+def test_a_group_that_nobody_chooses_is_no_obstacle():
+    summary = run_experiment(toy({"name": "lowest_loss", "groups": 8}, rounds=2)).summary
+    assert sum(summary["inference"]["found"].values()) == 8
+    assert len(summary["inference"]["found"]) < 8
+    assert np.isfinite(summary["group"]["variance"])
+
+
+class Listening(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def warn(self, message):
+        self.heard.append(message)
+
+
+def poisoned(data, *clients):
+    """The same federation, some of whose clients hold inputs that are NaN."""
+    for client in clients:
+        data.client(client).train.x[:] = np.nan
+    return data
+
+
+@pytest.mark.parametrize(
+    "name", ["local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term", "frl", "e2fl"]
+)
+def test_a_client_whose_loss_is_no_number_is_left_out_and_named(name):
+    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
+    listening = Listening()
+    run = run_experiment(
+        experiment, data=poisoned(Toy(clients=8, styles=True), 3), watcher=listening
+    )
+    assert any("client 3 left out" in heard for heard in listening.heard)
+    assert run.history[-1]["answered"] == 7
+    assert np.isfinite(run.summary["clients"]["mean"])
+    assert np.isfinite([group["loss"] for group in run.summary["groups"].values()]).all()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "qffl", "ifca", "fairfed", "afl", "term"])
+def test_a_federation_that_holds_no_numbers_at_all_is_an_error_not_a_silent_nan(name):
+    experiment = replace(toy({"name": "known"}), algorithm={"name": name, "clients_per_round": 8})
+    with pytest.raises(RunError, match="no client sent a usable reply"):
+        run_experiment(experiment, data=poisoned(Toy(clients=8, styles=True), *range(8)))
