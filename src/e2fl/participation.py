@@ -17,10 +17,11 @@ import numpy as np
 from typing_extensions import Doc
 
 from e2fl.data.federated import ClientId, GroupId, Population
-from e2fl.errors import ConfigError, with_article
+from e2fl.errors import ConfigError, require_setting, with_article
 from e2fl.randomness import stream
 
 Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
+Groups = Mapping[ClientId, GroupId]
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,18 @@ class Participation(ABC):
     ] = 12.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.away < 1:
-            raise ConfigError(f"participation.away must be at least 0 and below 1, not {self.away}")
-        if self.day < 0:
-            raise ConfigError(f"participation.day must be 0 or more rounds, not {self.day}")
-        if not 0 < self.hours <= 24:
-            raise ConfigError(
-                f"participation.hours must be above 0 and at most 24, not {self.hours}"
-            )
+        self._require(0 <= self.away < 1, "away", "at least 0 and below 1")
+        self._require(self.day >= 0, "day", "0 or more rounds")
+        self._require(0 < self.hours <= 24, "hours", "above 0 and at most 24")
+
+    def _require(self, allowed: bool, setting: str, rule: str) -> None:
+        require_setting(allowed, f"participation.{setting}", rule, getattr(self, setting))
 
     def draw(
         self,
         count: int,
         population: Population,
-        groups: Mapping[ClientId, GroupId],
+        groups: Groups,
         *,
         round_number: int,
         seed: int,
@@ -79,7 +78,7 @@ class Participation(ABC):
         everyone = present is population.ids
         return sorted(self._checked(chosen, population.declared if everyone else set(present)))
 
-    def _checked(self, chosen: Any, present: Container[ClientId]) -> list[ClientId]:
+    def _checked(self, chosen: Any, present: Container[ClientId]) -> set[ClientId]:
         """Return the chosen clients if all are present and distinct, or raise an error that names
         the wrong one.
         """
@@ -88,18 +87,15 @@ class Participation(ABC):
             raise ConfigError(
                 f"{name} returned {with_article(type(chosen))}; it must return a list of clients"
             )
-        seen: list[ClientId] = []
+        seen: set[ClientId] = set()
         for client in chosen:
             if client not in present:
                 raise ConfigError(
-                    f"{name} returned client {client!r}, which is not among the clients that are present"
+                    f"{name} returned client {client!r}, which is not among those that are present"
                 )
-            seen.append(int(client))
-        if len(set(seen)) < len(seen):
-            twice = next(client for client in seen if seen.count(client) > 1)
-            raise ConfigError(
-                f"{name} returned client {twice} twice; each client takes part once in a round"
-            )
+            if client in seen:
+                raise ConfigError(f"{name} returned client {client} twice")
+            seen.add(int(client))
         return seen
 
     def present(self, population: Population, round_number: int, seed: int) -> Sequence[ClientId]:
@@ -111,20 +107,16 @@ class Participation(ABC):
         if self.day:
             groups = population.declared_groups
             zones = 1 + max(groups.values(), default=0)
-            # Of clients that declare no group.
-            spread = stream(seed, "time zones").random(len(clients))
-            offset = {
-                client: Fraction(groups[client], zones)
-                if client in groups
-                else Fraction(spread[place])
-                for place, client in enumerate(clients)
-            }
+            # Clients that declare no group live anywhere.
+            spread = stream(seed, "time zones").random(len(clients)).tolist()
             # In fractions, because rounding would shift some hours from one day to the next.
-            now, length = (
-                Fraction(round_number % self.day, self.day),
-                Fraction(str(self.hours)) / 24,
-            )
-            clients = [client for client in clients if (now + offset[client]) % 1 < length]
+            now = Fraction(round_number % self.day, self.day)
+            length = Fraction(str(self.hours)) / 24
+            clients = [
+                client
+                for client, anywhere in zip(clients, spread, strict=True)
+                if (now + _zone(groups.get(client), zones, anywhere)) % 1 < length
+            ]
         if self.away:
             here = stream(seed, "availability", round_number).random(len(clients)) >= self.away
             clients = [client for client, is_here in zip(clients, here, strict=True) if is_here]
@@ -132,11 +124,7 @@ class Participation(ABC):
 
     @abstractmethod
     def choose(
-        self,
-        count: int,
-        present: Sequence[ClientId],
-        groups: Mapping[ClientId, GroupId],
-        rng: np.random.Generator,
+        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
     ) -> list[ClientId]:
         """Choose at most `count` of the clients that are present."""
 
@@ -146,14 +134,10 @@ class Uniform(Participation):
     """Every client is equally likely to take part, as in the paper."""
 
     def choose(
-        self,
-        count: int,
-        present: Sequence[ClientId],
-        groups: Mapping[ClientId, GroupId],
-        rng: np.random.Generator,
+        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
     ) -> list[ClientId]:
         drawn = rng.choice(len(present), size=min(count, len(present)), replace=False)
-        return [present[place] for place in drawn]
+        return [present[position] for position in drawn]
 
 
 @dataclass(frozen=True)
@@ -168,15 +152,10 @@ class ByGroup(Participation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seats < 1:
-            raise ConfigError(f"participation.seats must be at least 1, not {self.seats}")
+        self._require(self.seats >= 1, "seats", "at least 1")
 
     def choose(
-        self,
-        count: int,
-        present: Sequence[ClientId],
-        groups: Mapping[ClientId, GroupId],
-        rng: np.random.Generator,
+        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
     ) -> list[ClientId]:
         members: dict[GroupId, list[ClientId]] = {}
         for client in present:
@@ -187,9 +166,9 @@ class ByGroup(Participation):
             waiting = [group for group in sorted(members) if len(members[group]) > seat]
             if seat == 0:
                 queues = {group: rng.permutation(members[group]).tolist() for group in waiting}
-            for place in rng.permutation(len(waiting)).tolist():
+            for position in rng.permutation(len(waiting)).tolist():
                 if len(chosen) < count:
-                    chosen.append(queues[waiting[place]][seat])
+                    chosen.append(queues[waiting[position]][seat])
         taken = set(chosen)
         rest = [client for client in present if client not in taken]
         return chosen + Uniform().choose(count - len(chosen), rest, groups, rng)
@@ -200,13 +179,13 @@ class Everyone(Participation):
     """Every client that is present takes part, whatever `clients_per_round` says."""
 
     def choose(
-        self,
-        count: int,
-        present: Sequence[ClientId],
-        groups: Mapping[ClientId, GroupId],
-        rng: np.random.Generator,
+        self, count: int, present: Sequence[ClientId], groups: Groups, rng: np.random.Generator
     ) -> list[ClientId]:
         return list(present)
+
+
+def _zone(group: GroupId | None, zones: int, anywhere: float) -> Fraction:
+    return Fraction(anywhere) if group is None else Fraction(group, zones)
 
 
 PARTICIPATION: dict[str, type[Participation]] = {
@@ -216,12 +195,10 @@ PARTICIPATION: dict[str, type[Participation]] = {
 }
 
 
-def burden(
-    asked: Mapping[ClientId, int], groups: Mapping[ClientId, GroupId]
-) -> dict[GroupId, tuple[int, int]]:
+def burden(asked: Mapping[ClientId, int], groups: Groups) -> dict[GroupId, tuple[int, int]]:
     """Return, for each group, how many clients it has and how often they were asked in total."""
-    found: dict[GroupId, tuple[int, int]] = {}
+    counts: dict[GroupId, tuple[int, int]] = {}
     for client, group in groups.items():
-        clients, times = found.get(group, (0, 0))
-        found[group] = (clients + 1, times + asked.get(client, 0))
-    return dict(sorted(found.items()))
+        clients, times = counts.get(group, (0, 0))
+        counts[group] = (clients + 1, times + asked.get(client, 0))
+    return dict(sorted(counts.items()))

@@ -42,24 +42,20 @@ class Message:
 
         Raise `WireError` if a field cannot be sent.
         """
-        wrong = self.defect(model)
-        if wrong:
+        if wrong := self.defect(model):
             raise WireError(f"{type(self).__name__}.{wrong}")
-        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
+        form = _form(type(self))
         numbers: list[int | float] = []
         payload: list[bytes] = []
         for field in form.fields:
             value = getattr(self, field.name)
             if field.item is None:
                 numbers.append(value)
-            elif field.item is _BYTES:
+                continue
+            if field.counted:
                 numbers.append(len(value))
-                payload.append(value)
-            elif field.many:
-                numbers.append(len(value))
-                payload += [field.item.write(item, model) for item in value]
-            else:
-                payload.append(field.item.write(value, model))
+            parts = value if field.many else (value,)
+            payload += [field.item.write(part, model) for part in parts]
         body = b"".join(payload)
         try:
             scalars = form.numbers.pack(*numbers)
@@ -73,59 +69,12 @@ class Message:
         crc = zlib.crc32(body, zlib.crc32(scalars, zlib.crc32(header)))
         return b"".join((header, _CRC.pack(crc), scalars, body))
 
-    def defect(self, model: ModelSpec) -> str:
-        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty:
-        nothing.
-        """
-        if type(self).to_bytes is not Message.to_bytes:
-            return ""  # a message that is encoded as another one
-        for field in _form(type(self)).fields:  # type: ignore[arg-type]  # hash of a class
-            value = getattr(self, field.name)
-            if field.many and not isinstance(value, tuple):
-                return f"{field.name} is {with_article(type(value))}; it must be a tuple"
-            for part in value if field.many else (value,):
-                wrong = (field.item or _SCALARS[field.scalar]).defect(part, model)
-                if wrong:
-                    return f"{field.name} {wrong}"
-        return ""
-
-    def grouping_bytes(self, model: ModelSpec) -> int:
-        """Return how many of these bytes are sent only so that the client can find its group."""
-        return 0
-
-    def weights_field(self) -> str | None:
-        """Return the name of the field with weights or a gradient.
-
-        None unless there is exactly one.
-        """
-        if type(self).to_bytes is not Message.to_bytes:
-            return None  # a message that is encoded as another one
-        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
-        names = [field.name for field in form.fields if field.item is _LAYERED[Params]]
-        single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
-        return names[0] if single else None
-
-    def finite(self) -> bool:
-        """Return whether all weights in this message are finite."""
-        return all(bool(tensor.isfinite().all()) for tensor in self._weights())
-
-    def _weights(self) -> list[torch.Tensor]:
-        if type(self).to_bytes is not Message.to_bytes:
-            return []  # a message that is encoded as another one
-        form = _form(type(self))  # type: ignore[arg-type]  # hash of a class
-        names = [field.name for field in form.fields if field.item is _LAYERED[Params]]
-        tensors = []
-        for value in (getattr(self, name) for name in names):
-            for params in value if isinstance(value, tuple) else (value,):
-                tensors += params.values()
-        return tensors
-
     @classmethod
     def from_bytes(cls, raw: bytes, model: ModelSpec) -> Self:
         """Return the message in these bytes, or raise `WireError`."""
         if vars(cls).get("forms"):
             return cast(Self, _one_of(cls.forms, raw).from_bytes(raw, model))
-        form = _form(cls)  # type: ignore[arg-type]  # as above
+        form = _form(cls)
         numbers, body = _open(form, memoryview(raw), model)
         # Every length is checked before decoding, so that a short message cannot cause a large
         # allocation.
@@ -139,17 +88,55 @@ class Message:
             part, body = body[:size], body[size:]
             if field.item is None:
                 values[field.name] = numbers[field.number]
-            elif field.item is _BYTES:
-                values[field.name] = bytes(part)
             elif field.many:
-                one = field.item.size(model)
-                values[field.name] = tuple(
-                    field.item.read(part[place * one : (place + 1) * one], model)
-                    for place in range(numbers[field.number])
-                )
+                one, count = field.item.size(model), numbers[field.number]
+                starts = [position * one for position in range(count)]
+                parts = [field.item.read(part[start : start + one], model) for start in starts]
+                values[field.name] = tuple(parts)
             else:
                 values[field.name] = field.item.read(part, model)
         return cls(**values)
+
+    def defect(self, model: ModelSpec) -> str:
+        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty:
+        nothing.
+        """
+        for field in self._fields():
+            value = getattr(self, field.name)
+            if field.many and not isinstance(value, tuple):
+                return f"{field.name} is {with_article(type(value))}; it must be a tuple"
+            for part in value if field.many else (value,):
+                if wrong := (field.item or _SCALARS[field.scalar]).defect(part, model):
+                    return f"{field.name} {wrong}"
+        return ""
+
+    def grouping_bytes(self, model: ModelSpec) -> int:
+        """Return how many of these bytes are sent only so that the client can find its group."""
+        return 0
+
+    def weights_field(self) -> str | None:
+        """Return the name of the field with weights or a gradient.
+
+        None unless there is exactly one.
+        """
+        names = [field.name for field in self._fields() if field.item is _LAYERED[Params]]
+        single = len(names) == 1 and isinstance(getattr(self, names[0]), dict)
+        return names[0] if single else None
+
+    def finite(self) -> bool:
+        """Return whether all weights in this message are finite."""
+        for field in self._fields():
+            if field.item is _LAYERED[Params]:
+                value = getattr(self, field.name)
+                for params in value if field.many else (value,):
+                    if not all(bool(tensor.isfinite().all()) for tensor in params.values()):
+                        return False
+        return True
+
+    def _fields(self) -> "tuple[_Field, ...]":
+        """Return the fields; none for a message that is encoded as another one."""
+        own = type(self).to_bytes is Message.to_bytes
+        return _form(type(self)).fields if own else ()
 
 
 @dataclass(frozen=True)
@@ -195,9 +182,8 @@ def mask_size(model: ModelSpec) -> int:
 
 
 def _write_mask(mask: Mask, model: ModelSpec) -> bytes:
-    return b"".join(
-        np.packbits(mask[layer.name], bitorder="little").tobytes() for layer in model.layers
-    )
+    packed = (np.packbits(mask[layer.name], bitorder="little") for layer in model.layers)
+    return b"".join(bits.tobytes() for bits in packed)
 
 
 def _read_mask(raw: memoryview, model: ModelSpec) -> Mask:
@@ -218,11 +204,8 @@ def weights_size(model: ModelSpec) -> int:
 
 
 def _write_weights(params: Params, model: ModelSpec) -> bytes:
-    parts = [
-        params[layer.name].detach().cpu().numpy().astype("<f4", copy=False).tobytes()
-        for layer in model.layers
-    ]
-    return b"".join(parts)
+    arrays = (params[layer.name].detach().cpu().numpy() for layer in model.layers)
+    return b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)
 
 
 def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
@@ -237,15 +220,7 @@ def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
     return params
 
 
-def _write_number(code: str) -> Callable[[Any, ModelSpec], bytes]:
-    return lambda value, _: struct.pack(code, value)
-
-
-def _read_number(code: str) -> Callable[[memoryview, ModelSpec], Any]:
-    return lambda raw, _: struct.unpack(code, raw)[0]
-
-
-def _number_item(code: str, kind: type) -> _Item:
+def _number(code: str, kind: type) -> _Item:
     size = struct.calcsize(code)
 
     def defect(value: Any, _: ModelSpec) -> str:
@@ -255,7 +230,13 @@ def _number_item(code: str, kind: type) -> _Item:
             return f"is {value!r:.40}; it must be {with_article(kind)} of {8 * size} bits"
         return ""
 
-    return _Item(code, lambda _: size, _write_number(code), _read_number(code), defect)
+    return _Item(
+        code,
+        lambda _: size,
+        lambda value, _: struct.pack(code, value),
+        lambda raw, _: struct.unpack(code, raw)[0],
+        defect,
+    )
 
 
 def _layered(kind: type[Any], *, flat: bool) -> Callable[[Any, ModelSpec], str]:
@@ -263,10 +244,7 @@ def _layered(kind: type[Any], *, flat: bool) -> Callable[[Any, ModelSpec], str]:
 
 
 _NUMBERS = {int: "i", float: "d"}  # in the header
-_SCALARS = {
-    int: _number_item("<i", int),
-    float: _number_item("<d", float),
-}  # in a tuple, in the payload
+_SCALARS = {int: _number("<i", int), float: _number("<d", float)}  # in a tuple, in the payload
 _LAYERED: dict[Any, _Item] = {
     Ranking: _Item(
         "ranking", _ranking_size, _write_ranking, _read_ranking, _layered(np.ndarray, flat=True)
@@ -298,6 +276,11 @@ class _Field:
     number: int  # which number of the header is its value, or its count
     scalar: type = int  # of a number in the header
 
+    @property
+    def counted(self) -> bool:
+        """Whether the header has its length."""
+        return self.many or self.item is _BYTES
+
 
 @dataclass(frozen=True)
 class _Form:
@@ -308,47 +291,47 @@ class _Form:
 
 
 @cache
-def _form(message: type[Message]) -> _Form:
+def _form(message: Any) -> _Form:
+    """Return the wire format of a class of messages."""
     hints = get_type_hints(message)
-    found: list[_Field] = []
-    codes = ""
+    form: list[_Field] = []
+    codes = ""  # of the numbers in the header
     schema = message.__name__
-    for field in fields(message):  # type: ignore[arg-type]  # every Message is a dataclass
+    for field in fields(message):
         kind = hints[field.name]
         inner = get_args(kind)[0] if get_origin(kind) is tuple else None
         if kind in _NUMBERS:
-            found.append(_Field(field.name, None, False, len(codes), kind))
+            form.append(_Field(field.name, None, False, len(codes), kind))
             codes += _NUMBERS[kind]
         elif kind in _LAYERED:
-            found.append(_Field(field.name, _LAYERED[kind], False, -1))
+            form.append(_Field(field.name, _LAYERED[kind], False, -1))
         elif kind is bytes:
-            found.append(_Field(field.name, _BYTES, False, len(codes)))
+            form.append(_Field(field.name, _BYTES, False, len(codes)))
             codes += "I"
         elif inner in _LAYERED:
-            found.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
+            form.append(_Field(field.name, _LAYERED[inner], True, len(codes)))
             codes += "H"
         elif inner in _SCALARS:
-            found.append(_Field(field.name, _SCALARS[inner], True, len(codes)))
+            form.append(_Field(field.name, _SCALARS[inner], True, len(codes)))
             codes += "I"
         else:
             raise TypeError(f"{message.__name__}.{field.name}: no wire format for {kind}")
-        item = found[-1].item
-        schema += f",{field.name}:{codes if item is None else item.name}{'*' * found[-1].many}"
+        item = form[-1].item
+        schema += f",{field.name}:{codes if item is None else item.name}{'*' * form[-1].many}"
     numbers = struct.Struct("<" + codes)
     size = _HEADER.size + _CRC.size + numbers.size
     if size > HEADER_LIMIT:
         raise TypeError(
             f"{message.__name__} needs a header of {size} bytes; {HEADER_LIMIT} is the limit"
         )
-    return _Form(zlib.crc32(schema.encode()), numbers, tuple(found), size)
+    return _Form(zlib.crc32(schema.encode()), numbers, tuple(form), size)
 
 
 def _size(field: _Field, numbers: tuple[Any, ...], model: ModelSpec) -> int:
     """Return the bytes that a field takes in the payload."""
     if field.item is None:
         return 0
-    counted = field.many or field.item is _BYTES
-    return int(field.item.size(model) * (numbers[field.number] if counted else 1))
+    return int(field.item.size(model) * (numbers[field.number] if field.counted else 1))
 
 
 def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
@@ -357,7 +340,7 @@ def _one_of(forms: tuple[type[Message], ...], raw: bytes) -> type[Message]:
         raise WireError(f"{len(raw)} bytes are too short for a message")
     kind = _HEADER.unpack(raw[: _HEADER.size])[4]
     for form in forms:
-        if _form(form).kind == kind:  # type: ignore[arg-type]  # as above
+        if _form(form).kind == kind:
             return form
     raise WireError("the message is not of the expected kind")
 
@@ -373,9 +356,7 @@ def _open(form: _Form, raw: memoryview, model: ModelSpec) -> tuple[tuple[Any, ..
     if magic != MAGIC:
         raise WireError("these bytes are not an e2fl message")
     if version != VERSION:
-        raise WireError(
-            f"the message has format version {version}; this version of e2fl reads {VERSION}"
-        )
+        raise WireError(f"the message has format version {version}; {VERSION} is expected")
     if kind != form.kind or header_size != form.header_size or zero != 0:
         raise WireError("the message is not of the expected kind")
     if fingerprint != model.fingerprint:
