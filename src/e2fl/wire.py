@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -290,9 +289,17 @@ class _Form:
     header_size: int
 
 
-@cache
-def _form(message: Any) -> _Form:
+_FORMS: dict[type[Message], _Form] = {}
+
+
+def _form(message: type[Message]) -> _Form:
     """Return the wire format of a class of messages."""
+    if message not in _FORMS:
+        _FORMS[message] = _make_form(message)
+    return _FORMS[message]
+
+
+def _make_form(message: type[Any]) -> _Form:
     hints = get_type_hints(message)
     form: list[_Field] = []
     codes = ""  # of the numbers in the header

@@ -12,7 +12,7 @@ from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.grouping import RankClustering, rank_clustering
 from e2fl.grouping.ballot_table import BallotTable, views_of
-from e2fl.grouping.rank_clustering import kmeans
+from e2fl.grouping.rank_clustering import kmeans, spread
 from e2fl.grouping.separation import divide
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.networks import mlp
@@ -93,14 +93,20 @@ def test_the_worked_example(in_memory):
     assert orders(voted, 1) == ([0, 1, 3, 2], [0, 1, 2])
 
 
-def test_restarts_keep_the_cheapest_end_and_one_start_has_no_stability():
-    clustering = RankClustering(groups=2, layers=("all",), start="random")
+@pytest.mark.parametrize("start", ["random", "spread"])
+def test_restarts_keep_the_cheapest_end_and_one_start_has_no_stability(start):
+    clustering = RankClustering(groups=2, layers=("all",), start=start)
     result = clustering.cluster(BALLOTS, 2, seed=0)
     assert recovered(result, [0, 0, 0, 1, 1, 1]) == 100
     assert result.metadata["cost"] == 12
     assert -1 <= result.metadata["stability"] <= 1
-    single = RankClustering(groups=2, layers=("all",), start="random", restarts=1)
+    single = RankClustering(groups=2, layers=("all",), start=start, restarts=1)
     assert single.cluster(BALLOTS, 2, seed=0).metadata["stability"] is None
+
+
+def test_spread_starts_are_far_from_each_other_and_no_client_twice():
+    assert spread(table_of(), 2, 0) == [0, 3]
+    assert sorted(spread(table_of(dict.fromkeys(range(4), BALLOTS[0])), 4, 1)) == [0, 1, 2, 3]
 
 
 def test_normalised_layers_count_by_their_largest_distance():
@@ -235,7 +241,7 @@ def test_memory_stays_bounded_however_many_ballots_there_are():
 import resource, numpy as np
 from e2fl.data.federated import Lazy
 from e2fl.grouping.ballot_table import BallotTable, views_of
-from e2fl.grouping.rank_clustering import kmeans
+from e2fl.grouping.rank_clustering import kmeans, spread
 from e2fl.models import Layer, ModelSpec
 ballots = Lazy(range(200), lambda c: {"fc1": np.roll(np.arange(250_000, dtype=np.int32), 999 * c)})
 wide = views_of(ModelSpec((Layer("fc1", (250_000,)),)), 0, 0, normalise=False)

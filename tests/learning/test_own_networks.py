@@ -24,7 +24,18 @@ from e2fl.runs.watcher import Watcher
 from e2fl.testing.contract import CHECKS, Problem
 from e2fl.testing.toy import Toy
 
-DENSE = ("local", "fedavg", "qffl", "ifca", "fairfed", "ditto", "afl", "term")
+DENSE = (
+    "local",
+    "fedavg",
+    "fedprox",
+    "qffl",
+    "ifca",
+    "fairfed",
+    "ditto",
+    "afl",
+    "term",
+    "groupavg",
+)
 RANKING = ("fedpm", "frl", "e2fl", "e2fl_steady")
 SETTINGS = {"local": {"epochs": 6}, "afl": {"learning_rate": 1.0}, "ifca": {"groups": 2}}
 

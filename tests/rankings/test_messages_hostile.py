@@ -9,8 +9,7 @@ import pytest
 
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
-from e2fl.errors import ConfigError, WireError
-from e2fl.grouping.known import KnownGroups
+from e2fl.errors import WireError
 from e2fl.grouping.rank_clustering import RankClustering
 from e2fl.models import Model
 from e2fl.networks import mlp
@@ -129,17 +128,6 @@ def test_an_invitation_with_too_many_masks_is_refused_before_they_are_decoded(
     problem = Problem(ManyMasks(clients_per_round=5, ballot=Buckets(16), grouping=grouping(kind)))
     with pytest.raises(WireError, match=r"an invitation has \d+ masks; at most [02] are expected"):
         list(problem.run(problem.federation(), 1))
-
-
-def test_a_grouping_that_sends_masks_must_say_how_many() -> None:
-    class Shows(KnownGroups):
-        def invite(self, membership, clients, ranking, mask_of):  # type: ignore[no-untyped-def]
-            return dict.fromkeys(clients, Invitation(ranking, (mask_of(0),)))
-
-    with pytest.raises(
-        ConfigError, match=r"Shows\.invite sends 1 masks; most_masks must return as many"
-    ):
-        _ = Problem(e2fl(Buckets(16), grouping=Shows())).moments
 
 
 def forgeries(moment: Moment, client: int, problem: Problem) -> dict[str, AnyBallots]:

@@ -37,7 +37,7 @@ from e2fl.randomness import stream
 from e2fl.rankings.messages import Invitation
 from e2fl.rankings.order import Mask, Ranking
 
-STARTS = ("tree", "random")
+STARTS = ("tree", "random", "spread")
 ALL = "all"
 TREE = 2000  # clients in a tree, at most; the others join the nearest group
 EDGES = 20_000  # of each layer in a tree, at most, since it compares all pairs of clients
@@ -95,10 +95,13 @@ class RankClustering(Grouping):
         bool, Doc("give every layer the same weight; otherwise large layers dominate")
     ] = False
     restarts: Annotated[
-        int, Doc("random starts; the one with the smallest sum of distances is kept")
+        int, Doc("random or spread starts; the one with the smallest sum of distances is kept")
     ] = 10
     steps: Annotated[int, Doc("iterations of k-means for each start, at most")] = 20
-    start: Annotated[str, Doc("or random: random clients, as in the paper")] = "tree"
+    start: Annotated[
+        str,
+        Doc("or random: random clients, as in the paper; or spread: clients far from each other"),
+    ] = "tree"
     sample_edges: Annotated[
         int, Doc("compare only this many random edges of each layer; 0: all")
     ] = 0
@@ -278,9 +281,15 @@ class RankClustering(Grouping):
         if self.start == "tree":
             start = from_tree(table, pairs or Pairs.of(table, seed), count)
             return [kmeans(table, start, self.steps)]
-        streams = [stream(seed, "clustering start", restart) for restart in range(self.restarts)]
-        drawn = [rng.choice(len(table), count, replace=False).tolist() for rng in streams]
-        return [kmeans(table, table.take(positions), self.steps) for positions in drawn]
+        results = []
+        for restart in range(self.restarts):
+            rng = stream(seed, "clustering start", restart)
+            if self.start == "spread":
+                positions = spread(table, count, int(rng.integers(len(table))))
+            else:
+                positions = rng.choice(len(table), count, replace=False).tolist()
+            results.append(kmeans(table, table.take(positions), self.steps))
+        return results
 
 
 def short(layer: Layer) -> str:
@@ -291,6 +300,17 @@ def short(layer: Layer) -> str:
 def spec_of(ranking: Ranking) -> ModelSpec:
     """Return the layers of a ranking."""
     return ModelSpec(tuple(Layer(name, rank.shape) for name, rank in ranking.items()))
+
+
+def spread(table: BallotTable, count: int, first: int) -> list[int]:
+    """Return clients far from each other: the next one is always the farthest from all others."""
+    chosen = [first]
+    nearest = table.pairwise(chosen)[:, 0]
+    while len(chosen) < count:
+        nearest[chosen] = -1.0  # no client twice, even if all are equal
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, table.pairwise(chosen[-1:])[:, 0])
+    return chosen
 
 
 def from_tree(table: BallotTable, pairs: Pairs, count: int) -> Centroids:

@@ -1,6 +1,7 @@
 """A small synthetic federation with known groups, for tests.
 
-Classes are clouds of points around corners; each group permutes the labels, so that no single model fits all groups.
+Classes are clouds of points around corners; each group permutes the labels, so that no single model
+fits all groups.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ FEATURES = 16
 
 @dataclass(frozen=True)
 class Toy(FederatedData):
-    """Synthetic clients, assigned to groups in turn: client 0 to group 0, client 1 to group 1, and so on."""
+    """Synthetic clients, assigned to groups in turn: client 0 to group 0, client 1 to group 1."""
 
     seed: int = 0
     clients: int = 8
