@@ -50,11 +50,6 @@ class Run:
         """The last evaluated round; 0 if there is none yet."""
         return int(self.rounds[-1]["round"]) if self.rounds else 0
 
-    @property
-    def made_by(self) -> tuple[str | None, int | None]:
-        """The kind of machine and the engine: with others the last bits may differ."""
-        return (self.origin.get("machine") or {}).get("instructions"), self.origin.get("engine")
-
     def with_rounds_of(self, other: "Run") -> "Run":
         """Return this run with the rounds that only the other of the same identity has evaluated.
 
@@ -65,10 +60,15 @@ class Run:
         others = {line["round"]: line for line in other.rounds}
         shared = own.keys() & others.keys()
         equal = all(own[number]["clients"] == others[number]["clients"] for number in shared)
-        if not equal or not (shared or self.made_by == other.made_by):
+        if not equal or not (shared or made_by(self.origin) == made_by(other.origin)):
             return self
         lines = others | own
         return replace(self, rounds=tuple(lines[number] for number in sorted(lines)))
+
+
+def made_by(origin: Json) -> tuple[str | None, int | None]:
+    """Return the kind of machine and the engine of a run: with others its last bits may differ."""
+    return (origin.get("machine") or {}).get("instructions"), origin.get("engine")
 
 
 def canonical(overrides: Mapping[str, Any] | None) -> str:

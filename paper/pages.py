@@ -11,7 +11,7 @@ from e2fl.errors import RunError
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds
 from paper import figures
-from paper.claims import UNTESTED, counted, findings, paired
+from paper.claims import UNTESTED, counted, findings
 from paper.ledger import HERE, Json, Run, frame
 from paper.studies import OUR_OWN, state
 from paper.tables import (
@@ -127,9 +127,18 @@ class Facts:
         found = rows[rows["round"] == at].filter(like="inference/found/")
         return int(found.min().min())
 
-    def by_seed(self, experiment: str, methods: Sequence[str], path: str, at: int) -> pd.DataFrame:
-        """Return a figure of several methods: a row per seed that all have, a column per method."""
-        values = {method: self.repeats(experiment, method, at).values(path) for method in methods}
+    def by_seed(
+        self,
+        experiment: str,
+        figures: Mapping[str, tuple[str, str]],
+        at: int,
+        overrides: Overrides | None = None,
+    ) -> pd.DataFrame:
+        """Return figures by label, each of a method and a path: a row per seed that has all."""
+        values = {
+            label: self.repeats(experiment, method, at, overrides).values(path)
+            for label, (method, path) in figures.items()
+        }
         return pd.DataFrame(values).dropna()
 
     def evidence(self, claim: str) -> str:
@@ -137,14 +146,6 @@ class Facts:
         tested = [f for f in self.findings if f.claim == claim and f.verdict != UNTESTED]
         shown = "; ".join(f"{finding.figure} ({finding.setting})" for finding in tested)
         return f"{shown}. Paper: {tested[0].paper}." if tested else "not run."
-
-    def away(self, suffix: str) -> list[float]:
-        """Return how far Table 5 is from the paper, for each layer that was run."""
-        pairs = [
-            (self.number("table5", f"{layer}{suffix}", "inference/matched"), row)
-            for layer, row in PAPER["table5"].items()
-        ]
-        return [own - row["inference"]["matched"] for own, row in pairs if own is not None]
 
     def inside(self, method: str, view: str = "") -> dict[bool, dict[str, list[int]]]:
         """Return which of the paper's numbers for Adult lie in our intervals, and which do not."""
@@ -158,35 +159,6 @@ class Facts:
                     holds = abs(ours.value - given) <= ours.half
                     found[holds].setdefault(column.title, []).append(alpha)
         return found
-
-    def counted(self, *readings: tuple[str, str]) -> str:
-        """Return how many of the paper's numbers for Adult lie in our intervals."""
-        counts = {True: 0, False: 0}
-        for reading in readings:
-            for holds, titles in self.inside(*reading).items():
-                counts[holds] += sum(map(len, titles.values()))
-        return f"{counts[True]} of {sum(counts.values())}"
-
-    def nearest(self, views: Sequence[str]) -> dict[str, int]:
-        """Return in how many runs of Adult each reading comes nearest to the paper's EOD."""
-        nearest = dict.fromkeys(views, 0)
-        for alpha, overrides in ALPHAS.items():
-            given = PAPER["table4"][str(alpha)]["e2fl"]["protected"]["eod"]
-            repeats = self.repeats("adult", "e2fl", PAPER["rounds_adult"], overrides)
-            paths = {v: f"views/{v}/protected/eod" if v else "protected/eod" for v in views}
-            distances = pd.DataFrame({v: (repeats.values(paths[v]) - given).abs() for v in views})
-            for view in map(str, distances.idxmin(axis=1)):
-                nearest[view] += 1
-        return nearest
-
-    def share(self, path: str, alpha: int) -> float:
-        """Return a figure of the women's model on Adult, in percent of FedAvg's."""
-        paths = {"e2fl": f"views/as_group0/{path}", "fedavg": path}
-        pair = paired(select(self.frame, "adult", ALPHAS[alpha]), paths, absolute=True)
-        if pair is None:
-            raise RunError(f"the ledger has no run of Adult with alpha {alpha}")
-        means = pair.figures.mean()
-        return float(100 * means["e2fl"] / means["fedavg"])
 
     def best(self, name: str, title: str) -> list[str]:
         """Return the first cells of the row of a table with the highest mean in a column."""
@@ -227,6 +199,8 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
     values |= {
         "runs": runs,
         "samples": figures.SAMPLES,
+        "alphas": ALPHAS,
+        "given": PAPER,
         "findings": facts.findings,
         "verdicts": counted(facts.findings),
         "state": progress,

@@ -24,6 +24,8 @@ from paper.ledger import Json
 from paper.studies import Planned, needed
 
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
+# Settings that came after the first runs of the ledger, which lack them: stored if not the default.
+LATER = tuple(f"algorithm.{name}" for name in ("vote", "own_vote", "served", "finetune_epochs"))
 FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ between runs of one method
 
 
@@ -100,10 +102,13 @@ def settings_of(experiment: Experiment) -> Json:
     policy = type(experiment.build_participation())
     names = {kind: name for name, kind in PARTICIPATION.items()}
     values["participation.name"] = names[policy]
-    if values.get("algorithm.vote.name") == "borda":  # the rule of the paper goes without saying
-        del values["algorithm.vote.name"]
+    told = _flat(trimmed(experiment))
     left_out = (*UNSAID, *FREE, "measures", "update_limit", "examples_limit")
-    return {key: value for key, value in sorted(values.items()) if key not in left_out}
+    return {
+        key: value
+        for key, value in sorted(values.items())
+        if key not in left_out and (key in told or not key.startswith(LATER))
+    }
 
 
 def method_of(experiment: Experiment) -> str | None:

@@ -14,7 +14,7 @@ from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
 from e2fl.text import aligned
-from paper.ledger import LEDGER, Json, Run, canonical, frame, merged, read_ledger
+from paper.ledger import LEDGER, Json, Run, canonical, frame, made_by, merged, read_ledger
 from paper.studies import Planned, missing, study
 from paper.tables import Table, declared, table
 
@@ -125,8 +125,8 @@ def run_missing(
     origin = origin_here()
     for planned, experiment in wanted:
         try:
-            folder, begun = _continued(experiment, folder_of(planned, out), origin)
-            tasks[Task(begun, folder)] = planned
+            folder = folder_of(planned, out)
+            tasks[Task(_continued(experiment, folder, origin), folder)] = planned
         except RunError as error:
             reasons.append((planned, error))
     sharing = Preparations(out, [task.experiment for task in tasks])
@@ -169,8 +169,8 @@ def folder_of(planned: Planned, out: Path) -> Path:
     return folder
 
 
-def _continued(experiment: "Experiment", folder: Path, origin: Json) -> tuple[Path, "Experiment"]:
-    """Return the folder and the experiment, with the evaluations of the run that is there.
+def _continued(experiment: "Experiment", folder: Path, origin: Json) -> "Experiment":
+    """Return the experiment with the evaluations of the run that is in the folder, if any.
 
     Raise an error if that run was begun on another kind of machine, or with another engine.
     """
@@ -178,19 +178,15 @@ def _continued(experiment: "Experiment", folder: Path, origin: Json) -> tuple[Pa
     from paper.collecting import read_origin
 
     if not (folder / "config.toml").is_file():
-        return folder, experiment
-    begun = read_origin(folder) or origin
-    for name in ("machine", "engine"):
-        before, now = begun[name], origin[name]
-        if name == "machine":
-            before, now = before["instructions"], now["instructions"]
-        if before != now:
-            raise RunError(
-                f"{folder} was begun with another {name} ({before}, here {now}), where results may "
-                "differ in their last bits; continue it there, or pass another folder with --out"
-            )
+        return experiment
+    begun = made_by(read_origin(folder) or origin)
+    if begun != made_by(origin):
+        raise RunError(
+            f"{folder} was begun on another kind of machine or engine ({begun}, here "
+            f"{made_by(origin)}): continue it there, or pass another folder with --out"
+        )
     every = Folder(folder).read_experiment().evaluate_every
-    return folder, replace(experiment, evaluate_every=every)
+    return replace(experiment, evaluate_every=every)
 
 
 def _text(value: Any) -> str:
