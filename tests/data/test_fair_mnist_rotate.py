@@ -92,7 +92,7 @@ def test_seeds_deal_differently(bundled):
         ({"group_sizes": ()}, "at least 1"),
         ({"angle_step": float("inf")}, "must be degrees"),
         ({"samples_per_client": 154}, "1 to 153"),
-        ({"samples_per_client": 0}, "1 to 153"),
+        ({"samples_per_client": 0}, "at least 1"),
         ({"group_sizes": (3, 2), "clients": 6}, "add up"),
         ({"group_sizes": (3, 2), "angles": (0.0,)}, "one for each of 2 groups"),
         ({"test_images": 2000}, "1 to 1000"),

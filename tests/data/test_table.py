@@ -163,7 +163,7 @@ GOOD = frame(4, size=[1, 2, 3, 4], colour=["red", "red", "blue", "red"])
         (None, None, {"label": None}, "label = .*columns: who, y, size, colour"),
         (None, None, {"client": None}, "either client"),
         (None, None, {"client": "whom"}, "did you mean 'who'"),
-        (None, None, {"missing": "guess"}, "refuse, drop or fill"),
+        (None, None, {"missing": "guess"}, "refuse, drop, fill"),
         (None, None, {"split": "colour"}, "row 0 has the split 'red'; use train or test"),
         (None, None, {"unprivileged": "x"}, "there are no groups"),
         (None, None, {"group": "colour", "unprivileged": "x"}, "no group 'x'; known: blue, red"),
@@ -174,7 +174,6 @@ GOOD = frame(4, size=[1, 2, 3, 4], colour=["red", "red", "blue", "red"])
         (None, None, {"client": "y"}, "'y' is both label and client"),
         (None, None, {"group": "y"}, "'y' is both label and group"),
         (None, None, {"split": "who"}, "'who' is both split and client"),
-        (None, None, {"features": ("size", "size")}, "twice"),
     ],
 )
 def test_what_a_table_cannot_mean_is_refused(column, values, settings, word):

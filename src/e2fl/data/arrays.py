@@ -16,10 +16,18 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import TEST, TRAIN, UNDECIDED
+from e2fl.data.clients import TEST, TRAIN, UNDECIDED, MinSamples, TestShare
 from e2fl.data.files import digest_of, existing, load_arrays
-from e2fl.data.partition import BasePartitioner, Partitioner, client_names, partition_rows
-from e2fl.data.rows import CheckedRows, Division, OwnData, check_rows
+from e2fl.data.partition import client_names, partition_rows
+from e2fl.data.rows import (
+    CheckedRows,
+    Division,
+    Groups,
+    OwnData,
+    PooledTest,
+    Unprivileged,
+    check_rows,
+)
 from e2fl.data.sheet import Origin, is_missing
 from e2fl.errors import DataError, with_article
 
@@ -34,16 +42,11 @@ def from_npz(
     *,
     path: Annotated[str, Doc("an .npz, or a folder of .npy files")],
     seed: Annotated[int | None, Doc("of the split; default: the seed of the run")] = None,
-    test_share: Annotated[float, Doc("of each client's rows, if there is no split")] = 0.2,
-    min_samples: Annotated[int, Doc("a client with fewer rows is an unseen client")] = 2,
-    pooled_test: Annotated[bool, Doc("test all clients on the same rows")] = False,
-    unprivileged: Annotated[
-        str | int | None, Doc("the unprivileged group of fairness measures; default: the first")
-    ] = None,
-    groups: Annotated[
-        str,
-        Doc("clients: each client has one group; inside: each row has one; auto: look at the rows"),
-    ] = "auto",
+    test_share: TestShare = 0.2,
+    min_samples: MinSamples = 2,
+    pooled_test: PooledTest = False,
+    unprivileged: Unprivileged = None,
+    groups: Groups = "auto",
 ) -> OwnData:
     """An .npz, or a folder of .npy files, with x, y and client, and optionally group and split."""
     division = Division(test_share, min_samples, pooled_test, groups, seed)
@@ -72,7 +75,7 @@ def from_arrays(
     min_samples: int = 2,
     pooled_test: bool = False,
     unprivileged: str | int | None = None,
-    groups: str = "auto",
+    groups: Groups = "auto",
 ) -> OwnData:
     """Return a federation of clients, each with (x, y), (x, y, group), or a data set of such rows.
 
@@ -117,16 +120,19 @@ def from_arrays(
 def from_partitioner(
     x: ArrayLike,
     y: ArrayLike,
-    partitioner: Partitioner | BasePartitioner,
+    partitioner: Any,
     *,
     group: ArrayLike | None = None,
     columns: Mapping[str, Any] | None = None,
     test_share: float = 0.2,
     seed: int | None = None,
     pooled_test: bool = False,
-    groups: str = "auto",
+    groups: Groups = "auto",
 ) -> OwnData:
-    """Return rows split into clients by a partitioner: by "label", "group" or one of `columns`."""
+    """Return rows split into clients by a partitioner: by "label", "group" or one of `columns`.
+
+    partitioner: one of `e2fl.data.partition`, or any with the interface of Flower's.
+    """
     division = Division(test_share, 2, pooled_test, groups, seed)
     part = _part("", "the arrays", (x, y) if group is None else (x, y, group), UNDECIDED)
     known = {"label": part.y} | ({} if part.group is None else {"group": part.group})

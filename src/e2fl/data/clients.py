@@ -9,16 +9,24 @@ rows, such as means and categories of columns, it learns before this split.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from e2fl.construct import fields_of, fit
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.partition import Rows, held_out, split_rows
 from e2fl.errors import ConfigError, DataError
 from e2fl.randomness import stream
+
+# Settings that several data sets have.
+Directory = Annotated[
+    str | None, Doc("where the files are; default: E2FL_DATA, or the user's cache")
+]
+TestShare = Annotated[float, Doc("of each client's rows, if there is no split")]
+MinSamples = Annotated[int, Doc("a client with fewer rows is an unseen client")]
 
 TRAIN, TEST, UNDECIDED = 0, 1, 2  # the part a row belongs to; undecided if the source has no split
 
@@ -52,6 +60,9 @@ class PartitionedData(FederatedData):
     """A data set that is a `Partition`; the rows of a client are copied when it is asked for."""
 
     partitioned: Partition
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     @cached_property
     def population(self) -> Population:  # type: ignore[override]  # known once the data is read
@@ -147,10 +158,19 @@ def largest(clients: Sequence[ClientRows], count: int | None) -> tuple[ClientRow
     return tuple(rows for rows in clients if rows.name in kept)
 
 
-def fit_settings(data: FederatedData) -> None:
-    """Raise `ConfigError` unless the fields of a data set made in Python have their types."""
-    for name, kind in fields_of(type(data)).items():
-        fit(getattr(data, name), kind, f"data.{name}")
+def check_settings(settings: Any) -> None:
+    """Raise `ConfigError` unless the fields of a dataclass are of their types and in their ranges.
+
+    A share lies between 0 and 1. An integer other than the seed is at least 1, and where one
+    training and one test row are needed, 2.
+    """
+    for name, kind in fields_of(type(settings)).items():
+        value = fit(getattr(settings, name), kind, f"data.{name}")
+        least = 2 if name in ("min_samples", "rows_per_client") else 1
+        if type(value) is int and name != "seed" and value < least:
+            raise ConfigError(f"data.{name} must be at least {least}, not {value}")
+        if name.endswith("_share"):
+            require_share(value, name, zero="validation" in name)
 
 
 def require_share(share: float, setting: str, *, zero: bool = False) -> None:

@@ -8,7 +8,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,6 @@ LARGEST_ALPHA = 1e9  # all clients are alike long before; sums of far larger num
 ROW = " row"  # the column that numbers the rows for partitioners of others
 
 
-class Partitioner(Protocol):
-    """The interface of Flower's partitioners; `dataset` is assigned once, before anything else."""
-
-    dataset: Any
-
-    @property
-    def num_partitions(self) -> int: ...
-
-    def load_partition(self, partition_id: int, /) -> Any: ...
-
-
 class BasePartitioner(ABC):
     """Base of this package's partitioners; its settings are the fields of a dataclass."""
 
@@ -43,10 +32,11 @@ class BasePartitioner(ABC):
         """Return the rows of each partition."""
 
 
-def partition_rows(
-    partitioner: Partitioner | BasePartitioner, columns: Mapping[str, Any]
-) -> list[Rows]:
-    """Return the rows of each partition. columns: what to partition by, such as the label."""
+def partition_rows(partitioner: Any, columns: Mapping[str, Any]) -> list[Rows]:
+    """Return the rows of each partition, of a `BasePartitioner` or one with Flower's interface.
+
+    columns: what to partition by, such as the label.
+    """
     table = {name: np.asarray(values) for name, values in columns.items()}
     kind = type(partitioner).__name__
     by = getattr(partitioner, "partition_by", None)
@@ -68,7 +58,7 @@ def partition_rows(
     return parts
 
 
-def _load(partitioner: Partitioner, columns: Columns) -> list[Rows]:
+def _load(partitioner: Any, columns: Columns) -> list[Rows]:
     """Return the rows of each partition of another library's partitioner."""
     kind = type(partitioner).__name__
     lists = {name: values.tolist() for name, values in columns.items()}

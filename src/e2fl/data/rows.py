@@ -4,11 +4,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from e2fl.data.clients import (
     TEST,
@@ -17,17 +18,26 @@ from e2fl.data.clients import (
     ClientRows,
     Partition,
     PartitionedData,
-    require_share,
+    check_settings,
     split_clients,
 )
 from e2fl.data.federated import Examples
-from e2fl.data.sheet import Origin, is_missing
+from e2fl.data.sheet import Origin, as_number, is_missing
 from e2fl.errors import ConfigError, DataError
+
+# Settings of own data.
+PooledTest = Annotated[bool, Doc("test all clients on the same rows")]
+Unprivileged = Annotated[
+    str | int | None, Doc("the unprivileged group of fairness measures; default: the first")
+]
+Groups = Annotated[
+    Literal["auto", "clients", "inside"],
+    Doc("clients: each client has one group; inside: each row has one; auto: look at the rows"),
+]
 
 LABEL_LIMIT = 10_000  # classes
 SAMPLE = 1000  # rows from which the scale of the inputs is estimated
 UNIT_SCALE = (1e-2, 10.0)  # root mean squares that need no warning
-GROUPS = ("auto", "clients", "inside")
 STRAY = 0.05  # a smaller share of rows outside their client's main group is probably a mistake
 SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing": TEST, "1": TEST}
 
@@ -42,18 +52,11 @@ class Division:
     test_share: float = 0.2
     min_samples: int = 2
     pooled_test: bool = False
-    groups: str = "auto"
+    groups: Groups = "auto"
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.groups not in GROUPS:
-            raise ConfigError(f"groups must be one of {', '.join(GROUPS)}; not '{self.groups}'")
-        require_share(self.test_share, "test_share")
-        if self.min_samples < 2:
-            raise ConfigError(
-                "min_samples must be at least 2 (one training and one test row), not "
-                f"{self.min_samples}"
-            )
+        check_settings(self)
 
     def clients(
         self, client: NDArray[Any], split: NDArray[np.int64] | None, run_seed: int
@@ -149,35 +152,32 @@ def _present(values: NDArray[Any], count: int, what: str, origin: Origin) -> NDA
 
 
 def encode_labels(
-    values: NDArray[Any], origin: Origin
+    values: NDArray[Any], origin: Origin, positive: str | None = None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels as 0, 1, ... and their names, in numeric or alphabetical order."""
+    """Return labels as 0, 1, ... and their names, in numeric or alphabetical order.
+
+    positive: one of two labels, to be class 1.
+    """
     distinct, codes = np.unique(values, return_inverse=True)
     texts = [
         str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         for value in distinct.tolist()
     ]
-    numbers = [number for number in map(_number, texts) if number is not None]
+    numbers = np.array([as_number(text) for text in texts])
     order = list(range(len(texts)))
-    if len(numbers) == len(texts):
-        for code, number in enumerate(numbers):
-            if number != number // 1:  # a fraction, or infinite
-                raise origin.error(
-                    codes == code,
-                    f"has the label {texts[code]}; labels are classes: integers or strings",
-                )
+    if np.isfinite(numbers).all():
+        parts = (numbers % 1 != 0)[codes]
+        if parts.any():
+            reason = "labels are classes: integers or strings"
+            raise origin.error(parts, f"has the label {values[parts][0]}; {reason}")
         order.sort(key=lambda code: (numbers[code], texts[code]))
+    if positive is not None:
+        if len(texts) != 2 or positive not in texts:
+            raise ConfigError(
+                f"data.positive must be one of two labels, not '{positive}' of {texts[:5]}"
+            )
+        order.sort(key=lambda code: texts[code] == positive)
     return np.argsort(order)[codes].astype(np.int64), tuple(texts[code] for code in order)
-
-
-def _number(text: str) -> int | float | None:
-    """Return the number in a text, exact if it is an integer; None if it is not a number."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
 
 
 def _groups(

@@ -5,6 +5,7 @@ column.
 """
 
 import csv
+import math
 import re
 import sys
 import warnings
@@ -111,13 +112,14 @@ class Sheet(Origin):
 
         Where most cells are numbers or dates, a cell that is not a plain number is rejected.
         """
-        numbers, wrong = self._parsed(name, {})
+        numbers = self._parsed(name, {})
+        wrong = np.isinf(numbers)
         if not wrong.any():
             return numbers
         texts = self.texts(name)
-        present = np.count_nonzero(~missing_in(texts))
+        plain = np.count_nonzero(np.isfinite(numbers))
         almost = sum(ALMOST_NUMBER.fullmatch(text) is not None for text in texts[wrong])
-        if 2 * (present - np.count_nonzero(wrong) + almost) > present:
+        if 2 * (plain + almost) > np.count_nonzero(~missing_in(texts)):
             raise self.error(
                 wrong,
                 f"has '{texts[wrong][0][:40]}' in column '{name}', where most are numbers or "
@@ -128,36 +130,28 @@ class Sheet(Origin):
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column that must hold numbers; True is 1 and False is 0."""
-        numbers, wrong = self._parsed(name, BITS)
+        numbers = self._parsed(name, BITS)
+        wrong = np.isinf(numbers)
         if wrong.any():
             text = self.texts(name)[wrong][0][:40]
             raise self.error(wrong, f"has '{text}' in column '{name}' of numbers")
         return numbers
 
-    def _parsed(
-        self, name: str, spelt: dict[str, str]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the number of each row, and which rows are neither numbers nor missing."""
+    def _parsed(self, name: str, spelt: dict[str, str]) -> NDArray[np.float64]:
+        """Return the number of each row: NaN if it is missing, infinite if it is none."""
         cells = self.frame[name]
-        wrong = np.zeros(len(self), dtype=np.bool_)
         if getattr(cells.dtype, "kind", "O") in "iuf":
-            numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            codes, texts = pd.factorize(self.texts(name))
-            values = [_number(spelt.get(text, text)) for text in texts]
-            wrong = np.array([value is None for value in values])[codes]
-            numbers = np.array(values, dtype=np.float64)[codes]
-        if np.isinf(numbers).any():
-            raise self.error(np.isinf(numbers), f"is not finite in column '{name}'")
-        return numbers, wrong
+            return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        codes, texts = pd.factorize(self.texts(name))
+        return np.array([as_number(spelt.get(text, text)) for text in texts])[codes]
 
 
-def _number(text: str) -> float | None:
-    """Return the number that a text stands for: NaN if it is missing, None if it is no number."""
+def as_number(text: str) -> float:
+    """Return the number that a text stands for: NaN if it is missing, infinite if it is none."""
     try:
         return float(text or "nan")
     except ValueError:
-        return None
+        return math.inf
 
 
 def open_sheet(table: Any) -> Sheet:

@@ -17,10 +17,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.construct import construct, did_you_mean, fields_of, look_up
+from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
+from e2fl.data.clients import MinSamples, TestShare
 from e2fl.data.encoding import FEW, NEARLY_ALL, Encoded, Encoding, first_few, learn
 from e2fl.data.partition import PARTITIONERS, NaturalId, client_names, partition_rows
-from e2fl.data.rows import Division, OwnData, as_splits, check_rows, encode_labels
+from e2fl.data.rows import (
+    Division,
+    Groups,
+    OwnData,
+    PooledTest,
+    Unprivileged,
+    as_splits,
+    check_rows,
+    encode_labels,
+)
 from e2fl.data.sheet import Cells, Sheet, Texts, as_text, missing_in, open_sheet
 from e2fl.errors import ConfigError, DataError
 
@@ -56,20 +66,15 @@ def from_table(
     seed: Annotated[
         int | None, Doc("of the partition and the split; default: the seed of the run")
     ] = None,
-    test_share: Annotated[float, Doc("of each client's rows, if there is no split")] = 0.2,
-    min_samples: Annotated[int, Doc("a client with fewer rows is an unseen client")] = 2,
-    pooled_test: Annotated[bool, Doc("test all clients on the same rows")] = False,
-    unprivileged: Annotated[
-        str | int | None, Doc("the unprivileged group of fairness measures; default: the first")
-    ] = None,
+    test_share: TestShare = 0.2,
+    min_samples: MinSamples = 2,
+    pooled_test: PooledTest = False,
+    unprivileged: Unprivileged = None,
     positive: Annotated[
         str | int | None,
         Doc("the favourable one of two labels, class 1; default: the later in order"),
     ] = None,
-    groups: Annotated[
-        Literal["auto", "clients", "inside"],
-        Doc("clients: each client has one group; inside: each row has one; auto: look at the rows"),
-    ] = "auto",
+    groups: Groups = "auto",
 ) -> "TableData":
     """A table with a row for each example: a pandas DataFrame, or a file at `path`.
 
@@ -80,16 +85,25 @@ def from_table(
     """
     if (frame is None) == (path is None):
         raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
-    table = path if frame is None else frame
-    if missing not in ("refuse", "drop", "fill"):
-        raise ConfigError(f"data.missing is refuse, drop or fill; not '{missing}'")
     division = Division(test_share, min_samples, pooled_test, groups, seed)
-    sheet = open_sheet(table)
+    sheet = open_sheet(path if frame is None else frame)
     roles = {"label": label, "client": client, "group": group, "split": split}
-    inputs = _choose_columns(sheet, roles, features, words, partition)
-    return Table(
-        sheet, roles, inputs, words, partition, missing, division, unprivileged, positive
-    ).build(0)
+    by = _partition_by(partition or {}, sheet, roles)
+    inputs = _choose_columns(sheet, roles, features, words, partition, by)
+    named = sorted({name for name in (*roles.values(), by) if name is not None})
+    table = Table(
+        sheet,
+        roles,
+        {name: sheet.names(name) for name in named},
+        {name: sheet.texts(name) if name in words else sheet.feature(name) for name in inputs},
+        words,
+        partition,
+        fit(missing, Literal["refuse", "drop", "fill"], "data.missing"),
+        division,
+        None if unprivileged is None else as_text(unprivileged),
+        None if positive is None else as_text(positive),
+    )
+    return table.build(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +137,7 @@ def _choose_columns(
     features: Sequence[str] | None,
     words: Sequence[str],
     partition: Mapping[str, Any] | None,
+    by: str | None,
 ) -> list[str]:
     """Return the input columns, after checking that the roles of all columns are possible."""
     where, known = sheet.where, sheet.header
@@ -136,10 +151,8 @@ def _choose_columns(
             "data needs either client, the column that names the client of a row, or partition, "
             'such as { name = "dirichlet", num_partitions = 10, partition_by = "label", alpha = 1 }'
         )
-    by = _partition_by(partition, sheet, roles)
-    taken = {name for name in roles.values() if name is not None}
-    if partition and _partitioner(partition) is NaturalId and by is not None:
-        taken.add(by)
+    natural = partition is not None and _partitioner(partition) is NaturalId
+    taken = {name for name in (*roles.values(), by if natural else None) if name is not None}
     inputs = list(features or [name for name in known if name not in taken])
     for name in (*taken, *inputs):
         if name not in known:
@@ -151,9 +164,6 @@ def _choose_columns(
         others += ["a feature"] if roles[role] in inputs else []
         if roles[role] is not None and others:
             raise ConfigError(f"column '{roles[role]}' is both {role} and {others[0]}")
-    for name in inputs:
-        if inputs.count(name) > 1:
-            raise ConfigError(f"data.features has '{name}' twice")
     for name in words:
         if name not in inputs:
             hint = did_you_mean(name, inputs)
@@ -166,10 +176,10 @@ def _partitioner(partition: Mapping[str, Any]) -> Any:
 
 
 def _partition_by(
-    partition: Mapping[str, Any] | None, sheet: Sheet, roles: Mapping[str, str | None]
+    partition: Mapping[str, Any], sheet: Sheet, roles: Mapping[str, str | None]
 ) -> str | None:
     """Return the column that a partition names; `label` and `group` mean these roles."""
-    by = (partition or {}).get("partition_by")
+    by = partition.get("partition_by")
     if not isinstance(by, str):
         return None
     column = by if by in sheet.header else roles.get(by)
@@ -185,30 +195,15 @@ class Table:
 
     sheet: Sheet
     roles: dict[str, str | None]  # label, client, group and split, and their columns
-    features: list[str]
+    names: dict[str, Texts]  # the columns of names rather than inputs
+    inputs: dict[str, Cells]  # as numbers or texts
     words: tuple[str, ...]
     partition: dict[str, Any] | None
     missing: str
     division: Division
-    unprivileged: str | int | None
-    positive: str | int | None
+    unprivileged: str | None
+    positive: str | None
     built: dict[int, TableData] = field(default_factory=dict)  # the last one, by its seed
-
-    @cached_property
-    def names(self) -> dict[str, Texts]:
-        """The columns of names rather than inputs."""
-        by = _partition_by(self.partition, self.sheet, self.roles)
-        named = sorted({name for name in (*self.roles.values(), by) if name is not None})
-        return {name: self.sheet.names(name) for name in named}
-
-    @cached_property
-    def inputs(self) -> dict[str, Cells]:
-        """The input columns, as numbers or texts."""
-        sheet, words = self.sheet, self.words
-        return {
-            name: sheet.texts(name) if name in words else sheet.feature(name)
-            for name in self.features
-        }
 
     @cached_property
     def missing_values(self) -> dict[str, int]:
@@ -249,9 +244,8 @@ class Table:
         }
         origin = sheet.only(rows)
         split = None if role["split"] is None else as_splits(role["split"], origin)
-        y, classes = self._labels(rows)
-        if self.positive is not None:
-            y, classes = _positive_last(y, classes, as_text(self.positive))
+        texts = self.names[str(self.roles["label"])][rows]
+        y, classes = encode_labels(texts, origin, self.positive)
         _warn_of_leaks(cells, y, sheet.where)
         clients, _ = division.clients(client, split, run_seed)
         train = np.zeros(len(rows), dtype=np.bool_)
@@ -267,7 +261,7 @@ class Table:
             classes=classes,
             group=role["group"],
             split=split,
-            unprivileged=None if self.unprivileged is None else as_text(self.unprivileged),
+            unprivileged=self.unprivileged,
             metadata=self._metadata(encoding, len(rows), sum(map(len, unknown.values()))),
         )
         encoding = replace(
@@ -292,10 +286,6 @@ class Table:
             **({} if self.sheet.sha256 is None else {"sha256": self.sheet.sha256}),
         }
 
-    def _labels(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-        texts = self.names[str(self.roles["label"])][rows]
-        return encode_labels(texts, self.sheet.only(rows))
-
     def _clients(self, seed: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the rows that belong to a client, and the client of each."""
         rows = self.complete
@@ -309,7 +299,7 @@ class Table:
         columns: dict[str, NDArray[Any]] = {
             name: column[rows] for name, column in self.names.items()
         }
-        label, _ = self._labels(rows)  # by class, as numbers
+        label, _ = encode_labels(columns[str(self.roles["label"])], self.sheet.only(rows))
         columns[str(self.roles["label"])] = label
         columns.setdefault("label", label)
         if self.roles["group"] is not None:
@@ -322,17 +312,6 @@ class Table:
         for name, part in zip(names, parts, strict=True):
             client[part] = name
         return rows[client != ""], client[client != ""]
-
-
-def _positive_last(
-    labels: NDArray[np.int64], classes: tuple[str, ...], positive: str
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels and classes with the favourable one as class 1."""
-    if len(classes) != 2 or positive not in classes:
-        raise ConfigError(
-            f"data.positive must be one of two labels, not '{positive}' of {first_few(classes)}"
-        )
-    return (1 - labels, classes[::-1]) if positive == classes[0] else (labels, classes)
 
 
 def _warn_of_leaks(columns: Mapping[str, Cells], y: NDArray[np.int64], where: str) -> None:

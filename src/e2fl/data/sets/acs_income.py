@@ -24,10 +24,9 @@ from typing_extensions import Doc
 
 from e2fl.data.clients import (
     UNDECIDED,
+    Directory,
     Partition,
     PartitionedData,
-    fit_settings,
-    require_share,
     split_clients,
 )
 from e2fl.data.federated import Examples
@@ -53,6 +52,8 @@ NC 37 ND 38 OH 39 OK 40 OR 41 PA 42 RI 44 SC 45 SD 46 TN 47 TX 48 UT 49 VT 50 VA
 WI 55 WY 56 PR 72
 """.split()  # noqa: SIM905
 STATES = dict(zip(map(int, _STATES[1::2]), _STATES[::2], strict=True))  # names by census number
+# 0 is the unprivileged group.
+GROUP_NAMES = {"sex": ("female", "male"), "race": ("not white", "white")}
 GROUPS = {"state": "", "sex": "SEX", "race": "RAC1P"}
 
 
@@ -65,9 +66,7 @@ class ACSIncome(PartitionedData):
     """
 
     seed: Annotated[int, Doc("of the clients and their test rows")] = 0
-    dir: Annotated[
-        str | None, Doc("the data directory to search; default: E2FL_DATA, or the user's cache")
-    ] = None
+    dir: Directory = None
     path: Annotated[
         str | None, Doc("a CSV, or a folder with folktables' files; default: search `dir`")
     ] = None
@@ -85,14 +84,6 @@ class ACSIncome(PartitionedData):
     name = "acs_income"
     classes = 2
     label_names = ("<=50K", ">50K")
-
-    def __post_init__(self) -> None:
-        fit_settings(self)
-        if self.clients_per_state < 1 or (self.rows_per_client or 2) < 2:
-            raise ConfigError(
-                "data.clients_per_state must be at least 1, data.rows_per_client at least 2"
-            )
-        require_share(self.test_share, "test_share")
 
     @cached_property
     def source(self) -> Path:
@@ -116,15 +107,13 @@ class ACSIncome(PartitionedData):
         """The states that are used, in alphabetical order."""
         return tuple(sorted(set(self.people["STATE"])))
 
-    @cached_property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # depends on the settings
-        return (len(NUMBERS) + sum(CATEGORIES.values()) - CATEGORIES.get(GROUPS[self.group], 0),)
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # known once the data is read
+        return self.partitioned.examples.x.shape[1:]
 
-    @cached_property
+    @property
     def group_names(self) -> tuple[str, ...]:  # type: ignore[override]  # as above
-        if self.group == "sex":
-            return ("female", "male")  # 0 is the unprivileged group
-        return self.state_names if self.group == "state" else ("not white", "white")
+        return GROUP_NAMES.get(self.group, self.state_names)
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read

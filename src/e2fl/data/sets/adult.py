@@ -21,7 +21,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import ClientRows, Partition, PartitionedData, fit_settings, require_share
+from e2fl.data.clients import (
+    ClientRows,
+    Directory,
+    Partition,
+    PartitionedData,
+)
 from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES
 from e2fl.data.partition import BasePartitioner, ByGroup, Dirichlet, Iid, Rows, partition_rows
@@ -49,9 +54,7 @@ class Adult(PartitionedData):
     """
 
     seed: int = 0
-    dir: Annotated[
-        str | None, Doc("where the files are; default: E2FL_DATA, or the user's cache")
-    ] = None
+    dir: Directory = None
     clients: int = 5
     partition: Annotated[
         Literal["dirichlet", "iid", "by_group"], Doc("or iid, or by_group: clients of one sex only")
@@ -74,11 +77,6 @@ class Adult(PartitionedData):
     shape = (101,)
     group_names = ("female", "male")  # 0 is the unprivileged group
     label_names = ("<=50K", ">50K")
-
-    def __post_init__(self) -> None:
-        fit_settings(self)
-        require_share(self.test_share, "test_share")
-        require_share(self.pooled_validation_share, "pooled_validation_share", zero=True)
 
     @cached_property
     def table(self) -> pd.DataFrame:

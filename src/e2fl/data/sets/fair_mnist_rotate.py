@@ -17,7 +17,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import fit_settings
+from e2fl.data.clients import Directory, check_settings
 from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
 from e2fl.data.partition import apportion
 from e2fl.data.sets.mnist import SCALE, SHIFT, Digits, bundled, standard
@@ -42,7 +42,7 @@ class FairMNISTRotate(FederatedData):
     source: Annotated[
         Literal["mnist", "bundled"], Doc("or bundled: 5,000 images, no download needed")
     ] = "mnist"
-    dir: Annotated[str | None, Doc("where the MNIST files are; default: E2FL_DATA")] = None
+    dir: Directory = None
     clients: Annotated[int | None, Doc("default: 1000, or 100 if bundled")] = None
     group_sizes: Annotated[
         tuple[int, ...] | None, Doc("default: as in the paper, scaled to the number of clients")
@@ -67,7 +67,7 @@ class FairMNISTRotate(FederatedData):
     shape = (1, SIDE, SIDE)
 
     def __post_init__(self) -> None:
-        fit_settings(self)
+        check_settings(self)
         groups, tested = len(self.sizes), len(self.digits.test_y)
         if min(self.sizes, default=0) < 1 or self.clients not in (None, sum(self.sizes)):
             raise ConfigError("data.group_sizes must all be at least 1 and add up to data.clients")

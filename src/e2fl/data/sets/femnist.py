@@ -34,15 +34,15 @@ from e2fl.data.clients import (
     TEST,
     TRAIN,
     UNDECIDED,
+    Directory,
     Partition,
     PartitionedData,
-    fit_settings,
     largest,
     split_clients,
 )
 from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES, data_directory, existing, load_arrays
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import DataError
 from e2fl.files import replacing
 
 CLASSES = 62
@@ -73,9 +73,7 @@ class Femnist(PartitionedData):
             "default: search `dir`"
         ),
     ] = None
-    dir: Annotated[
-        str | None, Doc("the data directory to search; default: E2FL_DATA, or the user's cache")
-    ] = None
+    dir: Directory = None
     writers: Annotated[int, Doc("at most, those with most images")] = 3400
     min_samples: Annotated[int, Doc("writers with fewer images are left out")] = 2
     invert: Annotated[
@@ -89,11 +87,6 @@ class Femnist(PartitionedData):
     classes = CLASSES
     label_names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
     shape = (1, SIDE, SIDE)
-
-    def __post_init__(self) -> None:
-        fit_settings(self)
-        if self.writers < 1 or self.min_samples < 2:
-            raise ConfigError("data.writers must be at least 1, data.min_samples at least 2")
 
     @cached_property
     def source(self) -> Path:

@@ -16,16 +16,16 @@ from typing_extensions import Doc
 from e2fl.data.clients import (
     TEST,
     UNDECIDED,
+    Directory,
     Partition,
     PartitionedData,
     largest,
-    require_share,
     split_clients,
 )
 from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES, read_idx
 from e2fl.data.sets.mnist import SCALE, SHIFT, standard
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import DataError
 
 CLASS, WRITER = 0, 2  # columns of the extended labels
 
@@ -39,9 +39,7 @@ class MNISTWriters(PartitionedData):
     """
 
     seed: Annotated[int, Doc("of each writer's split")] = 0
-    dir: Annotated[
-        str | None, Doc("where the files are; default: E2FL_DATA, or the user's cache")
-    ] = None
+    dir: Directory = None
     writers: Annotated[int | None, Doc("how many, those with most images; default: all")] = None
     min_samples: Annotated[int, Doc("images that a client has at least")] = 2
     test_share: Annotated[float, Doc("of each writer's images")] = 0.1
@@ -49,11 +47,6 @@ class MNISTWriters(PartitionedData):
     name = "mnist_writers"
     classes = 10
     shape = (1, 28, 28)
-
-    def __post_init__(self) -> None:
-        if self.min_samples < 2 or (self.writers is not None and self.writers < 1):
-            raise ConfigError("data.writers must be at least 1, data.min_samples at least 2")
-        require_share(self.test_share, "test_share")
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
