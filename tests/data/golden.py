@@ -17,14 +17,7 @@ import pandas as pd
 import torch
 from torch.utils.data import TensorDataset
 
-from e2fl.data import (
-    PARTITIONERS,
-    FederatedData,
-    build,
-    from_arrays,
-    from_partitioner,
-    from_table,
-)
+from e2fl.data import PARTITIONERS, FederatedData, build, from_arrays, from_partitioner, from_table
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -115,10 +108,7 @@ def partition(name: str, **settings: Any) -> dict[str, Any]:
 TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
     "mixed": (mixed, REGIONS),
     "mixed, seed 3": (mixed, REGIONS | {"seed": 3, "test_share": 0.3}),
-    "dirichlet": (
-        mixed,
-        partition("dirichlet", num_partitions=4, partition_by="label", alpha=0.5),
-    ),
+    "dirichlet": (mixed, partition("dirichlet", num_partitions=4, partition_by="label", alpha=0.5)),
     "iid": (mixed, partition("iid", num_partitions=6) | {"group": "region", "seed": 2}),
     "natural": (mixed, partition("natural_id", partition_by="colour", min_partition_size=9)),
     "by group": (

@@ -98,10 +98,7 @@ def test_natural_ids_and_groups():
     assert [set(LABELS[rows].tolist()) for rows in parts] == [{0}] * 3 + [{1}] * 2 + [{2}]
 
 
-@given(
-    sizes=st.lists(st.integers(1, 500), min_size=1, max_size=12),
-    extra=st.integers(0, 300),
-)
+@given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=12), extra=st.integers(0, 300))
 def test_seats_add_up_and_nobody_is_left_out(sizes, extra):
     seats = apportion(tuple(sizes), len(sizes) + extra)
     assert sum(seats) == len(sizes) + extra

@@ -22,13 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import (
-    UNDECIDED,
-    Directory,
-    Partition,
-    PartitionedData,
-    split_clients,
-)
+from e2fl.data.clients import UNDECIDED, Directory, Partition, PartitionedData, split_clients
 from e2fl.data.federated import Examples
 from e2fl.data.files import data_directory, existing
 from e2fl.data.sets.adult import standardised

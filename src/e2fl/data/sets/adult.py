@@ -21,12 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import (
-    ClientRows,
-    Directory,
-    Partition,
-    PartitionedData,
-)
+from e2fl.data.clients import ClientRows, Directory, Partition, PartitionedData
 from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES
 from e2fl.data.partition import BasePartitioner, ByGroup, Dirichlet, Iid, Rows, partition_rows
