@@ -13,8 +13,7 @@ from markupsafe import Markup
 from e2fl.metrics import Measure
 from e2fl.report.charts import colour_of, in_file, shape_of
 from e2fl.report.table import environment
-from e2fl.search.results import Result
-from e2fl.search.trials import BYTES, WARM
+from e2fl.search.results import BYTES, WARM, Result
 
 SIDE = 230  # pixels of a plot
 

@@ -24,22 +24,10 @@ from e2fl.metrics import MEASURES, Measure
 from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
 from e2fl.runs.store import COMMAND, Folder, Run, json_text
 from e2fl.runs.watcher import Watcher, Watchers
+from e2fl.search import results
 from e2fl.search import space as spaces
-from e2fl.search.results import Result, Tuned, validation_share
+from e2fl.search.results import BYTES, Result, State, Trial, Tuned, validation_share
 from e2fl.search.space import Space, changes_of, settings_text
-from e2fl.search.trials import (
-    BYTES,
-    SHOWN,
-    Curve,
-    Pruned,
-    Pruner,
-    State,
-    Trial,
-    curve_of,
-    objectives_of,
-    own_measures,
-    pick_of,
-)
 
 RECORD = "search.json"
 VALIDATION_SHARE = 0.2  # of each client's training rows, where the experiment sets none
@@ -103,9 +91,11 @@ def search(
         raise ConfigError(f"the grid has more than {LIMIT:,} points")
     data, first = SharedData(), next(iter(validated.values()))
     levels = _checked(validated, searched, data)
-    objectives = objectives_of(options.paths(levels[0]), levels, own_measures(first))
-    pick = pick_of(options.pick, objectives)
-    shown = [MEASURES[f"{level}/{name}"] for level in levels for name in SHOWN]
+    objectives = results.objectives_of(
+        options.paths(levels[0]), levels, results.own_measures(first)
+    )
+    pick = results.pick_of(options.pick, objectives)
+    shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
     Folder(out).require_new(resume)
     with Folder(out).claimed():
@@ -250,16 +240,16 @@ class Runner:
     ) -> Trial:
         """Run a trial with one seed after the other, until it diverges or is pruned."""
         self.tell(f"{name}, trial {number}: {settings_text(settings)}")
-        curves: list[Curve] = []
+        curves: list[results.Curve] = []
         state: State = "complete"
         prune = self.options.prune and self.options.sampler == "tpe"
         for position, seed in enumerate(self.seeds):
             task = self._task(name, method, number, settings, seed)
             before = [trial.curves[position] for trial in earlier if position < len(trial.curves)]
-            watchers = [Pruner(self.objectives, before)] if prune else []
+            watchers = [results.Pruner(self.objectives, before)] if prune else []
             state = self._run(task, Watchers(self.watcher, *watchers))
             assert task.folder is not None
-            curve = curve_of(Folder(task.folder).read_history(), self.paths)
+            curve = results.curve_of(Folder(task.folder).read_history(), self.paths)
             curves.append(curve)
             if state != "complete":
                 break
@@ -272,7 +262,7 @@ class Runner:
         """Run a trial with one seed, or read its run, and return how it ended."""
         try:
             batch = run_all([task], data=self.data, watcher=watcher)
-        except Pruned:
+        except results.Pruned:
             return "pruned"
         if task in batch.runs:
             diverged = batch.runs[task].summary["validation"].get("diverged")

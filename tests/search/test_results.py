@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from e2fl.errors import ConfigError
-from e2fl.search.results import Tuned
-from e2fl.search.trials import (
+from e2fl.search.results import (
     Trial,
+    Tuned,
     front,
     measured,
     objective_of,
