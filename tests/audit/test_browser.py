@@ -4,56 +4,41 @@ import shutil
 from contextlib import contextmanager
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from e2fl_audit import audit
+from tests.audit.tables import people
 from tests.audit.test_output import evil_table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium here: install Debian's package chromium"
-    ),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium"),
 ]
-OFFLINE = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
+OFFLINE = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
 
 
 @pytest.fixture(scope="module")
 def browser():
+    options = [*OFFLINE.split(), "--disable-sync", "--no-first-run"]
     with playwright.sync_playwright() as engine:
-        found = engine.chromium.launch(
-            executable_path=CHROMIUM, args=[*OFFLINE, "--disable-sync", "--no-first-run"]
-        )
+        found = engine.chromium.launch(executable_path=CHROMIUM, args=options)
         yield found
         found.close()
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """An ordinary table of twelve crossed groups, and one whose every name tries to be something else."""
+    """A table of twelve crossed groups, and one whose every name tries to be something else."""
     folder = tmp_path_factory.mktemp("pages")
-    rng = np.random.default_rng(0)
-    n = 6000
     races = ["White", "Black", "Hispanic", "Asian", "Native American", "Pacific Islander"]
-    frame = pd.DataFrame(
-        {"client": rng.integers(0, 80, n), "sex": rng.choice(["Female", "Male"], n)}
-    )
-    frame["race"] = rng.choice(races, n)
-    frame["y"] = rng.integers(0, 2, n)
-    frame["y_hat"] = np.where(
-        rng.random(n) < np.where(frame.sex == "Female", 0.7, 0.85), frame.y, 1 - frame.y
-    )
+    frame = people(6000, groups=["Female", "Male"], clients=80)
+    frame["race"] = np.random.default_rng(0).choice(races, 6000)
+    frame["y_hat"] = frame["y_hat"].where(frame.sex == "Male", frame["y"])
     audit(frame).save(folder / "plain.html")
     audit(evil_table()).save(folder / "hostile.html")
     return folder
@@ -81,10 +66,8 @@ def opened(browser, path, *, width=1440, scheme="light", scripts=True):
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1000, "dark"), (390, "light")])
 def test_the_page_fits_the_screen_and_complains_of_nothing(browser, pages, name, width, scheme):
     with opened(browser, pages / f"{name}.html", width=width, scheme=scheme) as (page, said, asked):
-        wider = page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert wider <= 0
+        width = "document.documentElement.{}Width"
+        assert page.evaluate(width.format("scroll")) <= page.evaluate(width.format("client"))
         assert said == []
         assert len(asked) == 1
         assert page.title() == "Fairness audit: DataFrame"

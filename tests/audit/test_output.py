@@ -67,13 +67,9 @@ def test_python_and_both_commands_find_the_same(table, tmp_path):
         assert isinstance(found, e2fl.Audit)
 
 
-def test_the_order_of_rows_does_not_matter():
-    shuffled = people().sample(frac=1, random_state=1)
-    assert audit(people()).rates.equals(audit(shuffled).rates)
-
-
-def test_frames_and_a_notebook_form():
+def test_frames_a_notebook_form_and_the_order_of_rows():
     found = audit(people())
+    assert found.rates.equals(audit(people().sample(frac=1, random_state=1)).rates)
     assert found.by_group.loc["sex"].index.tolist() == ["f", "m"]
     assert {"value", "low", "high", "ratio", "p_holm", "status"} <= set(found.rates.columns)
     assert len(found.clients) == 20
@@ -81,11 +77,13 @@ def test_frames_and_a_notebook_form():
     assert "<script" not in found._repr_html_()
 
 
-def test_arguments_that_do_not_fit_are_refused():
-    with pytest.raises(AuditError, match="same number of rows"):
-        audit(y_true=[1, 0], y_pred=[1, 0, 1])
-    with pytest.raises(AuditError, match="pass a table"):
-        audit()
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({}, "pass a table"), ({"y_true": [1, 0], "y_pred": [1, 0, 1]}, "same number of rows")],
+)
+def test_arguments_that_do_not_fit_are_refused(given, words):
+    with pytest.raises(AuditError, match=words):
+        audit(**given)
 
 
 def test_the_record_has_date_digest_command_and_fields_to_sign(table, tmp_path):
@@ -112,19 +110,16 @@ def test_an_input_is_never_overwritten(table, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "link.csv"]
 
 
-def test_nothing_partial_is_left_behind(tmp_path, monkeypatch):
+def test_nothing_partial_is_left_behind(table, tmp_path, monkeypatch, capsys):
+    assert main(["audit", str(table), "--out", str(table / "x" / "page.html")]) == 2
+    assert "cannot write" in capsys.readouterr().err
     target = tmp_path / "page.html"
     target.write_text("old")
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(AuditError, match="No space left"):
         output.write(target, "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "people.csv"]
     assert target.read_text() == "old"
-
-
-def test_a_place_that_cannot_be_written_is_one_clear_line(table, capsys):
-    assert main(["audit", str(table), "--out", str(table / "x" / "page.html")]) == 2
-    assert "cannot write" in capsys.readouterr().err
 
 
 def test_an_audit_imports_neither_torch_nor_numba_nor_e2fl(table):
@@ -197,22 +192,29 @@ def test_spreadsheets_run_no_cell(tmp_path, table):
     assert [neutral(value) for value in numbers] == numbers
 
 
-def test_pdf_without_a_browser_says_what_to_do(table, monkeypatch, capsys):
-    monkeypatch.setattr(output.shutil, "which", lambda _: None)
-    assert main(["audit", str(table), "--pdf", str(table.with_suffix(".pdf"))]) == 2
-    assert "open the page and print it" in capsys.readouterr().err
-
-
-def test_options_that_do_not_fit_are_refused(table, capsys):
-    for options, words in (
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--pdf", "page.pdf"], "open the page and print it"),
         (["--reference", "femal"], "no group 'femal'"),
         (["--group", "sexx"], "no column 'sexx'"),
         (["--resamples", "3"], "at least 50"),
         (["--threshold", "0.5", "--y-hat", "sex"], "holds labels, not numbers"),
-    ):
-        assert main(["audit", str(table), *options]) == 2
-        assert words in capsys.readouterr().err
-    assert not list(table.parent.glob("*.html"))
+    ],
+)
+def test_options_that_do_not_fit_are_refused(table, monkeypatch, capsys, options, words):
+    monkeypatch.chdir(table.parent)
+    monkeypatch.setattr(output.shutil, "which", lambda _: None)
+    assert main(["audit", str(table), *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_terminal_and_latex_have_the_rates_by_group(table, tmp_path, capsys):
+    assert own_main([str(table), "--export", str(tmp_path / "files")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = next(line for line in lines if line.split()[:3] == ["sex", "n", "Accuracy"])
+    assert {line.split()[0] for line in lines[lines.index(header) + 1 :][:2]} == {"f", "m"}
+    assert "\\begin{tabular}" in (tmp_path / "files" / "rates.tex").read_text()
 
 
 def test_an_interrupted_audit_leaves_nothing(table):

@@ -10,7 +10,7 @@ from scipy import stats
 
 import e2fl
 from e2fl_audit import AuditError, audit
-from e2fl_audit.statistics import holm, mean_interval, newcombe, permutation_test, wilson
+from e2fl_audit.statistics import holm, mean_half, mean_interval, newcombe, permutation_test, wilson
 from tests.audit.tables import exact
 
 RATES = {
@@ -85,11 +85,6 @@ def test_wilson_holm_and_newcombe_agree_with_statsmodels():
         assert ours == pytest.approx(theirs, abs=1e-9)
 
 
-def test_intervals_of_means_agree_with_scipy():
-    one = np.random.default_rng(0).normal(0, 1, 8)
-    assert mean_interval(one) == pytest.approx(stats.ttest_1samp(one, 0).confidence_interval())
-
-
 def test_the_test_of_independent_rows_is_the_chi_square_test():
     frame = people(1)
     found = audit(frame).rates
@@ -101,13 +96,17 @@ def test_the_test_of_independent_rows_is_the_chi_square_test():
     np.testing.assert_allclose(found.p_holm, holm(found.p.tolist()))  # over the whole page
 
 
-def test_permutation_finds_a_difference_and_no_difference():
+def test_tests_and_intervals_of_means_agree_with_scipy():
     rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(4), 10)
-    values = rng.normal(0, 1, 40)
-    expected = stats.f_oneway(*(values[group == g] for g in range(4))).pvalue
+    group, values = np.repeat(np.arange(4), 10), rng.normal(0, 1, 40)
+    members = [values[group == g] for g in range(4)]
+    expected = stats.f_oneway(*members).pvalue
     assert permutation_test(values, group) == pytest.approx(expected, abs=0.05)
     assert permutation_test(values + 3 * (group == 2), group) < 0.001
+    interval = stats.ttest_1samp(members[0], 0).confidence_interval()
+    assert mean_interval(members[0]) == pytest.approx(interval)
+    welch = stats.ttest_ind(*members[:2], equal_var=False).confidence_interval()
+    assert mean_half(*members[:2]) == pytest.approx((welch.high - welch.low) / 2)
 
 
 def test_intervals_over_clients_cover_the_truth():

@@ -1,14 +1,10 @@
 """Tables as people have them: every usual form is read, all mistakes are named at once."""
 
-import contextlib
 import gzip
-import os
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from e2fl_audit import AuditError, audit
 from e2fl_audit.files import as_number
@@ -70,6 +66,11 @@ def test_separators_are_told_from_the_header(table, separator):
     assert values(table("\n".join(separator.join(row) for row in rows))) == [0.9, 0.8]
 
 
+def test_blank_lines_quotes_and_a_byte_order_mark_are_no_matter(table):
+    found = read(table(b'\xef\xbb\xbfclient,accuracy\r\n"a, b",90\r\n\r\nb,80\r\n'))
+    assert found.clients == ["a, b", "b"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
 def test_encodings_are_told_from_the_bytes(table, encoding):
     found = read(
@@ -98,11 +99,6 @@ def test_parquet_xlsx_csv_and_frames_give_the_same(tmp_path):
         assert found.groupings[0].groups == ["f", "m", "unknown"]
         cells = found.cells
         assert cells["count"][cells["truth"] == cells["predicted"]].sum() == 2
-
-
-def test_blank_lines_quotes_and_a_byte_order_mark_are_no_matter(table):
-    found = read(table(b'\xef\xbb\xbfclient,accuracy\r\n"a, b",90\r\n\r\nb,80\r\n'))
-    assert found.clients == ["a, b", "b"]
 
 
 def test_fractions_are_told_from_percentages(table):
@@ -184,42 +180,6 @@ def test_all_mistakes_are_told_at_once(table):
     assert len(str(caught.value).splitlines()) < 30
 
 
-def test_what_is_not_a_table_is_one_clear_line(tmp_path):
-    os.mkfifo(tmp_path / "pipe.csv")
-    for path in (tmp_path / "pipe.csv", tmp_path, tmp_path / "none.csv"):
-        with pytest.raises(AuditError):
-            read(path)
-    frame = pd.DataFrame({"group": ["a", "b"] * 50, "y": [1, 0] * 50, "y_hat": [1, 1] * 50})
-    frame.to_parquet(tmp_path / "t.parquet")
-    frame.to_excel(tmp_path / "t.xlsx", index=False)
-    rng = np.random.default_rng(0)
-    for name in ("t.parquet", "t.xlsx") * 6:
-        damaged = bytearray((tmp_path / name).read_bytes())
-        for place in rng.integers(0, len(damaged), 3):
-            damaged[place] = rng.integers(0, 256)
-        (tmp_path / f"bad-{name}").write_bytes(damaged[: rng.integers(1, len(damaged))])
-        with contextlib.suppress(AuditError):  # anything else is a crash
-            read(tmp_path / f"bad-{name}")
-    (tmp_path / "x.csv").write_bytes(gzip.compress(b"client,accuracy\na,90\n"))
-    with pytest.raises(AuditError):
-        read(tmp_path / "x.csv")
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.binary(max_size=300)
-    | st.text(alphabet='abcy_hat,;\n"%.0123456789 client=', max_size=300).map(str.encode)
-)
-def test_any_bytes_are_read_or_refused(tmp_path_factory, raw):
-    path = tmp_path_factory.getbasetemp() / "fuzz.csv"
-    path.write_bytes(b"client,group,y,y_hat\n" + raw)
-    try:
-        found = read(path)
-    except AuditError:
-        return
-    assert found.cells["count"].sum() == found.rows
-
-
 def test_rows_and_the_same_rows_counted_up_agree():
     rng = np.random.default_rng(2)
     client = rng.integers(0, 9, 500)
@@ -229,3 +189,12 @@ def test_rows_and_the_same_rows_counted_up_agree():
     counted = pd.DataFrame({"accuracy": 100 * right.mean(), "n": right.size()}).reset_index()
     one, two = (audit(each).tables[0].spread.measures for each in (frame, counted))
     assert one == pytest.approx(two)
+
+
+def test_what_is_not_a_table_is_one_clear_line(tmp_path):
+    (tmp_path / "x.csv").write_bytes(gzip.compress(b"client,accuracy\na,90\n"))
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    (tmp_path / "x.xlsx").write_bytes(b"PK and no more")
+    for name in ("x.csv", "x.parquet", "x.xlsx", "none.csv", "."):
+        with pytest.raises(AuditError):
+            read(tmp_path / name)

@@ -36,25 +36,20 @@ class TableAudit:
     @property
     def rates(self) -> pd.DataFrame:
         """One row per grouping, group and rate."""
-        frames = [
-            table.frame.assign(
-                grouping=table.grouping.name, rate=table.rate.name, reference=table.reference
-            )
+        return pd.DataFrame(
+            {"grouping": table.grouping.name, "rate": table.rate.name, **row._asdict()}
+            | {"reference": table.reference}
             for tables in self.results
             for table in tables
-        ]
-        if not frames:
-            return pd.DataFrame()
-        frame = pd.concat(frames, ignore_index=True)
-        return frame[["grouping", "rate", *frame.columns.drop(["grouping", "rate"])]]
+            for row in table.rows
+        )
 
     @property
     def clients(self) -> pd.DataFrame:
         """One row per client."""
         if self.spread is None:
             return pd.DataFrame()
-        title = self.spread.title.lower() if self.spread.is_rate else self.spread.title
-        return self.spread.frame.rename(columns={"value": title})
+        return self.spread.frame.rename(columns={"value": self.spread.title})
 
     def to_dict(self) -> dict[str, Any]:
         table, spread = self.table, self.spread
@@ -114,9 +109,9 @@ class Audit:
     def by_group(self) -> pd.DataFrame:
         frames = {}
         for first, *others in self.tables[0].results:
-            columns = {"n": first.frame["n"]}
-            columns |= {table.rate.name: table.frame["value"] for table in (first, *others)}
-            frames[first.grouping.name] = pd.DataFrame(columns).set_axis(first.frame["group"])
+            columns = {"n": first.columns["n"]}
+            columns |= {table.rate.name: table.columns["value"] for table in (first, *others)}
+            frames[first.grouping.name] = pd.DataFrame(columns, first.grouping.groups)
         return pd.concat(frames, names=["grouping", "group"]) if frames else pd.DataFrame()
 
     @property
@@ -296,7 +291,7 @@ def _examine_one(table: Table, settings: Settings) -> TableAudit:
         f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences between "
         "groups cannot be told from differences between clients."
         for first, *_ in results
-        if first.frame["clients"].max() < MIN_CLIENTS and not table.is_measure
+        if first.columns["clients"].max() < MIN_CLIENTS and not table.is_measure
     ]
     return TableAudit(
         table=table,

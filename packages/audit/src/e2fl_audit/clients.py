@@ -44,20 +44,21 @@ def client_frame(table: Table) -> pd.DataFrame | None:
 class ClientSpread:
     """The values of all clients, and the spread that equal clients would show by chance."""
 
+    table: Table
     frame: pd.DataFrame  # client, n, value, low, high
-    title: str
-    is_rate: bool
-    higher_is_better: bool
     measures: dict[str, float]
     chance: dict[str, float] | None = None  # the same measures under equal clients, and p
     below: tuple[str, ...] = ()  # clients below the overall rate by more than chance explains
 
+    @property
+    def title(self) -> str:
+        """The name of the measure inside a sentence."""
+        return self.table.title.lower() if self.table.is_rate else self.table.title
+
     def lowest(self) -> pd.DataFrame:
         """Return the ten least favourable clients."""
-        sign = 1 if self.higher_is_better else -1
-        return self.frame.iloc[
-            np.argsort(sign * self.frame["value"].to_numpy(), kind="stable")[:10]
-        ]
+        up = self.table.higher_is_better
+        return self.frame.sort_values("value", ascending=up, kind="stable").head(10)
 
 
 def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread | None:
@@ -72,10 +73,8 @@ def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread 
     nothing = np.full(len(n), math.nan)
     frame["low"], frame["high"] = wilson(value * n, n) if counted else (nothing, nothing)
     return ClientSpread(
+        table=table,
         frame=frame,
-        title=table.title,
-        is_rate=table.is_rate,
-        higher_is_better=table.higher_is_better,
         measures=_spread(value) | ({} if value.min() < 0 else _inequality(value)),
         chance=_chance(value, n, seed) if counted else None,
         below=_below(frame) if counted else (),

@@ -1,12 +1,12 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
@@ -19,11 +19,11 @@ FOUR_FIFTHS = 0.8
 JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
 # A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share of;
 # status: judged, or why not.
-COLUMNS = ["group", "n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
-COLUMNS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
-COLUMNS += ["p", "p_holm"]
-NUMBERS = COLUMNS[1:]
-COLUMNS += ["status", "judged", "below_four_fifths"]
+NUMBERS = ["n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
+NUMBERS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
+NUMBERS += ["p", "p_holm"]
+FIELDS = ["group", *NUMBERS, "status", "judged", "below_four_fifths"]
+GroupRate: Any = namedtuple("GroupRate", FIELDS)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RateTable:
 
     rate: Rate
     grouping: Grouping
-    frame: pd.DataFrame  # COLUMNS
+    columns: dict[str, Any]  # fields of `GroupRate`, each with one value per group
     overall: float  # the rate of all rows together
     unit: str = "%"
     reference: str | None = None
@@ -89,7 +89,8 @@ class RateTable:
 
     @cached_property
     def rows(self) -> list[Any]:
-        return list(self.frame.itertuples(index=False, name="GroupRate"))
+        columns = [np.asarray(self.columns[name], object) for name in FIELDS]
+        return [GroupRate(*values) for values in zip(*columns, strict=True)]
 
     @cached_property
     def judged(self) -> list[Any]:
@@ -121,27 +122,29 @@ class RateTable:
 
     @property
     def lowest_p(self) -> float:
-        return float(self.frame["p_holm"].min())
+        return min((float(row.p_holm) for row in self.tested), default=math.nan)
 
     @property
     def significant(self) -> bool:
         return self.lowest_p < 0.05
 
     @property
-    def ends_differ(self) -> bool:
-        """Whether the lowest or the highest group differs from the rest."""
-        return self.apart and any(row.p_holm < 0.05 for row in self.extremes or ())
+    def low_differs(self) -> bool:
+        """Whether the least favourable group differs from the rest by more than chance explains."""
+        return self.apart and self.extremes is not None and self.extremes[0].p_holm < 0.05
 
     @property
     def reach(self) -> float:
         """The largest difference from the reference that the intervals allow."""
-        ends = self.frame.loc[self.frame["judged"], ["difference_low", "difference_high"]]
-        return float(ends.abs().max().max())
+        ends = [
+            abs(end) for row in self.judged for end in (row.difference_low, row.difference_high)
+        ]
+        return max((float(end) for end in ends if end >= 0), default=math.nan)
 
     @property
     def below(self) -> int:
         """How many groups are below four fifths of the reference."""
-        return int(self.frame["below_four_fifths"].sum())
+        return sum(row.below_four_fifths for row in self.rows)
 
     @property
     def finds(self) -> bool:

@@ -98,7 +98,9 @@ def _facts(
         "main": main,
         "head": heads[0] if heads else None,
         "same": same,
-        "widest": max(compared, key=lambda one: (one.ends_differ, one.gap), default=None),
+        "widest": max(
+            compared, key=lambda one: (one.low_differs, one.significant, one.gap), default=None
+        ),
         "chance_tables": [one for one in main if one.rate.key not in said],
         "positive": "positive" if table.positive is None else table.labels[table.positive],
         "grouping_names": list(dict.fromkeys(one.grouping.name for one in compared)),
@@ -124,7 +126,7 @@ def _worst_first(results: list[list[RateTable]]) -> list[list[RateTable]]:
     """
 
     def certain_gap(tables: list[RateTable]) -> float:
-        return max((table.gap for table in tables if table.significant), default=-math.inf)
+        return max((one.gap * one.low_differs for one in tables if one.significant), default=-1.0)
 
     compared = [[one for one in tables if one.extremes] for tables in reversed(results)]
     return sorted(filter(None, compared), key=certain_gap, reverse=True)

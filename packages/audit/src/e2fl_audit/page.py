@@ -147,7 +147,7 @@ def _link(text: str) -> str:
 
 def in_order(table: RateTable) -> list[int]:
     """Return the positions of the groups, most favourable first; those without a value are last."""
-    values = (-1 if table.rate.better < 0 else 1) * table.frame["value"].to_numpy()
+    values = (-1 if table.rate.better < 0 else 1) * table.columns["value"]
     return [int(position) for position in np.argsort(-values, kind="stable")]
 
 
@@ -253,7 +253,7 @@ def histogram(spread: ClientSpread, kind: str) -> str:
         return ""
     width, bins = (NARROW, 12) if kind == "narrow" else (WIDE, 24)
     counts, edges = np.histogram(value, bins=bins)
-    texts = [shown(float(edge), "%" if spread.is_rate else "") for edge in edges]
+    texts = [shown(float(edge), spread.table.unit) for edge in edges]
     drawn: Any = environment().get_template("plots.svg.j2").module
     return str(drawn.histogram(counts.tolist(), texts, spread.title, width, kind))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from e2fl_audit import statistics
 from e2fl_audit.counting import (
-    COLUMNS,
     FOUR_FIFTHS,
     JUDGED,
     NUMBERS,
@@ -28,21 +28,6 @@ from e2fl_audit.counting import (
 from e2fl_audit.files import Codes, Flags, Numbers
 from e2fl_audit.reader import CROSS, Grouping, Table
 from e2fl_audit.settings import MIN_CLIENTS, MIN_ROWS, AuditError, Settings, did_you_mean
-from e2fl_audit.statistics import (
-    Z95,
-    clients_test,
-    design_effect,
-    deviation,
-    holm,
-    mean_half,
-    mean_interval,
-    newcombe,
-    permutation_test,
-    ratio_bounds,
-    t_quantile,
-    two_sided,
-    wilson,
-)
 
 SMALL_SHARE = 0.02  # Local Law 144: categories below 2 % may be left out of impact ratios
 MOST_SHUFFLED = 200  # clients on the smaller side
@@ -65,7 +50,9 @@ def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
     ]
     tables = [rate_table for tables in results for rate_table in tables]
     for rate_table in tables:
-        rate_table.frame.loc[rate_table.frame["status"] == SUPPRESSED, NUMBERS] = math.nan
+        gone = rate_table.columns["status"] == SUPPRESSED
+        for name in NUMBERS:
+            rate_table.columns[name][gone] = math.nan
     _correct(tables)
     return results
 
@@ -110,7 +97,7 @@ class _Estimate:
         with np.errstate(invalid="ignore", divide="ignore"):
             self.value: Numbers = self.hits / self.base
         self.samples: Numbers | None = None
-        self.effective, self.quantile = self.base, np.full(len(self.base), Z95)
+        self.effective, self.quantile = self.base, np.full(len(self.base), statistics.Z95)
         if drawn is not None:
             self._widen(drawn[:, :, rate.hits], drawn[:, :, rate.base])
 
@@ -118,15 +105,17 @@ class _Estimate:
         """Find the effective number of rows; hits, base: [resamples, groups]."""
         with np.errstate(invalid="ignore", divide="ignore"):
             self.samples = hits / base
-        own = design_effect(self.samples, self.value, self.base)
+        own = statistics.design_effect(self.samples, self.value, self.base)
         whole = (hits.sum(axis=1) / np.maximum(base.sum(axis=1), 1))[:, None]
         share = np.array([self.hits.sum() / max(self.base.sum(), 1)])
-        general = float(design_effect(whole, share, np.array([self.base.sum()]))[0])
+        general = float(statistics.design_effect(whole, share, np.array([self.base.sum()]))[0])
         # A group's own effect, or that of all rows where it cannot be estimated. That belongs to
         # more rows per client than a small group has; it never exceeds the group's own rows.
         fallback = np.clip(general if general > 1 else 1.0, 1.0, np.maximum(self.base, 1.0))
         self.effective = self.base / np.where(np.isfinite(own), own, fallback)
-        self.quantile = np.where(self.clients >= 2, t_quantile(self.clients - 1), Z95)
+        self.quantile = np.where(
+            self.clients >= 2, statistics.t_quantile(self.clients - 1), statistics.Z95
+        )
 
     def table(self, hidden: HiddenGroups) -> RateTable:
         n, base, hits, settings = self.n, self.base, self.hits, self.settings
@@ -141,9 +130,9 @@ class _Estimate:
         }
         status = np.select(list(reasons.values()), list(reasons), JUDGED)
         columns: dict[str, Any] = {"n": n, "base": base, "hits": hits, "value": self.value}
-        columns |= {"clients": self.counts.clients[:, N] if self.counts.named else math.nan}
+        columns |= {"clients": self.counts.clients[:, N] if self.counts.named else n * math.nan}
         columns |= {"client_mean": self.counts.client_means(self.rate), "status": status}
-        columns["low"], columns["high"] = wilson(
+        columns["low"], columns["high"] = statistics.wilson(
             self.value * self.effective, self.effective, self.quantile
         )
         reference = _reference(self.grouping, self.value, n, status, self.rate.better, settings)
@@ -151,23 +140,27 @@ class _Estimate:
             columns |= self._compared(reference)
         columns["p"] = self._tests(status)
         share = float(hits.sum() / base.sum()) if base.sum() else math.nan
-        frame = _frame(self.grouping, columns)
+        frame = _completed(self.grouping, columns)
         turned = self._turned(np.flatnonzero(status == JUDGED))
         name = None if reference is None else self.grouping.groups[reference]
         return RateTable(self.rate, self.grouping, frame, share, reference=name, turned=turned)
 
     def _compared(self, reference: int) -> dict[str, Numbers]:
         """Return the difference and the ratio of each group to the reference, with intervals."""
-        low, high = wilson(self.hits, self.base)
+        low, high = statistics.wilson(self.hits, self.base)
         value, against = self.value, float(self.value[reference])
         difference = value - against
-        left, right = newcombe(value, (low, high), against, (low[reference], high[reference]))
+        left, right = statistics.newcombe(
+            value, (low, high), against, (low[reference], high[reference])
+        )
         if self.samples is not None:
             moves = self.samples - self.samples[:, [reference]]
-            half = self.quantile * np.nan_to_num(deviation(moves))
+            half = self.quantile * np.nan_to_num(statistics.deviation(moves))
             left = np.maximum(-1.0, np.minimum(left, difference - half))
             right = np.minimum(1.0, np.maximum(right, difference + half))
-        ends = ratio_bounds(value, self.effective, against, float(self.effective[reference]))
+        ends = statistics.ratio_bounds(
+            value, self.effective, against, float(self.effective[reference])
+        )
         bounds = {"difference_low": left, "difference_high": right}
         bounds |= {"ratio_low": ends[0], "ratio_high": ends[1]}
         for bound in bounds.values():
@@ -194,7 +187,7 @@ class _Estimate:
                     continue
                 error, freedom = max(error, sides.error()), sides.freedom
             certain = 0.0 if difference else 1.0
-            p[group] = two_sided(difference / error, freedom) if error else certain
+            p[group] = statistics.two_sided(difference / error, freedom) if error else certain
         return p
 
     def _turned(self, judged: Codes) -> tuple[int, int] | None:
@@ -215,15 +208,18 @@ class _Estimate:
         inside = hits[:, 0] / base[:, 0] - hits[:, 1] / base[:, 1]  # below 0 over all rows
         weight, share = base.prod(axis=1) / base.sum(axis=1), (hits + 0.5) / (base + 1)
         error = np.sqrt((weight**2 * (share * (1 - share) / base).sum(axis=1)).sum())
-        certain = (weight * inside).sum() > Z95 * error
+        certain = (weight * inside).sum() > statistics.Z95 * error
         return (int((inside > 0).sum()), len(inside)) if certain else None
 
 
-def _frame(grouping: Grouping, columns: dict[str, Any]) -> pd.DataFrame:
-    frame = pd.DataFrame({"group": grouping.groups, **columns}).reindex(columns=COLUMNS)
-    frame["judged"] = frame["status"] == JUDGED
-    frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
-    return frame
+def _completed(grouping: Grouping, columns: dict[str, Any]) -> dict[str, Any]:
+    """Return all columns of a table; what is not known is NaN."""
+    nothing = np.full(len(grouping.groups), math.nan)
+    numbers = {name: np.array(columns.get(name, nothing)) for name in NUMBERS}
+    judged = columns["status"] == JUDGED
+    below = judged & (numbers["ratio"] < FOUR_FIFTHS)
+    about = {"group": grouping.groups, "status": columns["status"], "judged": judged}
+    return about | numbers | {"below_four_fifths": below}
 
 
 def _reference(
@@ -283,7 +279,7 @@ class _Sides:
         side, every = np.where(inside, 0, 1), np.arange(len(inside))
         if not 0 < inside.sum() < len(inside):
             return math.nan
-        return clients_test(self.hits[every, side], self.base[every, side], inside, seed)
+        return statistics.clients_test(self.hits[every, side], self.base[every, side], inside, seed)
 
     @property
     def freedom(self) -> float:
@@ -307,7 +303,7 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
     members = [value[group == code] for code in codes]
     size = np.array([len(values) for values in members], np.float64)
     mean = np.array([values.mean() if len(values) else math.nan for values in members])
-    low, high = np.array([mean_interval(values) for values in members]).T
+    low, high = np.array([statistics.mean_interval(values) for values in members]).T
     if table.is_rate:
         low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
     few = size < settings.least(MIN_CLIENTS)
@@ -321,22 +317,24 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
         inside = group[known] == code
         if 2 <= inside.sum() <= known.sum() - 2:
             centred = value[known] - value[known].mean()
-            columns["p"][code] = clients_test(centred, np.ones(len(inside)), inside, settings.seed)
+            columns["p"][code] = statistics.clients_test(
+                centred, np.ones(len(inside)), inside, settings.seed
+            )
     sign = 1 if table.higher_is_better else -1
     reference = _reference(grouping, mean, size, status, sign, settings)
     if reference is not None:
         against = float(mean[reference])
-        half = np.array([mean_half(values, members[reference]) for values in members])
+        half = np.array([statistics.mean_half(values, members[reference]) for values in members])
         half[reference] = math.nan
         columns["difference"] = mean - against
         columns["difference_low"], columns["difference_high"] = mean - against + [-half, half]
         columns["ratio"] = np.where((mean >= 0) & (against > 0), mean / (against or 1), math.nan)
     rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
-    frame, average = _frame(grouping, columns), float(value.mean())
-    result = RateTable(rate, grouping, frame, average, "%" if table.is_rate else "")
+    frame, average = _completed(grouping, columns), float(value.mean())
+    result = RateTable(rate, grouping, frame, average, table.unit)
     result.reference = None if reference is None else grouping.groups[reference]
     if len(codes) > 1 and known.sum() > 2:
-        result.p_any = permutation_test(value[known], group[known], seed=settings.seed)
+        result.p_any = statistics.permutation_test(value[known], group[known], seed=settings.seed)
     return result
 
 
@@ -344,15 +342,16 @@ def _correct(tables: Iterable[RateTable]) -> None:
     """Correct all p-values of the page together: 5 % is the chance of any false finding on it."""
     tested = []
     for table in tables:
-        groups = np.flatnonzero(table.frame["judged"] & table.frame["p"].notna())
+        columns = table.columns
+        groups = np.flatnonzero(columns["judged"] & ~np.isnan(columns["p"]))
         # Of two groups, each is the other's rest: one test, not two.
-        pair = len(groups) == 2 and (table.frame["status"] != "unknown").sum() == 2
-        tested.append((table.frame, groups, groups[:1] if pair else groups))
-    values = [frame["p"].to_numpy()[different] for frame, _, different in tested]
-    adjusted = holm(np.concatenate(values)) if values else np.array([])
-    for frame, groups, different in tested:
+        pair = len(groups) == 2 and table.grouping.known.sum() == 2
+        tested.append((columns, groups, groups[:1] if pair else groups))
+    values = [columns["p"][different] for columns, _, different in tested]
+    adjusted = statistics.holm(np.concatenate(values)) if values else np.array([])
+    for columns, groups, different in tested:
         own, adjusted = adjusted[: len(different)], adjusted[len(different) :]
-        frame.loc[groups, "p_holm"] = own if len(own) == len(groups) else own[0]
+        columns["p_holm"][groups] = own if len(own) == len(groups) else own[0]
 
 
 def calibration(table: Table, settings: Settings) -> pd.DataFrame:

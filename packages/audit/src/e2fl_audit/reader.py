@@ -84,6 +84,10 @@ class Table:
         return "value" in self.cells
 
     @property
+    def unit(self) -> str:
+        return "%" if self.is_rate else ""
+
+    @property
     def keys(self) -> list[str]:
         """The columns of the groupings."""
         return [grouping.column for grouping in self.groupings]
