@@ -3,7 +3,8 @@
     python docs/generate.py build/docs
 
 `settings.md`, `commands.md` and `metrics.md` hold a mark that is replaced by the reference of all
-settings, of the command line and of all measures. Links to files outside docs/, which work in the repository, become plain text.
+settings, of the command line and of all measures. Links to files outside docs/, which work in the
+repository, become plain text.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""E2FL in about 100 lines of plain PyTorch (Mozaffari and Houmansadr, "E2FL: Equal and Equitable Federated Learning").
+"""E2FL in about 100 lines of plain PyTorch (Mozaffari and Houmansadr, arXiv 2205.10454).
 
-The weights of the network are random and never change. Each client learns a score for every edge, and sends only the
-ranking of the edges by score. The server takes a vote inside each group of clients, then a vote among the groups in
-which a group of two counts as much as a group of sixteen. A model is a mask: the top half of every layer's edges.
+The weights of the network are random and never change. Each client learns a score for every edge
+and sends only the ranking of its scores. The server votes inside each group of clients, then among
+the groups, where a group of two counts as much as one of sixteen. A model is a mask: the top half
+of every layer's edges.
 
     python examples/e2fl_in_100_lines.py        # less than a minute; needs torch and scikit-learn
 """
@@ -13,7 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, linear, relu
 
-LAYERS = ((128, 64), (128, 128), (10, 128))  # outputs and inputs: a multilayer perceptron for images of 8 x 8
+LAYERS = ((128, 64), (128, 128), (10, 128))  # outputs, inputs: a perceptron for 8 x 8 pixels
 GROUPS = (16, 8, 4, 2)  # clients in each; group g sees the digits turned by g quarter turns
 ROUNDS, CLIENTS_PER_ROUND, EPOCHS, BATCH = 40, 10, 2, 8
 RATE, MOMENTUM, DECAY, KEEP = 0.1, 0.9, 1e-4, 0.5
@@ -43,26 +44,27 @@ def subnetwork(weights, rankings):
 
 
 def supernetwork(generator):
-    """For each layer: frozen weights of random sign, start scores in rising order, and a random ranking."""
+    """For each layer: weights of random sign, sorted initial scores, and a random ranking."""
     weights, scores, rankings = [], [], []
     for shape in LAYERS:
         signs = torch.randint(0, 2, shape, generator=generator) * 2 - 1
         draw = torch.rand(math.prod(shape), generator=generator)
-        weights.append(signs * math.sqrt(2 / shape[1]))  # the standard deviation of Kaiming's initialisation
+        weights.append(signs * math.sqrt(2 / shape[1]))  # Kaiming's deviation
         scores.append(draw.sort().values / math.sqrt(shape[1]))
         rankings.append(rank(draw))
     return weights, scores, rankings
 
 
 def train(weights, scores, rankings, batches):
-    """Edge-popup, on a client: learn scores for the edges, starting from the server's ranking; send the new ranking."""
-    scores = [start[ranking] for start, ranking in zip(scores, rankings, strict=True)]  # in the order of the ranking
+    """Edge-popup, on a client: train scores from the server's ranking, and send their ranking."""
+    scores = [start[ranking] for start, ranking in zip(scores, rankings, strict=True)]
     velocity = [torch.zeros_like(score) for score in scores]
     for x, y in batches:
-        effective = [w.requires_grad_() for w in subnetwork(weights, [rank(score) for score in scores])]
+        kept = subnetwork(weights, [rank(score) for score in scores])
+        effective = [w.requires_grad_() for w in kept]
         gradients = torch.autograd.grad(cross_entropy(network(effective, x), y), effective)
         for layer, gradient in enumerate(gradients):
-            # Straight through the mask: every edge gets the gradient its score would have if the edge were kept.
+            # Straight through the mask: every edge gets the gradient as if it were kept.
             gradient = (gradient * weights[layer]).view(-1) + DECAY * scores[layer]
             velocity[layer] = MOMENTUM * velocity[layer] + gradient
             scores[layer] = scores[layer] - RATE * velocity[layer]
@@ -75,24 +77,26 @@ def vote(ballots):
 
 
 def federated_round(weights, scores, global_ranking, group_rankings, clients):
-    """One round; clients: (group, batches) of each one drawn. Returns the global ranking and the group rankings."""
+    """Return the global ranking and those of groups after a round; clients: (group, batches)."""
     ballots = {}
     for group, batches in clients:
         ballots.setdefault(group, []).append(train(weights, scores, global_ranking, batches))
-    elected = {group: vote(rankings) for group, rankings in ballots.items()}  # one vote a client, inside its group
-    group_rankings = group_rankings | elected  # a group without a client in this round keeps its last ranking
-    return vote(group_rankings[group] for group in sorted(group_rankings)), group_rankings  # one vote a group
+    elected = {group: vote(rankings) for group, rankings in ballots.items()}  # one vote a client
+    group_rankings = group_rankings | elected  # an absent group keeps its last ranking
+    everyone = [group_rankings[group] for group in sorted(group_rankings)]
+    return vote(everyone), group_rankings  # one vote a group
 
 
 def digits(generator):
-    """Training images of every client, and the test images: real handwritten digits that come with scikit-learn."""
+    """Training images of every client, and test images: digits that come with scikit-learn."""
     data = load_digits()
-    images = (torch.tensor(data.images, dtype=torch.float32) - 4.88) / 6.02  # mean 0, standard deviation 1
+    images = (torch.tensor(data.images, dtype=torch.float32) - 4.88) / 6.02  # standardised
     labels = torch.tensor(data.target)
     order = torch.randperm(len(labels), generator=generator)
     members = [group for group, size in enumerate(GROUPS) for _ in range(size)]
     rows = order[: 40 * len(members)].view(len(members), 40)
-    clients = [(g, images[own].rot90(g, (1, 2)).flatten(1), labels[own]) for g, own in zip(members, rows, strict=True)]
+    pairs = zip(members, rows, strict=True)
+    clients = [(g, images[own].rot90(g, (1, 2)).flatten(1), labels[own]) for g, own in pairs]
     rest = order[40 * len(members) :]
     return clients, images[rest], labels[rest]
 
@@ -106,20 +110,25 @@ def main():
 
     def accuracy(rankings, group):
         x = test_images.rot90(group, (1, 2)).flatten(1)
-        return 100 * (network(subnetwork(weights, rankings), x).argmax(1) == test_labels).float().mean().item()
+        predicted = network(subnetwork(weights, rankings), x).argmax(1)
+        return 100 * (predicted == test_labels).float().mean().item()
 
     for number in range(1, ROUNDS + 1):
         drawn = []
-        for client in torch.randperm(len(clients), generator=generator)[:CLIENTS_PER_ROUND].tolist():
+        for client in torch.randperm(len(clients), generator=generator)[:CLIENTS_PER_ROUND]:
             group, x, y = clients[client]
-            batches = [torch.randperm(len(y), generator=generator).split(BATCH) for _ in range(EPOCHS)]
-            drawn.append((group, [(x[rows], y[rows]) for epoch in batches for rows in epoch]))
-        global_ranking, group_rankings = federated_round(weights, scores, global_ranking, group_rankings, drawn)
+            epochs = [torch.randperm(len(y), generator=generator) for _ in range(EPOCHS)]
+            batches = [rows for epoch in epochs for rows in epoch.split(BATCH)]
+            drawn.append((group, [(x[rows], y[rows]) for rows in batches]))
+        global_ranking, group_rankings = federated_round(
+            weights, scores, global_ranking, group_rankings, drawn
+        )
         if number % 10 == 0:
             own = [accuracy(group_rankings.get(g, global_ranking), g) for g in range(len(GROUPS))]
             shared = [accuracy(global_ranking, g) for g in range(len(GROUPS))]
-            print(f"round {number:3}   " + "   ".join(f"G{g + 1} {a:5.1f}" for g, a in enumerate(own)), end="")
-            print(f"   worst group {min(own):5.1f} %   (global model: {min(shared):5.1f} %)")
+            groups = "   ".join(f"G{g + 1} {a:5.1f}" for g, a in enumerate(own))
+            worst = f"worst group {min(own):5.1f} %   (global model: {min(shared):5.1f} %)"
+            print(f"round {number:3}   {groups}   {worst}")
 
 
 if __name__ == "__main__":
