@@ -26,7 +26,7 @@ class RunError(E2flError):
 
 
 class NothingLearnedError(RunError):
-    """A run in which no client ever sent a usable reply: training diverged, or a wrong algorithm."""
+    """A run in which no client ever sent a usable reply: it diverged, or the algorithm is wrong."""
 
 
 class StorageError(RunError):

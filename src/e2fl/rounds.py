@@ -278,7 +278,7 @@ class Server:
         return ask.kind == "train" and ask.evaluate and self.done.number % self.evaluate_every == 0
 
     def offer(self) -> Mapping[ClientId, Message] | None:
-        """Return what every client evaluates after this round; None if the round is not evaluated."""
+        """Return what every client evaluates after this round; None: it is not evaluated."""
         if self.done.number != self.last and not self.due:
             return None
         clients = self.population.ids
@@ -299,7 +299,8 @@ class Server:
         if not self.done.ever_answered:
             reason = next(iter(self.done.faults.values()), "no client was asked")
             raise NothingLearnedError(
-                f"no client sent a usable reply, so nothing was learned; the last reason was: {reason}"
+                "no client sent a usable reply, so nothing was learned; "
+                f"the last reason was: {reason}"
             )
 
 

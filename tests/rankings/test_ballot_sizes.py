@@ -50,15 +50,6 @@ def test_clients_that_train_alone_send_no_bits(toy: Experiment) -> None:
     assert "bits" not in run_experiment(toy.variant("local")).summary
 
 
-def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy: Experiment) -> None:
-    found = run_experiment(toy).summary["participation"]
-    assert sum(group["asked"] for group in found.values()) == 6 * 4
-    assert [group["clients"] for group in found.values()] == [4, 4]
-    assert all(group["asked_per_client"] == group["asked"] / 4 for group in found.values())
-    inside = replace(toy, data=toy.data | {"inside": True, "classes": 2})
-    assert "participation" not in run_experiment(inside).summary
-
-
 # The report.
 
 

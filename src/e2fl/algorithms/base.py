@@ -236,7 +236,7 @@ ModelState = TypeVar("ModelState", bound=HasParams)
 
 @dataclass(frozen=True)
 class Dense(Algorithm[State, Down, Up, Served]):
-    """A base for algorithms that serve weights, which clients may fine-tune before they use them."""
+    """A base for algorithms that serve weights, which clients may fine-tune before use."""
 
     finetune_epochs: Annotated[
         int, Doc("epochs on its own data that a client trains what it is served before use")
@@ -272,11 +272,16 @@ class Dense(Algorithm[State, Down, Up, Served]):
 class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
     """A base for algorithms that train one dense model for all clients.
 
-    The state holds it as `params`.
+    The state holds it as its first field, `params`.
 
-    A subclass writes `start`, `train` and `aggregate`. Replies hold trained weights; where they
-    hold a gradient or a difference, `origin` must return {}.
+    A subclass writes `train` and `aggregate`, and `start` if its state has other fields without
+    defaults. Replies hold trained weights; where they hold a gradient or a difference, `origin`
+    must return {}.
     """
+
+    def start(self, model: Model, population: Population, seed: int) -> ModelState:
+        state: ModelState = types_of(self).state(model.initial_weights(seed))
+        return state
 
     def origin(self, sent: Weights, reply: Up) -> Params | None:
         return sent.params

@@ -151,7 +151,7 @@ class FairFed(GlobalModel[Weighted, Counted]):
 
 
 def misfit(*, classes: int, groups: int) -> str:
-    """Return how FairFed treats data it is not defined for; empty for two classes and two groups."""
+    """Return how FairFed treats data it is not defined for; empty if it is defined."""
     reasons = []
     if classes != 2:
         reasons.append(f"of {classes} classes only class 1 counts as favourable")

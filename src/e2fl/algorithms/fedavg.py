@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, average
-from e2fl.data.federated import Client, ClientId, Population
+from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
+from e2fl.models import Params
 from e2fl.wire import Message, Weights
 
 
@@ -45,9 +45,6 @@ class FedAvg(GlobalModel[Shared, Update]):
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
     weighted: Annotated[bool, Doc("by the number of examples")] = True
-
-    def start(self, model: Model, population: Population, seed: int) -> Shared:
-        return Shared(model.initial_weights(seed))
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Update:
         return Update(learner.fit(message.params, client.train), len(client.train))

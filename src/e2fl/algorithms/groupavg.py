@@ -113,9 +113,9 @@ class GroupAvg(Dense[Averages, Models, Member, Models]):
     def aggregate(self, state: Averages, replies: Mapping[ClientId, Member]) -> Averages:
         if not replies:
             return state
-        members: Any = replies
-        membership, by_group = self.grouping.sort(state.membership, members)
-        averages = {group: mean(models) for group, models in by_group.items()}  # type: ignore[arg-type]
+        grouping: Any = self.grouping  # it sorts what members send, of any kind
+        membership, by_group = grouping.sort(state.membership, replies)
+        averages = {group: mean(models) for group, models in by_group.items()}
         groups = dict(sorted((state.groups | averages).items()))
         smooth = {
             group: average([new, state.smooth.get(group, new)], [1, self.smoothing])

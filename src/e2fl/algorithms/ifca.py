@@ -123,7 +123,7 @@ class IFCA(Dense[Groups, Choice, Chosen, Choice]):
         return Groups(first, tuple(others), None, 0, none, none, dict(declared))
 
     def rounds(self, asked: int, population: Population) -> int:
-        """Return the rounds asked for, for the start that is kept, plus the trials of the others."""
+        """Return the rounds asked for, for the start that is kept, plus those of the others."""
         if self.restarts > 1 and self.trial_rounds > asked:
             raise ConfigError(
                 f"algorithm.trial_rounds is {self.trial_rounds}, but a run has only {asked} rounds"

@@ -15,9 +15,9 @@ import torch
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Description, GlobalModel, is_finite, squared_norm
-from e2fl.data.federated import Client, ClientId, Population
+from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
+from e2fl.models import Params
 from e2fl.wire import Message, Weights
 
 TINY = 1e-10
@@ -57,9 +57,6 @@ class QFFL(GlobalModel[Stepped, Step]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(0 <= self.q < math.inf, "q", "0 or more")
-
-    def start(self, model: Model, population: Population, seed: int) -> Stepped:
-        return Stepped(model.initial_weights(seed))
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Step:
         loss = learner.loss(message.params, client.train)

@@ -14,10 +14,10 @@ from typing_extensions import Doc
 
 from e2fl.algorithms.base import GlobalModel, average
 from e2fl.algorithms.fedavg import Shared
-from e2fl.data.federated import Client, ClientId, Population
+from e2fl.data.federated import Client, ClientId
 from e2fl.errors import WireError
 from e2fl.learning import Learner
-from e2fl.models import Model, Params
+from e2fl.models import Params
 from e2fl.wire import Message, Weights
 
 
@@ -45,9 +45,6 @@ class TERM(GlobalModel[Shared, Graded]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(math.isfinite(self.tilt), "tilt", "a finite number")
-
-    def start(self, model: Model, population: Population, seed: int) -> Shared:
-        return Shared(model.initial_weights(seed))
 
     def train(self, message: Weights, client: Client, learner: Learner) -> Graded:
         loss = learner.loss(message.params, client.train)

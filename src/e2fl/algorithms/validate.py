@@ -57,23 +57,13 @@ def expect_messages(
     missing = [client for client in clients if client not in messages]
     if missing or len(messages) != len(clients):
         which = missing or sorted(set(messages) - set(clients))
-        what = "nothing" if missing else "a message"
-        raise _wrong(
-            algorithm,
-            method,
-            f"returned {what} for client {which[0]}; it must return a message for each client "
-            "asked, and no other",
-        )
+        what = f"returned {'nothing' if missing else 'a message'} for client {which[0]}"
+        raise _wrong(algorithm, method, f"{what}; it must return one for each client asked")
     for message in {id(message): message for message in messages.values()}.values():
         expect_message(message, kind, spec, algorithm, method)
         if not message.finite():
-            raise _wrong(
-                algorithm,
-                method,
-                "returned weights that are not finite: training diverged; lower "
-                "learner.learning_rate, or keep the old weights in aggregate when the new ones "
-                "are not finite",
-            )
+            what = "returned weights that are not finite: training diverged"
+            raise _wrong(algorithm, method, f"{what}; lower learner.learning_rate")
     return messages
 
 
@@ -102,12 +92,9 @@ def expect_same_views(models: Mapping[ClientId, ClientModels], algorithm: object
     first = next(iter(names), None)
     for client, views in names.items():
         if first is not None and views != names[first]:
-            raise _wrong(
-                algorithm,
-                "model_for",
-                f"returned the views {', '.join(views)} for client {client}, and "
-                f"{', '.join(names[first])} for client {first}; all clients must have the same",
-            )
+            what = f"returned the views {', '.join(views)} for client {client}, and "
+            what += f"{', '.join(names[first])} for client {first}; all must have the same"
+            raise _wrong(algorithm, "model_for", what)
 
 
 def expect_description(value: Any, spec: ModelSpec, algorithm: object) -> Description:

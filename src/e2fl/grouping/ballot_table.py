@@ -70,7 +70,7 @@ class Rows:
         self.bytes = 4 * width
         self.memory = None if on_disk else np.empty(self.shape, dtype=np.int32)
         if on_disk:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed with this object
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # own
 
     def write(self, position: int, rank: Ranks) -> None:
         if self.memory is not None:

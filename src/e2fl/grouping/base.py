@@ -97,9 +97,8 @@ class Grouping(ABC):
             return
         require_group(group, membership)
         if membership.assignments.get(client, group) != group:
-            raise WireError(
-                f"a reply votes in group {group}; its client is in group {membership.assignments[client]}"
-            )
+            own = membership.assignments[client]
+            raise WireError(f"a reply votes in group {group}; its client is in group {own}")
 
     def inside(self, membership: Membership) -> bool:
         """Return whether groups lie inside clients, so that a client may vote in several."""
@@ -128,7 +127,7 @@ class Grouping(ABC):
         return None
 
     def needs_rankings(self) -> bool:
-        """Return whether groups can be found only from rankings and masks, not from dense models."""
+        """Return whether groups are found only from rankings and masks, not from dense models."""
         return False
 
     # On the client.

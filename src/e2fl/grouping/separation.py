@@ -6,8 +6,8 @@ the same pieces. What distinguishes groups from one cloud is that few clients li
 expected number comes from a reference cloud with the same covariance and no groups, cut into as
 many pieces.
 
-`divide` is a deterministic first division. K-means from random clients seldom finds a group of a few
-clients, and its sum of distances is smaller when it splits a large group than when it separates two
+`divide` is a deterministic first division. K-means from random clients seldom finds a group of a
+few clients, and its sum of distances is smaller when it splits a large group than when it separates two
 small ones. Here, Ward's method first divides the clients into several times as many clusters as
 wanted. Then the two most similar clusters are merged, repeatedly. Similarity is the energy distance
 (how much farther clients are from the other cluster than from their own), which favours neither
@@ -87,7 +87,7 @@ def _members(
 
 
 def cloud(distances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the distances in a random cloud without groups, with the covariance of these clients."""
+    """Return the distances in a random cloud without groups, with these clients' covariance."""
     clients = len(distances)
     centred = distances - distances.mean(axis=0)
     centred -= centred.mean(axis=1, keepdims=True)

@@ -93,11 +93,13 @@ class Buckets(Coarse):
             raise ConfigError(f"uneven takes at most {MOST - 1} borders, not {len(self.uneven)}")
         if self.uneven and self.buckets not in (Buckets.buckets, len(self.uneven) + 1):
             raise ConfigError(
-                f"uneven has the borders of {len(self.uneven) + 1} buckets; leave out buckets = {self.buckets}"
+                f"uneven has the borders of {len(self.uneven) + 1} buckets; "
+                f"leave out buckets = {self.buckets}"
             )
         if self.finer < 1 or not 0 <= self.near <= 1:
             raise ConfigError(
-                f"finer must be at least 1 and near between 0 and 1, not {self.finer} and {self.near}"
+                "finer must be at least 1 and near between 0 and 1, "
+                f"not {self.finer} and {self.near}"
             )
         if self.finer > 1 and self.uneven:
             raise ConfigError("finer cannot be combined with uneven")
@@ -229,7 +231,8 @@ class Boundary(Coarse):
     def __post_init__(self) -> None:
         if not 0 <= self.band < self.reach <= 1:
             raise ConfigError(
-                f"a boundary ballot needs 0 <= band < reach <= 1, not band {self.band} and reach {self.reach}"
+                "a boundary ballot needs 0 <= band < reach <= 1, "
+                f"not band {self.band} and reach {self.reach}"
             )
 
     @property

@@ -53,7 +53,7 @@ class Reference:
 
 
 class Ballot(ABC):
-    """A format for sending a ranking. Subclasses are frozen dataclasses whose fields are settings."""
+    """A format for sending a ranking. Subclasses are frozen dataclasses; fields are settings."""
 
     @abstractmethod
     def encode(self, ranking: Ranking, reference: Reference) -> bytes:
@@ -81,7 +81,8 @@ class Plan:
 
     layer: str
     reference: Ranks
-    borders: Int64  # where each bucket begins and where the last one ends; edges elsewhere keep their place
+    # Where each bucket begins and where the last one ends; edges elsewhere keep their place.
+    borders: Int64
     fan_in: int  # 0: levels of units are not used
     most_cells: int
 

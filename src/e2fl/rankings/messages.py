@@ -50,10 +50,11 @@ class CodedInvitation(AnyInvitation):
         return cls(tuple(map(len, codes)), b"".join(codes))
 
     def decode(self, downlink: Ballot, origin: Reference, most_masks: int) -> Invitation:
-        """Return the decoded invitation, or raise `WireError`; a few bytes may encode many masks."""
+        """Return the decoded invitation, or raise `WireError`; few bytes may encode many masks."""
         if len(self.lengths) > 1 + most_masks:
             raise WireError(
-                f"an invitation has {len(self.lengths) - 1} masks; at most {most_masks} are expected"
+                f"an invitation has {len(self.lengths) - 1} masks; "
+                f"at most {most_masks} are expected"
             )
         ranking, *masks = parts_of(self.codes, self.lengths)
         start = downlink.decode(ranking, origin)
@@ -117,7 +118,7 @@ class UncodedBallots(AnyBallots):
 
 
 class AnyMasks(Message):
-    """What a client is served: the subnetworks of groups, or the rankings that these follow from."""
+    """What a client is served: the subnetworks of groups, or the rankings behind them."""
 
 
 @dataclass(frozen=True)

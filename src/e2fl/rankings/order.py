@@ -58,7 +58,7 @@ def mask_of(rank: Ranks, keep: float) -> Bools:
 
 
 def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
-    """Return scores in the order of this ranking: the edge at place i gets the i-th smallest score."""
+    """Return scores in the order of this ranking: the edge at place i gets the i-th smallest."""
     return kernels.scores_from(rank, sorted_scores)
 
 
