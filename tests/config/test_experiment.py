@@ -1,55 +1,47 @@
 """Configurations: what is read, what is written back, and mistakes that are explained."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
+from e2fl.config.completion import completed, trimmed
 from e2fl.config.experiment import from_dict, load
-from e2fl.config.files import shipped
 from e2fl.errors import ConfigError
 
-
-def variation(toy, **changes):
-    return from_dict(toy.to_dict() | changes)
+GROUPS = {"name": "lowest_loss", "groups": 3}
 
 
-def test_toml_survives_a_round_trip(toy, tmp_path):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
+@pytest.fixture
+def path(toy, tmp_path):
+    (tmp_path / "toy.toml").write_text(toy.to_toml())
+    return tmp_path / "toy.toml"
+
+
+def test_toml_survives_a_round_trip_and_changes_are_laid_over_it(toy, path):
     assert load(path) == toy
+    changed = load(path, ["rounds=3", "rounds=4", "data.noise=0.7", "name='x y'"])
+    assert (changed.rounds, changed.data["noise"], changed.name) == (4, 0.7, "x y")
 
 
-def test_changes_are_laid_over_the_file(tmp_path, toy):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
-    changed = load(
-        path, ["rounds=3", "algorithm.absent=present_only", "data.noise=0.7", "name='x y'"]
-    )
-    assert (changed.rounds, changed.algorithm["absent"], changed.data["noise"], changed.name) == (
-        3,
-        "present_only",
-        0.7,
-        "x y",
-    )
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_shipped_experiments_are_valid_in_every_variant(name):
-    experiment = load(name)
-    assert shipped()[name]
-    for variant in [experiment.algorithm["name"], *experiment.variants]:
-        experiment.variant(variant).build_algorithm()
+def test_defaults_are_written_out_and_left_out(toy):
+    full = completed(toy)
+    assert full.model == {"name": "mlp", "hidden": [24], "keep": 0.5, "weight_scale": 1.0}
+    assert full.algorithm["grouping"] == {"name": "known"}
+    assert full.identity() == completed(full).identity()
+    assert trimmed(full) == replace(trimmed(toy), data=trimmed(full).data)
+    assert trimmed(full).algorithm == toy.algorithm
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("changes", "words"),
     [
         (["roundz=3"], "did you mean 'rounds'"),
         (["rounds=0"], "at least 1"),
         (["rounds=many"], "an integer"),
         (["rounds=true"], "an integer"),
-        (["evaluate_every=0"], "at least 1"),
         (["threads=0"], "at least 1"),
         (["data=5"], "must be a section"),
         (["rounds"], "key=value"),
@@ -57,95 +49,84 @@ def test_shipped_experiments_are_valid_in_every_variant(name):
         (["data=5", "data.x=1"], "not a section"),
     ],
 )
-def test_mistakes_at_the_top_are_explained(tmp_path, toy, change, words):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
+def test_mistakes_at_the_top_are_explained(path, changes, words):
     with pytest.raises(ConfigError, match=words):
-        load(path, change)
+        load(path, changes)
 
 
 @pytest.mark.parametrize(
     ("section", "values", "words"),
     [
         ("algorithm", {"name": "e2lf"}, "did you mean 'e2fl'"),
-        (
-            "algorithm",
-            {"name": "e2fl", "group": 1},
-            "has no setting 'group'; did you mean 'grouping'",
-        ),
+        ("algorithm", {"name": "e2fl", "group": 1}, "no setting 'group'; did you mean 'grouping'"),
         ("algorithm", {"name": "e2fl", "clients_per_round": "four"}, "must be an integer"),
         ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
-        (
-            "algorithm",
-            {"name": "e2fl", "grouping": {"name": "known", "x": 1}},
-            "has no setting 'x'",
-        ),
+        ("algorithm", {"name": "e2fl", "grouping": {"name": "known", "x": 1}}, "no setting 'x'"),
+        ("algorithm", {"name": "e2fl", "grouping": {"groups": 2}}, "grouping needs a name"),
         ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),
         ("algorithm", {"name": "e2fl.algorithms:Nothing"}, "cannot be imported"),
         ("algorithm", {"name": "frl", "absent": "init_vote"}, "has no setting 'absent'"),
+        ("model", {"name": "lenett"}, "did you mean 'lenet'"),
+        ("model", {"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
+        ("model", {"name": "mlp", "hidden": 3}, "must be a list"),
+        ("model", {"name": "mlp", "keep": "half"}, "must be a number"),
+        ("model", {"name": "lenet"}, "needs images"),
+        ("data", {"name": "fair_mnist_rotat"}, "did you mean 'fair_mnist_rotate'"),
+        ("learner", {"learning_rat": 0.1}, "did you mean 'learning_rate'"),
     ],
 )
-def test_mistakes_in_the_algorithm_are_explained(toy, section, values, words):
+def test_mistakes_in_a_section_are_explained(toy, section, values, words):
+    experiment = from_dict(toy.to_dict() | {section: values})
+
+    def build():
+        experiment.build_algorithm()
+        experiment.build_learner(experiment.build_model(experiment.build_data()))
+
     with pytest.raises(ConfigError, match=words):
-        variation(toy, **{section: values}).build_algorithm()
+        build()
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"name": "lenett"}, "did you mean 'lenet'"),
-        ({"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
-        ({"name": "mlp", "hidden": 3}, "must be a list"),
-        ({"name": "mlp", "keep": 0}, "above 0"),
-        ({"name": "mlp", "keep": "half"}, "must be a number"),
-        ({"name": "lenet"}, "needs images"),
-    ],
-)
-def test_mistakes_in_the_model_are_explained(toy, values, words):
-    experiment = variation(toy, model=values)
-    with pytest.raises(ConfigError, match=words):
-        experiment.build_model(experiment.build_data())
+@pytest.mark.parametrize("part", ["ballot", "downlink"])
+def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
+    wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
+    with pytest.raises(ConfigError, match=rf"^algorithm\.{part}: buckets must be 2 to 256"):
+        wrong.build_algorithm()
 
 
-def test_mistakes_in_the_data_and_learner_are_explained(toy):
-    with pytest.raises(ConfigError, match="did you mean 'fair_mnist_rotate'"):
-        variation(toy, data={"name": "fair_mnist_rotat"}).build_data()
-    experiment = variation(toy, learner={"learning_rat": 0.1})
-    model = experiment.build_model(experiment.build_data())
-    with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
-        experiment.build_learner(model)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("rounds = ", "not valid TOML"),
-        ("rounds = 3", "no section 'data'"),
-        ("\xff", "not valid TOML"),
-    ],
-)
-def test_broken_files_are_explained(tmp_path, text, words):
-    path = tmp_path / "broken.toml"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ConfigError, match=words):
-        load(path)
-
-
-def test_a_missing_file_is_explained(tmp_path):
+def test_broken_and_missing_files_are_explained(tmp_path):
+    broken = tmp_path / "broken.toml"
+    for raw, words in (
+        (b"rounds = ", "not valid TOML"),
+        (b"rounds = 3", "no section 'data'"),
+        (b"\xff", "not valid TOML"),
+    ):
+        broken.write_bytes(raw)
+        with pytest.raises(ConfigError, match=words):
+            load(broken)
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="did you mean 'demo'"):
         load("demmo")
 
 
+def test_a_section_of_another_name_starts_empty_in_any_order(toy, path):
+    assert load(path, ["model.name=lenet"]).model == {"name": "lenet"}
+    assert load(path, ["model.name=mlp"]).model == toy.model
+    assert load(path, ["model={name='mlp'}"]).model == {"name": "mlp"}
+    for changes in (["model.x=1", "model.name=new"], ["model.name=new", "model.x=1"]):
+        assert load(path, changes).model == {"name": "new", "x": 1}
+    grouping = ["algorithm.grouping.groups=3", "algorithm.grouping.name=lowest_loss"]
+    whole = ["algorithm.grouping={name='lowest_loss'}", grouping[0]]
+    for changes in (grouping, grouping[::-1], whole):
+        assert load(path, changes).algorithm["grouping"] == GROUPS
+
+
 def test_a_variant_changes_only_what_it_names(toy):
-    experiment = replace(
-        toy,
-        variants={
-            "fedavg": {"learner": {"learning_rate": 0.01}},
-            "absentees": {"algorithm": {"absent": "present_only"}},
-        },
-    )
+    variants = {
+        "fedavg": {"learner": {"learning_rate": 0.01}},
+        "absentees": {"algorithm": {"absent": "present_only"}},
+    }
+    experiment = replace(toy, variants=variants)
     fedavg = experiment.variant("fedavg")
     assert fedavg.learner == toy.learner | {"learning_rate": 0.01}
     assert fedavg.algorithm == {"name": "fedavg", "clients_per_round": 4}
@@ -157,137 +138,74 @@ def test_a_variant_changes_only_what_it_names(toy):
         experiment.variant("absentee")
 
 
-def test_a_section_of_another_name_starts_empty(toy, tmp_path):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
-    assert load(path, ["model.name=lenet"]).model == {"name": "lenet"}
-    assert load(path, ["model.name=mlp"]).model == toy.model
-    assert load(path, ["model={name='mlp'}"]).model == {"name": "mlp"}
-    assert load(path, ["name=other"]).model == toy.model
-
-
-def test_the_name_of_a_section_comes_before_what_is_in_it(toy, tmp_path):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
-    one, other = (
-        load(path, typed).model
-        for typed in (["model.x=1", "model.name=new"], ["model.name=new", "model.x=1"])
-    )
-    assert one == other == {"name": "new", "x": 1}
-    grouping = ["algorithm.grouping.groups=3", "algorithm.grouping.name=lowest_loss"]
-    for changes in (
-        grouping,
-        grouping[::-1],
-        ["algorithm.grouping={name='lowest_loss'}", grouping[0]],
-    ):
-        assert load(path, changes).algorithm["grouping"] == {"name": "lowest_loss", "groups": 3}
-    assert load(path, ["rounds=3", "rounds=4"]).rounds == 4
-
-
-@pytest.mark.parametrize("part", ["ballot", "downlink"])
-def test_mistakes_in_how_rankings_are_sent_name_the_section(toy, part):
-    wrong = replace(toy, algorithm=toy.algorithm | {part: {"name": "buckets", "buckets": 257}})
-    with pytest.raises(
-        ConfigError, match=rf"^algorithm\.{part}: buckets must be 2 to 256, not 257"
-    ):
-        wrong.build_algorithm()
-
-
-def test_a_grouping_without_a_name_is_explained(toy):
-    with pytest.raises(ConfigError, match="grouping needs a name"):
-        variation(toy, algorithm={"name": "e2fl", "grouping": {"groups": 2}}).build_algorithm()
-
-
-def test_what_is_asked_for_wins_over_the_variant(toy, tmp_path):
-    path = tmp_path / "toy.toml"
+def test_what_is_asked_for_wins_over_the_variant(toy, path):
+    own = {"q": 0.1, "clients_per_round": 3}
     variants = {
-        "qffl": {
-            "rounds": 600,
-            "learner": {"learning_rate": 0.01},
-            "algorithm": {"q": 0.1, "clients_per_round": 3},
-        },
+        "qffl": {"rounds": 600, "learner": {"learning_rate": 0.01}, "algorithm": own},
         "narrow": {"model": {"hidden": [4]}},
     }
     path.write_text(replace(toy, variants=variants).to_toml())
     untouched = load(path, algorithm="qffl")
-    assert (untouched.rounds, untouched.learner["learning_rate"], untouched.algorithm["q"]) == (
-        600,
-        0.01,
-        0.1,
-    )
-    asked = [
-        "rounds=2",
-        "learner.learning_rate=0.05",
-        "algorithm.q=5.0",
-        "algorithm.clients_per_round=2",
-        "seed=4",
-    ]
-    found = load(path, asked, algorithm="qffl")
-    assert (found.rounds, found.seed, found.learner["learning_rate"], found.learner["epochs"]) == (
-        2,
-        4,
-        0.05,
-        2,
-    )
-    assert found.algorithm == {"name": "qffl", "q": 5.0, "clients_per_round": 2}
-    assert load(path, ["model.keep=0.3"], algorithm="narrow").model == {
-        "name": "mlp",
-        "hidden": [4],
-        "keep": 0.3,
-    }
-    assert load(path, ["model.name=lenet"], algorithm="narrow").model == {
-        "name": "lenet",
-        "hidden": [4],
-    }
-
-
-def test_settings_of_an_algorithm_that_is_asked_for_are_checked(toy, tmp_path):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
+    assert (untouched.rounds, untouched.learner["learning_rate"]) == (600, 0.01)
+    asked = ["rounds=2", "learner.learning_rate=0.05", "algorithm.q=5.0", "seed=4"]
+    changed = load(path, asked, algorithm="qffl")
+    assert (changed.rounds, changed.seed) == (2, 4)
+    assert changed.learner == toy.learner | {"learning_rate": 0.05}
+    assert changed.algorithm == {"name": "qffl", "q": 5.0, "clients_per_round": 3}
+    narrow = {"name": "mlp", "hidden": [4]}
+    assert load(path, ["model.keep=0.3"], algorithm="narrow").model == narrow | {"keep": 0.3}
+    assert load(path, ["model.name=lenet"], algorithm="narrow").model == narrow | {"name": "lenet"}
     assert load(path, ["algorithm.groups=3"], algorithm="ifca").build_algorithm().groups == 3
-    with pytest.raises(ConfigError, match="'ifca' has no setting 'nonsense'"):
-        load(path, ["algorithm.nonsense=3"], algorithm="ifca").build_algorithm()
+    many = load(path, ["variants.many={algorithm={name='ifca', groups=7}}"], algorithm="many")
+    assert (many.build_algorithm().groups, many.label, many.variants) == (7, "many", {})
 
 
 @pytest.mark.parametrize(
     "change", ["algorithm.name=fedavg", "algorithm={name='fedavg'}", "algorithm={groups=3}"]
 )
-def test_an_algorithm_is_named_in_one_place(toy, tmp_path, change):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
+def test_an_algorithm_is_named_in_one_place(path, change):
     with pytest.raises(ConfigError, match="cannot be set together with the algorithm 'ifca'"):
         load(path, [change], algorithm="ifca")
 
 
-def test_a_variant_may_be_asked_for_with_its_settings(toy, tmp_path):
-    path = tmp_path / "toy.toml"
-    path.write_text(toy.to_toml())
-    found = load(path, ["variants.many={algorithm={name='ifca', groups=7}}"], algorithm="many")
-    assert (found.build_algorithm().groups, found.label, found.variants) == (7, "many", {})
-
-
-def test_an_algorithm_of_ones_own_may_be_named_like_a_variant(toy):
-    own = toy.variant("e2fl.algorithms.fedavg:FedAvg")
-    assert own.algorithm == {"name": "e2fl.algorithms.fedavg:FedAvg", "clients_per_round": 4}
-    assert own.label == "e2fl.algorithms.fedavg:FedAvg"
+def test_an_algorithm_takes_over_the_settings_of_one_that_it_is_derived_from(toy):
+    shared = {"clients_per_round": 3, "grouping": GROUPS, "final_full_vote": True}
+    experiment = replace(toy, algorithm={"name": "e2fl", "label": "mine"} | shared)
+    assert experiment.variant("e2fl_steady").algorithm == shared | {"name": "e2fl_steady"}
+    for name in ("frl", "ifca", "e2fl.algorithms.fedavg:FedAvg"):
+        assert experiment.variant(name).algorithm == {"name": name, "clients_per_round": 3}
 
 
 def test_what_never_changes_a_result_is_not_in_the_identity(toy):
-    assert replace(toy, threads=3, checkpoint_seconds=9.0).identity() == toy.identity()
-    assert replace(toy, seed=1).identity() != toy.identity()
+    free = {"threads": 3, "checkpoint_seconds": 9.0, "rounds": 9, "device": "cuda", "name": "x"}
+    assert replace(toy, **free).identity() == toy.identity()
+    assert replace(toy, seed=2**60).identity() != replace(toy, seed=2**60 + 1).identity()
 
 
-def test_an_algorithm_derived_from_that_of_the_experiment_takes_over_its_settings(toy):
-    grouping = {"name": "lowest_loss", "groups": 2}
-    own = {
-        "name": "e2fl",
-        "label": "mine",
-        "clients_per_round": 3,
-        "grouping": grouping,
-        "final_full_vote": True,
-    }
-    experiment = replace(toy, algorithm=own)
-    shared = {key: value for key, value in own.items() if key not in ("name", "label")}
-    assert experiment.variant("e2fl_steady").algorithm == shared | {"name": "e2fl_steady"}
-    assert experiment.variant("frl").algorithm == {"name": "frl", "clients_per_round": 3}
-    assert experiment.variant("ifca").algorithm == {"name": "ifca", "clients_per_round": 3}
+def test_paths_in_a_toml_are_relative_to_the_toml(toy, tmp_path, monkeypatch):
+    """Issue 25, item 15."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "rows.csv").write_text("x,y\n1,0\n")
+    variants = {"other": {"data": {"path": "rows.csv", "dir": "elsewhere"}}}
+    data = {"name": "table", "path": "rows.csv", "label": "y"}
+    (folder / "mine.toml").write_text(replace(toy, data=data, variants=variants).to_toml())
+    monkeypatch.chdir(tmp_path)
+    mine = load("project/mine.toml")
+    assert mine.data["path"] == mine.variant("other").data["path"] == "project/rows.csv"
+    assert mine.variant("other").data["dir"] == "elsewhere"  # not beside the file
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(mine.to_toml())
+    assert load("run/config.toml").data["path"] == "project/rows.csv"
+    monkeypatch.chdir(folder)
+    assert load("mine.toml").data["path"] == "rows.csv"
+
+
+def test_showing_a_shipped_experiment_imports_no_torch():
+    code = (
+        "import sys; from e2fl.cli import main; main(['show', 'demo']);"
+        "main(['list', 'experiments']); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "fair_mnist_rotate" in done.stdout

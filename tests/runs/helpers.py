@@ -87,6 +87,15 @@ def killed(experiment, folder, number):
     return folder
 
 
+def resumed_to_the_same_end(experiment, folder):
+    """Resume, require that it ends like an uninterrupted run, and return what was noted."""
+    noting = Noting()
+    run_experiment(experiment, out=folder, resume=True, watcher=noting)
+    run_experiment(experiment, out=folder.parent / "whole", resume=True)
+    assert contents(folder) == contents(folder.parent / "whole")
+    return noting
+
+
 def refused_and_unchanged(experiment, folder, watcher=None):
     """Resuming fails, and every file stays as it was."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -28,6 +28,7 @@ from tests.runs.helpers import (
     contents,
     killed,
     refused_and_unchanged,
+    resumed_to_the_same_end,
     stopped,
 )
 
@@ -63,23 +64,16 @@ class PauseAfter(StopAfter):
 )
 def test_interrupted_twice_and_resumed_equals_uninterrupted(rare, tmp_path, algorithm, stop):
     experiment = replace(rare, algorithm=algorithm)
-    run_experiment(experiment, out=tmp_path / "whole")
-    stopped(experiment, tmp_path / "parts", stop)
-    stopped(experiment, tmp_path / "parts", 0, StopAtOnce(), resume=True)
-    noting = Noting()
-    run_experiment(experiment, out=tmp_path / "parts", resume=True, watcher=noting)
+    folder = stopped(experiment, tmp_path / "run", stop)
+    stopped(experiment, folder, 0, StopAtOnce(), resume=True)
+    noting = resumed_to_the_same_end(experiment, folder)
     assert noting.first == stop  # a watcher after the one that stopped it may not have seen it
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-def test_a_stop_between_rounds_costs_no_round(rare, tmp_path):
-    run_experiment(rare, out=tmp_path / "whole")
-    for number, first in ((2, 3), (6, 6)):  # the last round is left to repeat
-        folder = stopped(rare, tmp_path / str(number), 0, Watchers(PauseAfter(number), Watcher()))
-        noting = Noting()
-        run_experiment(rare, out=folder, resume=True, watcher=noting)
-        assert noting.first == first
-        assert contents(folder) == contents(tmp_path / "whole")
+@pytest.mark.parametrize(("number", "first"), [(2, 3), (6, 6)])  # the last is left to repeat
+def test_a_stop_between_rounds_costs_no_round(rare, tmp_path, number, first):
+    folder = stopped(rare, tmp_path / "run", 0, Watchers(PauseAfter(number), Watcher()))
+    assert resumed_to_the_same_end(rare, folder).first == first
 
 
 def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path):
@@ -101,7 +95,6 @@ def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path)
 def test_an_interruption_while_the_history_is_written_costs_that_round_only(
     rare, tmp_path, monkeypatch, late
 ):
-    run_experiment(rare, out=tmp_path / "whole")
     write = Folder.append_history
 
     def interrupted(self, line, seconds):
@@ -113,10 +106,9 @@ def test_an_interruption_while_the_history_is_written_costs_that_round_only(
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "append_history", interrupted)
-        stopped(rare, tmp_path / "parts", 0, Watcher())
-    assert checkpoint.rounds(tmp_path / "parts" / "checkpoint") == [3, 0]
-    run_experiment(rare, out=tmp_path / "parts", resume=True)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+        folder = stopped(rare, tmp_path / "run", 0, Watcher())
+    assert checkpoint.rounds(folder / "checkpoint") == [3, 0]
+    resumed_to_the_same_end(rare, folder)
 
 
 @dataclass(frozen=True)
@@ -135,21 +127,16 @@ class Interrupted(FedAvg):
 def test_half_a_round_is_forgotten(rare, tmp_path, monkeypatch):
     section = {"name": "tests.runs.test_resume:Interrupted", "clients_per_round": 6, "at": 3}
     experiment = replace(rare, algorithm=section)
-    stopped(experiment, tmp_path / "parts", 0, Watcher())
+    folder = stopped(experiment, tmp_path / "run", 0, Watcher())
     real = Interrupted.train
     monkeypatch.setattr(Interrupted, "train", lambda self, *rest: real(replace(self, at=0), *rest))
-    run_experiment(experiment, out=tmp_path / "parts", resume=True)
-    run_experiment(experiment, out=tmp_path / "whole")
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    resumed_to_the_same_end(experiment, folder)
 
 
 @pytest.mark.parametrize(("algorithm", "number"), [({"name": "e2fl"}, 1), (RANK, 4), (DITTO, 6)])
 def test_a_run_killed_before_its_first_checkpoint_is_repeated(rare, tmp_path, algorithm, number):
     experiment = replace(rare, algorithm=algorithm)
-    folder = killed(experiment, tmp_path / "run", number)
-    run_experiment(experiment, out=folder, resume=True)
-    run_experiment(experiment, out=tmp_path / "whole")
-    assert contents(folder) == contents(tmp_path / "whole")
+    resumed_to_the_same_end(experiment, killed(experiment, tmp_path / "run", number))
 
 
 def test_a_run_killed_before_its_summary_is_repeated(rare, tmp_path, monkeypatch):
@@ -161,9 +148,7 @@ def test_a_run_killed_before_its_summary_is_repeated(rare, tmp_path, monkeypatch
         with pytest.raises(RuntimeError, match="killed"):
             run_experiment(rare, out=tmp_path / "run")
     assert checkpoint.rounds(tmp_path / "run" / "checkpoint") == [6, 0]
-    run_experiment(rare, out=tmp_path / "run", resume=True)
-    run_experiment(rare, out=tmp_path / "whole")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    resumed_to_the_same_end(rare, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -207,13 +192,12 @@ def _wait_for_progress(folder, process):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("when", ["in the middle", "at the end"])
-def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, when):
-    run_experiment(toy, out=tmp_path / "whole")
+@pytest.mark.parametrize("name", ["0000004", "model"])
+def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, name):
     real = codec.save_file
 
     def full(tensors, path, **more):
-        if ("0000004" if when == "in the middle" else "model") in path.name:
+        if name in path.name:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
         real(tensors, path, **more)
@@ -221,10 +205,9 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, wh
     with monkeypatch.context() as patch:
         patch.setattr(codec, "save_file", full)
         with pytest.raises(StorageError, match="the disk is full; free some space"):
-            run_experiment(toy, out=tmp_path / "parts")
-    assert not list((tmp_path / "parts").rglob("*.partial"))
-    run_experiment(toy, out=tmp_path / "parts", resume=True)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+            run_experiment(toy, out=tmp_path / "run")
+    assert not list(tmp_path.rglob("*.partial"))
+    resumed_to_the_same_end(toy, tmp_path / "run")
 
 
 def test_a_folder_removed_during_a_run_is_one_clear_error(toy, tmp_path):
@@ -244,9 +227,7 @@ def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
     (folder / ".summary.json.partial").write_text("{")
     with (folder / "history.jsonl").open("a") as file:
         file.write('{"round": 6, "cl')  # half a line of a process that was killed
-    run_experiment(toy, out=folder, resume=True)
-    run_experiment(toy, out=tmp_path / "whole")
-    assert contents(folder) == contents(tmp_path / "whole")
+    resumed_to_the_same_end(toy, folder)
     assert not list(folder.rglob("*.partial"))
     assert checkpoint.rounds(folder / "checkpoint") == [6]
 
@@ -304,16 +285,7 @@ def test_a_change_without_effect_on_results_does_not_matter(toy, tmp_path):
     after = {"learner": {"momentum": 0.0}, "threads": 2, "name": "other"}
     after["model"] = {"name": "mlp", "hidden": (24,)}
     folder = stopped(replace(toy, **before), tmp_path / "run", 5)
-    noting = Noting()
-    run_experiment(replace(toy, **after), out=folder, resume=True, watcher=noting)
-    assert noting.first == 5
-    run_experiment(replace(toy, **after), out=tmp_path / "whole")
-    assert contents(folder) == contents(tmp_path / "whole")
-
-
-def test_identities_are_those_of_results(toy):
-    assert replace(toy, seed=2**60).identity() != replace(toy, seed=2**60 + 1).identity()
-    assert replace(toy, rounds=9, device="cuda", name="x").identity() == toy.identity()
+    assert resumed_to_the_same_end(replace(toy, **after), folder).first == 5
 
 
 def test_a_run_does_not_go_on_with_a_table_that_has_changed(rare, tmp_path):
@@ -349,10 +321,8 @@ def test_a_run_does_not_go_on_with_a_table_that_has_changed(rare, tmp_path):
 def test_continued_equals_uninterrupted(toy, tmp_path, algorithm):
     first = 4 if algorithm["name"] in ("fedavg", "ditto") else 5  # evaluated, or for being the last
     whole = replace(toy, algorithm=algorithm, rounds=9, keep_client_models=True)
-    run_experiment(whole, out=tmp_path / "whole")
-    run_experiment(replace(whole, rounds=first), out=tmp_path / "parts")
-    assert run_experiment(whole, out=tmp_path / "parts", resume=True).summary["rounds"] == 9
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    run_experiment(replace(whole, rounds=first), out=tmp_path / "run")
+    resumed_to_the_same_end(whole, tmp_path / "run")
 
 
 def test_a_continued_run_may_be_killed_at_any_moment(rare, tmp_path):
@@ -361,15 +331,11 @@ def test_a_continued_run_may_be_killed_at_any_moment(rare, tmp_path):
             raise RuntimeError("killed")
 
     whole = replace(rare, rounds=9)
-    run_experiment(whole, out=tmp_path / "whole")
-    run_experiment(replace(whole, rounds=5), out=tmp_path / "parts")
+    run_experiment(replace(whole, rounds=5), out=tmp_path / "run")
     with pytest.raises(RuntimeError, match="killed"):  # the history is cut, nothing is saved yet
-        run_experiment(whole, out=tmp_path / "parts", resume=True, watcher=KillAtOnce())
-    stopped(whole, tmp_path / "parts", 7, resume=True)
-    noting = Noting()
-    run_experiment(whole, out=tmp_path / "parts", resume=True, watcher=noting)
-    assert noting.first == 7
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+        run_experiment(whole, out=tmp_path / "run", resume=True, watcher=KillAtOnce())
+    stopped(whole, tmp_path / "run", 7, resume=True)
+    assert resumed_to_the_same_end(whole, tmp_path / "run").first == 7
 
 
 def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
@@ -386,11 +352,9 @@ def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
     policy, population = whole.build_participation(), whole.build_data().population
     present = [len(policy.present(population, number, whole.seed)) for number in range(4)]
     assert present == [0, 0, 2, 2]
-    history = run_experiment(whole, out=tmp_path / "whole").history
-    assert [line["round"] for line in history] == [3, 4]
-    run_experiment(replace(whole, rounds=2), out=tmp_path / "parts")
-    run_experiment(whole, out=tmp_path / "parts", resume=True)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    run_experiment(replace(whole, rounds=2), out=tmp_path / "run")
+    resumed_to_the_same_end(whole, tmp_path / "run")
+    assert [line["round"] for line in Folder(tmp_path / "run").read_history()] == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from e2fl.runs.store import read_run
 from e2fl.runs.watcher import Watcher
 from e2fl.simulation import simulator
 from e2fl.testing.toy import Toy
-from tests.runs.helpers import DITTO, RANK, Noting, contents
+from tests.runs.helpers import DITTO, RANK, Noting, contents, resumed_to_the_same_end
 
 
 def test_summary_agrees_with_the_clients_it_summarises(toy):
@@ -110,7 +110,6 @@ def test_mistakes_leave_no_folder(toy, tmp_path):
 
 
 def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, monkeypatch):
-    run_experiment(toy, out=tmp_path / "whole")
     real = measure.evaluation
 
     def interrupted(done, *rest):
@@ -121,9 +120,8 @@ def test_an_interruption_while_a_round_is_recorded_costs_no_line(toy, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(measure, "evaluation", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run_experiment(toy, out=tmp_path / "parts")
-    run_experiment(toy, out=tmp_path / "parts", resume=True)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+            run_experiment(toy, out=tmp_path / "run")
+    resumed_to_the_same_end(toy, tmp_path / "run")
 
 
 def test_client_models_are_dropped_when_a_run_is_done_unless_kept(toy, tmp_path):

@@ -116,12 +116,8 @@ def test_mlflow_sees_the_history_in_a_local_store(config, tmp_path):
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
-    assert (
-        main(
-            ["compare", config, "--algorithms", "fedavg,e2fl", "--out", "out", "--track", "mlflow"]
-        )
-        == 0
-    )
+    words = ["compare", config, "--algorithms", "fedavg,e2fl", "--out", "out"]
+    assert main([*words, "--track", "mlflow"]) == 0
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/out/mlflow.db")
     (experiment,) = (found for found in client.search_experiments() if found.name == "toy")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
