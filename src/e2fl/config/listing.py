@@ -3,6 +3,7 @@
 `entries` returns them as data, for `e2fl list NAME` and for the reference in the documentation.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -153,13 +154,7 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 def _shown(value: Any) -> str:
     """Return a default as TOML writes it."""
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_shown, value))}]"
-    named = plain(value)
-    if isinstance(named, dict) and "name" in named:  # a part of an algorithm
-        return f'{{ name = "{named["name"]}" }}'
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    held = plain(value)
+    if isinstance(held, dict):  # a part of an algorithm
+        return f'{{ name = "{held["name"]}" }}'
+    return "unset" if held is None else json.dumps(held)

@@ -297,18 +297,14 @@ class _Runner:
         found = self.algorithm.describe(done.state).assignments
         if found is None:  # groups are declared, or there are none
             return totals
+        known: Mapping[ClientId, GroupId] | None = {}  # when this round began
+        if before is not self.fresh:
+            described = self.algorithm.describe(before.state)
+            following = described.next_assignments
+            known = described.assignments if following is None else following
         both = (self.totals.traffic, traffic)
-        known = self._assignments_before(before)
-        grouping = measure.recovery_in_round(done, found, known, self.data.population, both)
+        grouping = measure.recovery_in_round(done, found, known or {}, self.data.population, both)
         return replace(totals, grouping=(*totals.grouping, grouping))
-
-    def _assignments_before(self, before: Round) -> Mapping[ClientId, GroupId]:
-        """Return the groups that clients are in when the round after this one begins."""
-        if before is self.fresh:
-            return {}
-        described = self.algorithm.describe(before.state)
-        following = described.next_assignments
-        return (described.assignments if following is None else following) or {}
 
     def _save(self, done: Round, totals: Totals, *, final: bool = False) -> None:
         if self.folder is None:
