@@ -74,26 +74,22 @@ class Machines:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def ours(self) -> list[psutil.Process]:
-        """Return all processes with this Flower home: some leave their parents and sessions."""
-        found = []
+    def ours(self, name: str = "") -> list[psutil.Process]:
+        """Return all processes with this Flower home, since some leave their parents and sessions.
+
+        name: only those of this command.
+        """
+        processes = []
         for process in psutil.process_iter():
             try:
-                if (
-                    process.environ().get("FLWR_HOME") == str(self.home)
-                    and process.pid != os.getpid()
-                ):
-                    found.append(process)
-            except psutil.Error:
+                home = process.environ().get("FLWR_HOME")
+                words = process.cmdline()[:3]
+            except psutil.Error:  # it has ended, or is somebody else's
                 continue
-        return found
-
-    def named(self, name: str) -> list[psutil.Process]:
-        return [
-            process
-            for process in self.ours()
-            if any(name in part for part in process.cmdline()[:3])
-        ]
+            named = any(name in word for word in words)
+            if home == str(self.home) and process.pid != os.getpid() and named:
+                processes.append(process)
+        return processes
 
     def kill(self, process: psutil.Process) -> None:
         for victim in (process, *process.children(recursive=True)):

@@ -107,7 +107,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
     out = tmp_path / "resumed"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {ANY}")
     machines.wait("the first round", saved(out, 1), DONE)
-    for process in machines.named("flwr-serverapp"):
+    for process in machines.ours("flwr-serverapp"):
         machines.kill(process)
     assert not finished(out)
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' resume=true {ANY}")
@@ -163,7 +163,7 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(
 
     def done() -> bool:
         nonlocal most
-        most = max(most, len(machines.named("supernode")))
+        most = max(most, len(machines.ours("supernode")))
         return finished(out)
 
     machines.wait("the run", done, 2 * DONE)

@@ -10,7 +10,7 @@ reply cannot be read.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 
 import httpx
@@ -19,7 +19,15 @@ from flwr.serverapp import Grid
 
 from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import RunError, WireError
-from e2fl.flower.messages import POPULATION, NodeId, Query, pack, printable, read_identity
+from e2fl.flower.messages import (
+    POPULATION,
+    NodeId,
+    Query,
+    fault_of,
+    pack,
+    printable,
+    read_identity,
+)
 from e2fl.flower.run_config import RunConfig
 
 LOST_CODES = (3, 4, 5, 8)  # Flower's errors if a message, a reply, a node or a process is gone
@@ -32,35 +40,6 @@ IMPOSTOR = "impostor: the reply claims to answer another message"
 REPEATED = "repeated: a second reply to one message; the first one counts"
 
 
-@dataclass
-class Received:
-    """The outcome of an exchange; every node is in `replies` or in `faults`."""
-
-    replies: dict[NodeId, RecordDict] = field(default_factory=dict)
-    faults: dict[NodeId, str] = field(default_factory=dict)  # "kind: reason"
-    unused: list[tuple[NodeId, str]] = field(default_factory=list)  # further replies
-
-    def add(self, node: NodeId, message_id: str, replies: list[Message] | Exception) -> None:
-        """Add what was pulled for the message to this node."""
-        if isinstance(replies, httpx.TransportError):
-            raise replies  # the network is down: not the fault of a client
-        if isinstance(replies, Exception):
-            reason = f"{type(replies).__name__}: {replies}"
-            self.faults[node] = f"malformed: the reply cannot be read: {printable(reason)}"
-            return
-        genuine = [reply.metadata.reply_to_message_id == message_id for reply in replies]
-        first = replies[0]
-        if not genuine[0]:
-            self.faults[node] = IMPOSTOR
-        elif first.has_error():
-            kind = "lost" if first.error.code in LOST_CODES else "failed"
-            reason = first.error.reason or f"code {first.error.code}"
-            self.faults[node] = f"{kind}: {printable(reason)}"
-        else:
-            self.replies[node] = first.content
-        self.unused += [(node, REPEATED if known else IMPOSTOR) for known in genuine[1:]]
-
-
 def exchange(
     grid: Grid,
     message_type: str,
@@ -69,10 +48,12 @@ def exchange(
     seconds: float,
     poll_seconds: float,
     group_id: str = "",
-) -> Received:
-    """Send its content to each node; return when all have replied or time is up.
+    warn: Callable[[NodeId, str], None] = lambda node, warning: None,
+) -> dict[NodeId, RecordDict | str]:
+    """Send its content to each node; return each reply or fault when all have replied or time is up.
 
-    A reply that comes later is not used, and Flower drops it.
+    A fault is "kind: reason". A reply that comes later is not used, and Flower drops it. warn: called
+    for further replies of a node.
     """
     messages = [
         Message(content, node, message_type, ttl=seconds + TTL_MARGIN, group_id=group_id)
@@ -82,39 +63,59 @@ def exchange(
     deadline = time.monotonic() + seconds
     pause = max(poll_seconds, len(messages) / PULLS_PER_SECOND)
     slots = threading.Semaphore(PULLS_AT_ONCE)
-    outcomes: dict[str, list[Message] | Exception] = {}
+    pulled: dict[str, list[Message] | Exception] = {}
 
     def pull(message_id: str) -> None:
         """Pull the replies to one message until there are some."""
-        while True:
+        while message_id not in pulled:
             try:
                 with slots:
                     replies = list(grid.pull_messages([message_id]))
                 if replies:
-                    outcomes[message_id] = replies
+                    pulled[message_id] = replies
             except Exception as error:
-                outcomes[message_id] = error
+                pulled[message_id] = error
             left = deadline - time.monotonic()
-            if message_id in outcomes or left <= 0:
+            if left <= 0:
                 return
-            time.sleep(min(pause, left))
+            time.sleep(0 if message_id in pulled else min(pause, left))
 
     # Daemons, so that a run can end: a pull lasts as long as a client takes to upload its reply.
-    sent = dict(zip_longest(contents, message_ids))
     pulls = [threading.Thread(target=pull, args=(one,), daemon=True) for one in message_ids if one]
     for thread in pulls:
         thread.start()
     for thread in pulls:
         thread.join(max(0.0, deadline + GRACE_SECONDS - time.monotonic()))
-    received = Received()
-    for node, message_id in sent.items():
-        if message_id in outcomes:
-            received.add(node, message_id, outcomes[message_id])
-        elif message_id:
-            received.faults[node] = f"missing: no reply within {seconds:g} seconds"
+    received: dict[NodeId, RecordDict | str] = {}
+    for node, message_id in zip_longest(contents, message_ids):
+        if not message_id:
+            received[node] = "missing: Flower did not accept the message"
+        elif message_id not in pulled:
+            received[node] = f"missing: no reply within {seconds:g} seconds"
         else:
-            received.faults[node] = "missing: Flower did not accept the message"
+            received[node] = _first(pulled[message_id], message_id, partial(warn, node))
     return received
+
+
+def _first(
+    replies: list[Message] | Exception, message_id: str, warn: Callable[[str], None]
+) -> RecordDict | str:
+    """Return the first reply to a message, or what is wrong with it."""
+    if isinstance(replies, httpx.TransportError):
+        raise replies  # the network is down: not the fault of a client
+    if isinstance(replies, Exception):
+        reason = printable(f"{type(replies).__name__}: {replies}")
+        return f"malformed: the reply cannot be read: {reason}"
+    genuine = [reply.metadata.reply_to_message_id == message_id for reply in replies]
+    for known in genuine[1:]:
+        warn(REPEATED if known else IMPOSTOR)
+    first = replies[0]
+    if not genuine[0]:
+        return IMPOSTOR
+    if first.has_error():
+        kind = "lost" if first.error.code in LOST_CODES else "failed"
+        return f"{kind}: {printable(first.error.reason or f'code {first.error.code}')}"
+    return first.content
 
 
 class Roster:
@@ -196,20 +197,22 @@ class Roster:
         received = exchange(
             self.grid, POPULATION, queries, seconds=seconds, poll_seconds=poll_seconds
         )
-        for node, content in received.replies.items():
-            try:
-                self._identify(node, read_identity(content, self.known))
-            except WireError as error:
-                self._reject(node, f"malformed: {error}")
-        for node, fault in received.faults.items():
+        for node, reply in received.items():
             # A lost node may come back and is asked again. One that does not reply is asked only
             # once more, since it would delay every round. One that fails would fail again.
-            if fault.startswith("missing") and node not in self.silent:
+            if not isinstance(reply, str):
+                self._identify(node, reply)
+            elif reply.startswith("missing") and node not in self.silent:
                 self.silent.add(node)
-            elif not fault.startswith("lost"):
-                self._reject(node, fault)
+            elif not reply.startswith("lost"):
+                self._reject(node, reply)
 
-    def _identify(self, node: NodeId, declared: dict[ClientId, GroupId | None]) -> None:
+    def _identify(self, node: NodeId, content: RecordDict) -> None:
+        try:
+            declared = read_identity(content, self.known)
+        except WireError as error:
+            self._reject(node, fault_of(error))
+            return
         allowed = declared.keys() if self.pinned is None else self.pinned.get(node, set())
         forbidden = sorted(declared.keys() - allowed)
         if forbidden:

@@ -107,7 +107,7 @@ class FlowerFederation:
             try:
                 answers[client] = kind.from_bytes(raw, spec)
             except WireError as error:
-                faults[client] = f"malformed: {error}"
+                faults[client] = messages.fault_of(error)
         few = self._too_few(answers)
         counted = {client: answer for client, answer in answers.items() if client not in few}
         return Replies(counted, dict(sorted((few | faults).items())), losses)
@@ -166,6 +166,10 @@ class FlowerFederation:
         self.roster.update()
         asked = self.roster.by_node(inbox)
         contents, sizes = self._contents(asked, inbox, round_number, layers)
+
+        def warn(node: int, warning: str) -> None:
+            self.new_warnings.append(f"{warning} (client {asked[node][0]})")
+
         received = exchange(
             self.grid,
             message_type,
@@ -173,20 +177,24 @@ class FlowerFederation:
             seconds=config.round_seconds if trains else config.evaluate_seconds,
             poll_seconds=config.poll_seconds,
             group_id=str(round_number),
+            warn=warn,
         )
         values: dict[ClientId, Value] = {}
         faults = dict.fromkeys(inbox.keys() - sizes.keys(), ABSENT)
-        for node, fault in received.faults.items():
-            faults |= dict.fromkeys(asked[node], fault)
-        for node, content in received.replies.items():
-            for client in asked[node]:
+        for node, content in received.items():
+            if isinstance(content, str):
+                faults |= dict.fromkeys(asked[node], content)
+                continue
+            try:
+                replies = messages.read_reply(content, asked[node], round_number)
+            except WireError as error:
+                faults |= dict.fromkeys(asked[node], messages.fault_of(error))
+                continue
+            for client, reply in replies.items():
                 try:
-                    replies = messages.read_reply(content, asked[node], round_number)
-                    values[client] = read(replies[client], client, content)
+                    values[client] = read(reply, client, content)
                 except WireError as error:
-                    faults[client] = f"{getattr(error, 'kind', 'malformed')}: {error}"
-        for node, warning in received.unused:
-            self.new_warnings.append(f"{warning} (client {asked[node][0]})")
+                    faults[client] = messages.fault_of(error)
         return dict(sorted(values.items())), faults, sizes
 
     def _contents(

@@ -39,6 +39,11 @@ class ReplyError(WireError):
         self.kind = kind
 
 
+def fault_of(error: WireError) -> str:
+    """Return "kind: reason"."""
+    return f"{getattr(error, 'kind', 'malformed')}: {error}"
+
+
 class Values(BaseModel):
     """Values of exactly the types declared."""
 
