@@ -53,7 +53,7 @@ def test_predictions_are_counted_for_each_client():
     [
         ({"accuracy": []}, "nothing to measure"),
         ({"accuracy": [1.0, np.nan]}, "accuracy is not a number in row 1"),
-        ({"accuracy": [1.0], "sensitive_features": ["a", "b"]}, "2 values of sensitive"),
+        ({"accuracy": [1.0], "sensitive_features": ["a", "b"]}, "2 of sensitive"),
         ({"accuracy": [1.0], "n": [0]}, "above 0"),
         ({"accuracy": [1.0], "loss": [np.inf]}, "loss is not a number in row 0"),
     ],

@@ -256,7 +256,7 @@ def test_the_between_group_part_is_no_more_than_the_whole(rows):
 
 
 def test_inequality_of_negative_values_is_refused():
-    with pytest.raises(ValueError, match="row 1 is negative"):
+    with pytest.raises(ValueError, match="row 1 is below 0"):
         metrics.gini([1, -2])
     with pytest.raises(ValueError, match="alpha"):
         metrics.cvar([1, 2], 0)
@@ -305,8 +305,3 @@ def test_the_bootstrap_draws_whole_clients():
     assert again == found
     with pytest.raises(ValueError, match="no column 'site'"):
         metrics.bootstrap(np.mean, {"a": value}, by="site")
-
-
-def test_huge_counts_do_not_overflow():
-    found = metrics.fairness([80, 90], client=["a", "a"], n=[1e308, 1e308])
-    assert found["clients"]["mean"] == pytest.approx(85)

@@ -1,6 +1,5 @@
 """Accuracy over clients and over groups: mean, worst and best tenth, variance."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +17,8 @@ def mean(values: ArrayLike) -> float:
 def worst10(values: ArrayLike) -> float:
     """Return the mean of the lowest tenth, of at least one value."""
     ordered = np.sort(numbers(values))
-    if math.isnan(ordered[-1]):  # NaN is sorted last
-        return math.nan
-    return float(np.mean(ordered[: tenth(len(ordered))]))
+    lowest = ordered[: tenth(len(ordered))]
+    return float("nan") if np.isnan(ordered[-1]) else float(np.mean(lowest))  # NaN is sorted last
 
 
 def best10(values: ArrayLike) -> float:
@@ -44,8 +42,7 @@ METRICS: dict[str, Callable[[ArrayLike], float]] = {
 
 def spread(values: ArrayLike) -> dict[str, float]:
     """Return all of `METRICS`."""
-    array = numbers(values)
-    return {name: metric(array) for name, metric in METRICS.items()}
+    return {name: metric(values) for name, metric in METRICS.items()}
 
 
 def tenth(count: int) -> int:
@@ -78,9 +75,7 @@ def fairness(
     others = {"sensitive_features": sensitive_features, "client": client, "n": n, "loss": loss}
     for name, values in others.items():
         if values is not None and len(np.asarray(values)) != len(rows):
-            raise ValueError(
-                f"{len(rows)} accuracies, but {len(np.asarray(values))} values of {name}"
-            )
+            raise ValueError(f"{len(rows)} accuracies, but {len(np.asarray(values))} of {name}")
     weights = np.ones(len(rows)) if n is None else finite(n, "n")
     if weights.min() <= 0:
         raise ValueError("every row needs at least one example: n must be above 0")
@@ -88,12 +83,11 @@ def fairness(
     losses = None if loss is None else finite(loss, "loss")
     if sensitive_features is None:
         return {"clients": clients, "group": None, "groups": {}}
-    names, places, means = means_of(rows, sensitive_features)
+    names, positions, means = means_of(rows, sensitive_features)
+    counts = np.bincount(positions).tolist()
     groups: dict[Any, dict[str, float]] = {
         name: {"clients": members, "accuracy": value}
-        for name, members, value in zip(
-            names, np.bincount(places).tolist(), means.tolist(), strict=True
-        )
+        for name, members, value in zip(names, counts, means.tolist(), strict=True)
     }
     if losses is not None:
         for name, value in group_means(losses, sensitive_features).items():
@@ -105,12 +99,9 @@ def combined(values: Numbers, client: Labels | None, n: ArrayLike) -> Numbers:
     """Return one value per client, in their order: the mean of its rows, weighted by `n`."""
     if client is None:
         return values
-    weights = numbers(n)
-    if weights.max() > 1e300:  # sums of such counts overflow; only their proportions matter
-        weights = weights / weights.max()
-    _, places = codes(client, "client")
-    sums = np.bincount(places, weights=values * weights)
-    means: Numbers = sums / np.bincount(places, weights=weights)
+    weights, (_, positions) = numbers(n), codes(client, "client")
+    sums = np.bincount(positions, weights=values * weights)
+    means: Numbers = sums / np.bincount(positions, weights=weights)
     return means
 
 
@@ -126,22 +117,19 @@ def accuracies(
     All arguments: [examples]. Returns the columns client, n, accuracy and, where given,
     sensitive_features, ready for `fairness(**columns)`.
     """
-    columns = {"y_true": np.asarray(y_true), "y_pred": np.asarray(y_pred)}
-    columns["client"] = labels(client, "client")
+    columns = {"client": labels(client, "client")}
     if sensitive_features is not None:
         columns["sensitive_features"] = labels(sensitive_features, "group")
-    if len({values.shape for values in columns.values()}) > 1 or columns["y_true"].ndim != 1:
-        shapes = ", ".join(f"{name} {values.shape}" for name, values in columns.items())
+    truth, predicted = np.asarray(y_true), np.asarray(y_pred)
+    shapes = {values.shape for values in (truth, predicted, *columns.values())}
+    if len(shapes) > 1 or truth.ndim != 1:
         raise ValueError(f"one value for each example is needed, not shapes {shapes}")
-    if not len(columns["y_true"]):
+    if not len(truth):
         raise ValueError("there is nothing to measure")
-    clients, client_codes = np.unique(columns["client"], return_inverse=True)
-    group_column = columns.get("sensitive_features", np.zeros(len(client_codes), np.int64))
-    groups, group_codes = np.unique(group_column, return_inverse=True)
-    pairs, places = np.unique(client_codes * len(groups) + group_codes, return_inverse=True)
-    n = np.bincount(places)
-    right = np.bincount(places, weights=columns["y_true"] == columns["y_pred"])
-    result = {"client": clients[pairs // len(groups)]}
-    if sensitive_features is not None:
-        result["sensitive_features"] = groups[pairs % len(groups)]
-    return result | {"n": n, "accuracy": 100.0 * right / n}
+    coded = {name: np.unique(values, return_inverse=True) for name, values in columns.items()}
+    positions = np.stack([position for _, position in coded.values()])
+    parts, rows = np.unique(positions, axis=1, return_inverse=True)
+    pairs = zip(coded.items(), parts, strict=True)
+    made = {name: values[part] for (name, (values, _)), part in pairs}
+    n, right = np.bincount(rows), np.bincount(rows, weights=truth == predicted)
+    return made | {"n": n, "accuracy": 100.0 * right / n}

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from e2fl.metrics.accuracy import combined
 from e2fl.metrics.arrays import Labels, Numbers, codes, finite
-from e2fl.metrics.intervals import row_best10, row_worst10
+from e2fl.metrics.intervals import row_worst10
 
 DRAWS = 1000
 CELLS = 20_000_000  # draws times rows, which bounds the memory
@@ -46,24 +46,28 @@ def chance_draws(
     draws = int(min(DRAWS, max(100, CELLS // len(sizes))))
     rng = np.random.default_rng(seed)
     right = rng.binomial(sizes, min(1.0, max(0.0, rate)), (draws, len(sizes)))
-    _, client_codes = codes(client, "client")
-    sums = _summed(right, client_codes) / np.bincount(client_codes, weights=sizes)
-    found = _spreads("clients", 100 * sums)
+    _, clients = codes(client, "client")
+    levels = {"clients": _summed(right, clients) / np.bincount(clients, weights=sizes)}
     if group is not None:
-        _, group_codes = codes(group, "group")
-        means = _summed(right / sizes, group_codes) / np.bincount(group_codes)
-        found |= _spreads("group", 100 * means)
-    return found
+        _, groups = codes(group, "group")
+        levels["group"] = _summed(right / sizes, groups) / np.bincount(groups)
+    spreads: dict[str, Numbers] = {}
+    for level, shares in levels.items():
+        rows = 100 * shares
+        variance = np.var(rows, axis=1)
+        spreads |= {f"{level}/variance": variance, f"{level}/std": np.sqrt(variance)}
+        spreads |= {f"{level}/worst10": row_worst10(rows), f"{level}/best10": -row_worst10(-rows)}
+    return spreads
 
 
 def chance(draws: Mapping[str, Numbers]) -> dict[str, Chance]:
     """Return what chance gives for every spread, by its path."""
-    found = {}
+    expected = {}
     for key, values in draws.items():
         lower = key.endswith("/worst10")
         limit = float(np.percentile(values, TAIL if lower else 100 - TAIL))
-        found[key] = Chance(float(np.mean(values)), limit, lower)
-    return found
+        expected[key] = Chance(float(np.mean(values)), limit, lower)
+    return expected
 
 
 def _summed(rows: NDArray[Any], column_codes: NDArray[np.int64]) -> Numbers:
@@ -72,13 +76,3 @@ def _summed(rows: NDArray[Any], column_codes: NDArray[np.int64]) -> Numbers:
     starts = np.flatnonzero(np.diff(column_codes[order], prepend=-1))
     sums: Numbers = np.add.reduceat(rows[:, order], starts, axis=1)
     return sums
-
-
-def _spreads(level: str, rows: Numbers) -> dict[str, Numbers]:
-    variance = np.var(rows, axis=1)
-    return {
-        f"{level}/worst10": row_worst10(rows),
-        f"{level}/best10": row_best10(rows),
-        f"{level}/std": np.sqrt(variance),
-        f"{level}/variance": variance,
-    }

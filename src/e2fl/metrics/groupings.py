@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.metrics.arrays import Labels
+from e2fl.metrics.arrays import Labels, codes
 
 MIN_STABILITY = 0.6  # of found groups that are called clear; see `e2fl groups`
 
@@ -17,12 +17,11 @@ def matched(found: Labels, true: Labels) -> float:
     The matching is the one with the most clients in the right group; groups left over on either
     side match nothing.
     """
-    # Imported here: scipy.optimize takes longer to load than an audit of a small table takes.
-    from scipy.optimize import linear_sum_assignment
+    from scipy.optimize import linear_sum_assignment  # slow to import
 
     table = _contingency(found, true)
-    rows, columns = linear_sum_assignment(table, maximize=True)
-    return 100.0 * float(table[rows, columns].sum()) / float(table.sum())
+    pairs = linear_sum_assignment(table, maximize=True)
+    return 100.0 * float(table[pairs].sum()) / float(table.sum())
 
 
 def purity(found: Labels, true: Labels) -> float:
@@ -34,36 +33,23 @@ def purity(found: Labels, true: Labels) -> float:
 def adjusted_rand(one: Labels, other: Labels) -> float:
     """Return the adjusted Rand index: 1 for identical groupings, 0 on average for random ones."""
     table = _contingency(one, other)
-
-    def pairs(counts: NDArray[np.int64]) -> int:
-        return int((counts * (counts - 1) // 2).sum())
-
-    both, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
-    everything = pairs(np.array([table.sum()]))
-    expected = rows * columns / everything if everything else 0.0
+    margins = (table, table.sum(axis=1), table.sum(axis=0), table.sum())
+    both, rows, columns, whole = (int((count * (count - 1) // 2).sum()) for count in margins)
+    expected = rows * columns / whole if whole else 0.0
     best = (rows + columns) / 2
     return 1.0 if best == expected else float((both - expected) / (best - expected))
 
 
 def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float | None:
     """Return the percentage of clients whose group changed; None if none had a group before."""
-    both = [client for client in now if client in before]
-    return (
-        100.0 * sum(now[client] != before[client] for client in both) / len(both) if both else None
-    )
+    moved = [now[client] != before[client] for client in now if client in before]
+    return 100.0 * sum(moved) / len(moved) if moved else None
 
 
 def _contingency(one: Labels, other: Labels) -> NDArray[np.int64]:
     """Return the number of clients in each pair of groups."""
-    rows, columns = np.asarray(one), np.asarray(other)
-    if rows.shape != columns.shape or rows.ndim != 1:
-        raise ValueError(
-            f"two groupings of the same clients are needed, not of {rows.shape} and {columns.shape}"
-        )
-    if not len(rows):
-        raise ValueError("there is nothing to measure")
-    row_names, row = np.unique(rows, return_inverse=True)
-    column_names, column = np.unique(columns, return_inverse=True)
-    table = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
-    np.add.at(table, (row, column), 1)
-    return table
+    if len(one) != len(other) or not len(one):
+        raise ValueError(f"two groupings of the same clients, not of {len(one)} and {len(other)}")
+    (rows, row), (columns, column) = codes(one, "group"), codes(other, "group")
+    cells = np.bincount(row * len(columns) + column, minlength=len(rows) * len(columns))
+    return cells.reshape(len(rows), len(columns))

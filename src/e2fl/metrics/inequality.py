@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from e2fl.metrics.arrays import Labels, finite, means_of, nonnegative, numbers
+from e2fl.metrics.arrays import Labels, finite, means_of, numbers
 
 
 def gap(values: ArrayLike) -> float:
@@ -47,29 +47,25 @@ def cvar(values: ArrayLike, alpha: float = 0.1) -> float:
 
 def gini(values: ArrayLike) -> float:
     """Return the Gini coefficient: 0 where all values are equal, near 1 where one has all."""
-    ordered = np.sort(nonnegative(values, "gini"))
-    total = ordered.sum()
-    if total == 0:
-        return 0.0
-    count = len(ordered)
+    ordered = np.sort(finite(values, "gini", 0))
+    count, total = len(ordered), ordered.sum()
     ranks = 2 * np.arange(1, count + 1) - count - 1
-    return float(ranks @ ordered / (count * total))
+    return float(ranks @ ordered / (count * total)) if total else 0.0
 
 
 def jain(values: ArrayLike) -> float:
     """Return Jain's index: 1 where all values are equal, 1 / count where one has everything."""
-    array = nonnegative(values, "jain")
+    array = finite(values, "jain", 0)
     squares = float(array @ array)
-    return 1.0 if squares == 0 else float(array.sum() ** 2 / (len(array) * squares))
+    return float(array.sum() ** 2 / (len(array) * squares)) if squares else 1.0
 
 
 def entropy(values: ArrayLike) -> float:
     """Return the entropy of the shares divided by its maximum: 1 where all values are equal."""
-    array = nonnegative(values, "entropy")
-    total = array.sum()
-    if total == 0 or len(array) == 1:
+    array = finite(values, "entropy", 0)
+    if len(array) == 1 or not array.any():
         return 1.0
-    shares = array[array > 0] / total
+    shares = array[array > 0] / array.sum()
     return float(-(shares @ np.log(shares)) / math.log(len(array)))
 
 
@@ -80,7 +76,7 @@ def atkinson(values: ArrayLike, epsilon: float = 1.0) -> float:
     """
     if epsilon <= 0:
         raise ValueError(f"epsilon must be above 0, not {epsilon}")
-    array = nonnegative(values, "atkinson")
+    array = finite(values, "atkinson", 0)
     average = array.mean()
     if average == 0:
         return 0.0
@@ -102,11 +98,10 @@ def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
 
     With alpha 0 or below, a value of 0 makes the index infinite.
     """
-    array = nonnegative(values, "generalized_entropy")
-    average = array.mean()
-    if average == 0:
+    array = finite(values, "generalized_entropy", 0)
+    if not array.any():
         return 0.0
-    relative = array / average
+    relative = array / array.mean()
     if alpha <= 0 and relative.min() == 0:
         return math.inf
     if alpha == 0:
@@ -121,8 +116,9 @@ def between_group_entropy(
     values: ArrayLike, sensitive_features: Labels, alpha: float = 2.0
 ) -> float:
     """Return the generalised entropy between groups: that of the means of their groups."""
-    _, places, means = means_of(nonnegative(values, "between_group_entropy"), sensitive_features)
-    return generalized_entropy(means[places], alpha)
+    array = finite(values, "between_group_entropy", 0)
+    _, positions, means = means_of(array, sensitive_features)
+    return generalized_entropy(means[positions], alpha)
 
 
 def objective_std(
@@ -135,8 +131,5 @@ def objective_std(
     over its rows; every group weighs the same.
     """
     rows = finite(loss, "loss")
-    groups = None if sensitive_features is None else means_of(rows, sensitive_features)[2]
-    return {
-        "clients": float(np.std(rows)),
-        "group": None if groups is None else float(np.std(groups)),
-    }
+    groups = None if sensitive_features is None else std(means_of(rows, sensitive_features)[2])
+    return {"clients": std(rows), "group": groups}

@@ -1,12 +1,11 @@
 """The uncertainty of a value: Student's t over seeds, bootstraps over clients, tests of means."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from e2fl.metrics.accuracy import tenth
@@ -41,9 +40,11 @@ class Interval:
 
 def over_seeds(values: Sequence[float]) -> Interval:
     """Return the mean of values from different seeds, with its Student's t interval."""
-    numbers = np.asarray(values, dtype=np.float64)
-    low, high = mean_interval(numbers) if len(numbers) > 1 else (None, None)
-    return Interval(float(numbers.mean()), low, high, len(numbers))
+    average, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return Interval(average, count=count)
+    half = t_quantile(count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    return Interval(average, average - half, average + half, count)
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval | None:
@@ -61,13 +62,7 @@ def row_means(rows: Numbers) -> Numbers:
 def row_worst10(rows: Numbers) -> Numbers:
     """Return the mean of the lowest tenth of each resample, as `worst10` does."""
     count = tenth(rows.shape[1])
-    means: Numbers = np.partition(rows, count - 1, axis=1)[:, :count].mean(axis=1)
-    return means
-
-
-def row_best10(rows: Numbers) -> Numbers:
-    """Return the mean of the highest tenth of each resample, as `best10` does."""
-    return -row_worst10(-rows)
+    return row_means(np.partition(rows, count - 1, axis=1)[:, :count])
 
 
 def over_clients(
@@ -85,22 +80,16 @@ def over_clients(
     if count < FEW or any(np.ptp(stratum) == 0 for stratum in strata):
         return Interval(value, None, None, count, "clients")
     rng = np.random.default_rng(0)  # the same page for the same runs
-    draws: Numbers = sum(
-        (_resampled(stratum, statistic, rng) for stratum in strata), start=np.zeros(RESAMPLES)
-    )
-    tail = float(ndtr(-math.sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + LEVEL) / 2)))
+    draws = np.zeros(RESAMPLES)
+    for stratum in strata:
+        rows = max(1, BLOCK // len(stratum))
+        for start in range(0, RESAMPLES, rows):
+            size = min(rows, RESAMPLES - start)
+            chosen = rng.integers(0, len(stratum), (size, len(stratum)))
+            draws[start : start + size] += statistic(stratum[chosen])
+    tail = float(ndtr(-math.sqrt(count / (count - 1)) * t_quantile(count - 1)))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Interval(value, float(low), float(high), count, "clients")
-
-
-def _resampled(
-    values: Numbers, statistic: Callable[[Numbers], Numbers], rng: np.random.Generator
-) -> Numbers:
-    rows = max(1, BLOCK // len(values))
-    sizes = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
-    return np.concatenate(
-        [statistic(values[rng.integers(0, len(values), (size, len(values)))]) for size in sizes]
-    )
 
 
 def bootstrap(
@@ -124,54 +113,27 @@ def bootstrap(
         raise ValueError("all columns need the same number of rows")
     if by is not None and by not in arrays:
         raise ValueError(f"there is no column '{by}' to resample by")
-    count = len(next(iter(arrays.values())))
-    if not count:
-        raise ValueError("there is nothing to measure")
-    clients = np.arange(count) if by is None else codes(arrays.pop(by), by)[1]
-    value = float(metric(**arrays))
-    draws = np.array(
-        [
-            float(metric(**{name: values[rows] for name, values in arrays.items()}))
-            for rows in _rows_of_resamples(clients, resamples, seed)
-        ]
-    )
-    known = draws[~np.isnan(draws)]
-    size, over = int(clients.max()) + 1, "rows" if by is None else "clients"
-    if not len(known):
-        return Interval(value, None, None, size, over)
-    tail = 50 * (1 - level)
-    low, high = np.percentile(known, [tail, 100 - tail])
-    return Interval(value, float(low), float(high), size, over)
-
-
-def _rows_of_resamples(
-    clients: NDArray[np.int64], resamples: int, seed: int
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the rows of each resample. clients: [rows], the client of each row, counted from 0."""
-    order = np.argsort(clients, kind="stable")
+    rows = np.arange(len(next(iter(arrays.values()))))
+    clients = rows if by is None else codes(arrays.pop(by), by)[1]
     sizes = np.bincount(clients)
-    starts = np.cumsum(sizes) - sizes
+    members = np.split(np.argsort(clients, kind="stable"), np.cumsum(sizes)[:-1])
     rng = np.random.default_rng(seed)
-    for _ in range(resamples):
+    draws = np.empty(resamples)
+    for draw in range(resamples):
         chosen = rng.integers(0, len(sizes), len(sizes))
-        lengths = sizes[chosen]
-        ends = np.cumsum(lengths)
-        # Position in the resample, minus the start of its client there, plus its start in `order`.
-        yield order[np.arange(ends[-1]) + np.repeat(starts[chosen] - (ends - lengths), lengths)]
+        rows = np.concatenate([members[client] for client in chosen])
+        draws[draw] = metric(**{name: values[rows] for name, values in arrays.items()})
+    value, over = float(metric(**arrays)), "rows" if by is None else "clients"
+    if np.isnan(draws).all():
+        return Interval(value, None, None, len(sizes), over)
+    tail = 50 * (1 - level)
+    low, high = np.nanpercentile(draws, [tail, 100 - tail])
+    return Interval(value, float(low), float(high), len(sizes), over)
 
 
 def t_quantile(freedom: float) -> float:
-    """Return the two-sided 95 % quantile of Student's t; NaN without a degree of freedom."""
-    return float(stdtrit(freedom, (1 + LEVEL) / 2)) if freedom >= 1 else math.nan
-
-
-def mean_interval(values: Numbers) -> tuple[float, float]:
-    """Return the 95 % interval of a mean; NaN for fewer than two values."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    half = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    average = float(np.mean(values))
-    return average - half, average + half
+    """Return the two-sided 95 % quantile of Student's t."""
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))
 
 
 def mean_test(values: Numbers) -> float:
@@ -181,9 +143,7 @@ def mean_test(values: Numbers) -> float:
 
 
 def welch(one: Numbers, other: Numbers) -> float:
-    """Return the p-value of Welch's t-test; NaN for fewer than two values on a side."""
-    if len(one) < 2 or len(other) < 2:
-        return math.nan
+    """Return the p-value of Welch's t-test."""
     first, second = (float(np.var(values, ddof=1)) / len(values) for values in (one, other))
     shares = first**2 / (len(one) - 1) + second**2 / (len(other) - 1)
     freedom = (first + second) ** 2 / shares if shares else 1.0

@@ -8,7 +8,6 @@ Named in a configuration, measures = ["mine.py:auc"], or passed in Python, it is
 client like accuracy, and stands in tables, on the page, in --columns and in objectives of a search.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,13 +44,10 @@ class OwnMeasure:
     def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
         """Return the value for these rows; NaN where the measure is not defined."""
         try:
-            value = self.function(y_true, outputs)
+            return float(self.function(y_true, outputs))
         except Exception as error:  # the user's own function may raise anything
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"measure '{self.name}' failed: {reason}") from error
-        if not isinstance(value, int | float | np.number):
-            raise ConfigError(f"measure '{self.name}' returned {value!r}, which is not a number")
-        return float(value)
 
 
 def own_measure(
@@ -70,18 +66,15 @@ def as_measure(name: str, function: Function) -> OwnMeasure:
     """Return the measure of a function; without `own_measure`, more is better."""
     if not name.isidentifier():
         raise ConfigError(f"a measure needs a name such as auc, not '{name}'")
-    described = getattr(function, DESCRIBED, Description(name))
-    return OwnMeasure(name, function, described)
+    return OwnMeasure(name, function, getattr(function, DESCRIBED, Description(name)))
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     """Return mean, lowest and highest tenth, and variance of the finite values; None without any."""
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return None
-    measured = spread(known)
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
     names = {"worst10": "low10", "best10": "high10"}
-    return {names.get(key, key): value for key, value in measured.items()}
+    return {names.get(k, k): v for k, v in spread(known).items()} if len(known) else None
 
 
 def measures_of(name: str, description: Mapping[str, Any]) -> list[Measure]:

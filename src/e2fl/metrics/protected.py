@@ -4,14 +4,15 @@ Names and signs of differences are those of fairlearn: the largest gap between a
 more. `signed_differences` has the signed differences of two groups that the E2FL paper reports.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.arrays import Labels, binary, codes, finite, rate
+from e2fl.metrics.arrays import Labels, binary, codes, finite
+
+COUNTS = ("n", "true_positive", "false_positive", "false_negative")
 
 
 def f1(true_positive: float, false_positive: float, false_negative: float) -> float:
@@ -31,31 +32,21 @@ def protected(
     impact" usually means. Undefined differences are NaN: `eod` without positives in a group, `spd`
     without examples.
     """
-
-    def opportunity(group: Mapping[str, float]) -> float:
-        return rate(group["true_positive"], group["true_positive"] + group["false_negative"])
-
-    def selection(group: Mapping[str, float]) -> float:
-        return rate(group["true_positive"] + group["false_positive"], group["n"])
-
-    def score(group: Mapping[str, float]) -> float:
-        return f1(group["true_positive"], group["false_positive"], group["false_negative"])
-
-    return {
-        "eod": opportunity(unprivileged) - opportunity(privileged),
-        "di": score(unprivileged) - score(privileged),
-        "spd": selection(unprivileged) - selection(privileged),
-    }
+    first, second = (
+        _rates(*(group[name] for name in COUNTS)) for group in (unprivileged, privileged)
+    )
+    names = {"eod": "true_positive_rate", "di": "f1", "spd": "selection_rate"}
+    return {key: first[name] - second[name] for key, name in names.items()}
 
 
 def signed_differences(
     y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: ArrayLike
 ) -> dict[str, float]:
     """Return `protected` of 0/1 labels and predictions: rows with feature 0 minus those with 1."""
-    group = binary(sensitive_features, "sensitive_features")
-    truth, predicted = _same_length(y_true, y_pred, group)
-    counts = [_confusion(truth[rows], predicted[rows]) for rows in (~group, group)]
-    return protected(counts[0], counts[1])
+    group = binary(sensitive_features, "sensitive_features").astype(np.int64)
+    counts = _counts(y_true, y_pred, group, 2)
+    first, second = (dict(zip(COUNTS, row, strict=True)) for row in counts)
+    return protected(first, second)
 
 
 def rates_by_group(
@@ -66,26 +57,39 @@ def rates_by_group(
     The rates are accuracy, selection rate, true positive rate, false positive rate, and predictive
     value (precision, PPV). A rate without rows to compute it from is NaN.
     """
-    names, places = codes(sensitive_features, "group")
-    truth, predicted = _same_length(y_true, y_pred, places)
-    found = {}
-    for place, name in enumerate(names):
-        rows = places == place
-        counts = _confusion(truth[rows], predicted[rows])
-        n, hits = counts["n"], counts["true_positive"]
-        positives = hits + counts["false_negative"]
-        selected = hits + counts["false_positive"]
-        found[name] = {
-            "n": n,
-            "positives": positives,
-            "accuracy": rate(n - counts["false_positive"] - counts["false_negative"], n),
-            "selection_rate": rate(selected, n),
-            "true_positive_rate": rate(hits, positives),
-            "false_positive_rate": rate(counts["false_positive"], n - positives),
-            "predictive_value": rate(hits, selected),
-            "f1": f1(hits, counts["false_positive"], counts["false_negative"]),
-        }
-    return found
+    names, positions = codes(sensitive_features, "group")
+    counts = _counts(y_true, y_pred, positions, len(names))
+    return {name: _rates(*row) for name, row in zip(names, counts, strict=True)}
+
+
+def _rates(n: float, hits: float, false_alarms: float, missed: float) -> dict[str, float]:
+    positives, selected = hits + missed, hits + false_alarms
+    return {
+        "n": n,
+        "positives": positives,
+        "accuracy": _share(n - false_alarms - missed, n),
+        "selection_rate": _share(selected, n),
+        "true_positive_rate": _share(hits, positives),
+        "false_positive_rate": _share(false_alarms, n - positives),
+        "predictive_value": _share(hits, selected),
+        "f1": f1(hits, false_alarms, missed),
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else np.nan
+
+
+def _counts(
+    y_true: ArrayLike, y_pred: ArrayLike, groups: NDArray[np.int64], count: int
+) -> list[list[int]]:
+    """Return `COUNTS` for each group."""
+    truth, predicted = binary(y_true, "y_true"), binary(y_pred, "y_pred")
+    if not len(truth) == len(predicted) == len(groups):
+        lengths = f"{len(truth)} labels, {len(predicted)} predictions and {len(groups)} groups"
+        raise ValueError(lengths)
+    cells = np.bincount(4 * groups + 2 * truth + predicted, minlength=4 * count).reshape(-1, 4)
+    return [[sum(row), row[3], row[1], row[2]] for row in cells.tolist()]
 
 
 def equal_opportunity_difference(
@@ -117,6 +121,14 @@ def predictive_parity_difference(
     return _largest_gap(y_true, y_pred, sensitive_features, "predictive_value")
 
 
+def _largest_gap(
+    y_true: ArrayLike, y_pred: ArrayLike, sensitive_features: Labels, *kinds: str
+) -> float:
+    """Return the largest gap in these rates over the groups; NaN where a group has no value."""
+    groups = rates_by_group(y_true, y_pred, sensitive_features=sensitive_features).values()
+    return float(np.max(np.ptp([[group[kind] for kind in kinds] for group in groups], axis=0)))
+
+
 def calibration_by_group(
     y_true: ArrayLike, y_score: ArrayLike, *, sensitive_features: Labels, bins: int = 10
 ) -> dict[Any, dict[str, Any]]:
@@ -125,56 +137,23 @@ def calibration_by_group(
     y_score: [rows], probabilities from 0 to 1. Returns n, mean_score, positive_rate, their
     difference and `ece`, the expected calibration error over bins of equal width.
     """
-    probability = finite(y_score, "y_score")
+    probability, truth = finite(y_score, "y_score"), binary(y_true, "y_true")
+    names, positions = codes(sensitive_features, "group")
     if probability.min() < 0 or probability.max() > 1:
         raise ValueError("y_score must hold probabilities from 0 to 1")
-    names, places = codes(sensitive_features, "group")
-    truth = binary(y_true, "y_true")
-    if not len(truth) == len(probability) == len(places):
-        raise ValueError(f"{len(truth)} labels, {len(probability)} scores and {len(places)} groups")
-    found = {}
-    for place, name in enumerate(names):
-        rows = places == place
+    if not len(truth) == len(probability) == len(positions):
+        raise ValueError(f"{len(truth)} labels, {len(probability)} scores, {len(positions)} groups")
+    made = {}
+    for position, name in enumerate(names):
+        rows = positions == position
         cell = np.minimum((probability[rows] * bins).astype(np.int64), bins - 1)
-        count = len(cell)
-        scores = np.bincount(cell, weights=probability[rows], minlength=bins)
-        positives = np.bincount(cell, weights=truth[rows], minlength=bins)
-        found[name] = {
-            "n": count,
-            "mean_score": float(scores.sum() / count),
-            "positive_rate": float(positives.sum() / count),
-            "difference": float((scores.sum() - positives.sum()) / count),
-            "ece": float(np.abs(scores - positives).sum() / count),
+        scores, positives = (np.bincount(cell, weights=v[rows]) for v in (probability, truth))
+        mean_score, positive_rate = scores.sum() / len(cell), positives.sum() / len(cell)
+        made[name] = {
+            "n": len(cell),
+            "mean_score": float(mean_score),
+            "positive_rate": float(positive_rate),
+            "difference": float((scores.sum() - positives.sum()) / len(cell)),
+            "ece": float(np.abs(scores - positives).sum() / len(cell)),
         }
-    return found
-
-
-def _largest_gap(
-    y_true: ArrayLike, y_pred: ArrayLike, sensitive_features: Labels, *kinds: str
-) -> float:
-    """Return the largest gap in these rates over the groups; NaN where a group has no value."""
-    rates = rates_by_group(y_true, y_pred, sensitive_features=sensitive_features).values()
-    columns = [[group[kind] for group in rates] for kind in kinds]
-    if any(math.isnan(value) for column in columns for value in column):
-        return math.nan
-    return max(max(column) - min(column) for column in columns)
-
-
-def _same_length(
-    y_true: ArrayLike, y_pred: ArrayLike, group: NDArray[Any]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    truth, predicted = binary(y_true, "y_true"), binary(y_pred, "y_pred")
-    if not len(truth) == len(predicted) == len(group):
-        raise ValueError(
-            f"{len(truth)} labels, {len(predicted)} predictions and {len(group)} groups"
-        )
-    return truth, predicted
-
-
-def _confusion(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> dict[str, int]:
-    return {
-        "n": len(truth),
-        "true_positive": int(np.count_nonzero(truth & predicted)),
-        "false_positive": int(np.count_nonzero(~truth & predicted)),
-        "false_negative": int(np.count_nonzero(truth & ~predicted)),
-    }
+    return made

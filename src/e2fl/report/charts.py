@@ -17,45 +17,16 @@ from typing import Any
 import altair as alt
 
 from e2fl.report.study import Study
+from e2fl.report.table import words
 
 Row = dict[str, Any]
 
 COLOURS = 16  # of the style sheet, --c0 and so on; safe for colour blindness
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 3, 8, 3])
-MARKS = {  # Vega's names, and the same shapes as paths in a box of 16 by 16
-    "circle": "M8 2a6 6 0 1 1 0 12a6 6 0 1 1 0-12z",
-    "square": "M2.5 2.5h11v11h-11z",
-    "triangle-up": "M8 1.5 15 14H1z",
-    "diamond": "M8 .5 15 8 8 15.5 1 8z",
-    "cross": "M5.5 1h5v4.5H15v5h-4.5V15h-5v-4.5H1v-5h4.5z",
-    "triangle-down": "M1 2h14L8 14.5z",
-    "triangle-right": "M2 1v14l12.5-7z",
-    "triangle-left": "M14 1v14L1.5 8z",
-}
 LINE = 16  # pixels of a row of a dot plot for each dot
 PICKED = "picked.length == 0 || indexof(picked, datum.label) >= 0"
-# Plots keep names as keys of JavaScript objects, and every object has these already.
-INHERITED = """__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__
-constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf"""
-MUTED = {"labelColor": "var(--muted)", "titleColor": "var(--muted)"}
-LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
-FONT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 220}
-CONFIG: dict[str, Any] = {  # screen readers read the alternative text only
-    "background": "transparent",
-    "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif",
-    "view": {"stroke": None},
-    "mark": {"aria": False},
-    "axis": {"aria": False, **MUTED, **LINES, **FONT},
-    "axisX": {"grid": False, "labelOverlap": True, "labelSeparation": 8},
-    "text": {"color": "var(--ink)", "fontSize": 12},
-    "legend": {"disable": True},
-}
-LEGEND = {"labelColor": "var(--ink)", "symbolOpacity": 1, "labelLimit": 300, "orient": "bottom"}
-IN_FILE = CONFIG | {
-    "background": "#ffffff",
-    "font": "Liberation Sans, Arial, sans-serif",
-    "legend": LEGEND | {"title": None},
-}
+# theme.json: marks by Vega's names, as paths in a box of 16 by 16; dashes; names that every
+# JavaScript object has already; configurations of plots on the page and, added to it, in files.
+THEME: dict[str, Any] = json.loads((files("e2fl.report") / "theme.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -115,26 +86,30 @@ class Plot:
 
     def for_page(self, width: int | str = "container") -> dict[str, Any]:
         """Return the specification for the page, where the style sheet decides on colours."""
-        return self.spec | {"config": CONFIG, "width": width}
+        return self.spec | {"config": THEME["page"], "width": width}
 
     def for_file(self) -> dict[str, Any]:
         """Return the specification for a file of its own, with a legend."""
         return in_file(self.spec | {"width": 640})
 
 
-def draw(key: str, title: str, caption: str, text: str, height: int, *layers: Any) -> Plot:
-    """Return the plot of these layers; Vega reads the alternative text in its specification."""
+def draw(key: str, height: int, *layers: Any, name: str = "", **values: Any) -> Plot:
+    """Return the plot of these layers, with the sentences of words.toml; name: of its files.
+
+    Vega reads the alternative text in its specification.
+    """
+    title, caption, text = (words(key, kind, **values) for kind in ("plot", "caption", "alt"))
     fit = alt.AutoSizeParams(type="fit", contains="padding")
     chart = alt.layer(*layers).add_params(alt.param("picked", value=[]))
     with alt.data_transformers.enable("default", max_rows=None):
         spec = chart.properties(height=height, description=text, autosize=fit).to_dict()
-    return Plot(key, title, caption, text, spec)
+    return Plot(name or key, title, caption, text, spec)
 
 
 def in_file(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification with the colours of a light page in place of variables."""
     values = _light()
-    text = json.dumps(spec | {"config": IN_FILE})
+    text = json.dumps(spec | {"config": THEME["page"] | THEME["file"]})
     themed: dict[str, Any] = json.loads(re.sub(r"var\((--\w+)\)", lambda m: values[m[1]], text))
     return themed
 
@@ -153,12 +128,13 @@ def colour_of(method: int) -> str:
 
 def shape_of(method: int) -> str:
     """Return the mark of a method; marks are shifted where colours repeat: no two look alike."""
-    return list(MARKS)[(method + method // COLOURS) % len(MARKS)]
+    marks = list(THEME["marks"])
+    return str(marks[(method + method // COLOURS) % len(marks)])
 
 
 def safe_name(name: str) -> str:
     """Return the name, with an invisible mark if it is a property of every JavaScript object."""
-    return f"{name}\u200b" if name in INHERITED.split() else name
+    return f"{name}\u200b" if name in THEME["inherited"] else name
 
 
 def data(rows: Iterable[Row]) -> alt.InlineData:
@@ -190,7 +166,9 @@ def points(
 
 def lines(rows: Sequence[Row], study: Study, **channels: Any) -> list[Any]:
     """Return a line with marks for each method."""
-    dashes = _by_method(study, lambda method: DASHES[method % len(DASHES)])
+    dashes = _by_method(study, lambda method: THEME["dashes"][method % len(THEME["dashes"])]) | {
+        "legend": None
+    }
     line = marks(rows, study, strokeDash=alt.StrokeDash("label:N", **dashes), **channels)
     return [line.mark_line(strokeWidth=2), points(rows, study, 36, **channels)]
 
@@ -198,7 +176,7 @@ def lines(rows: Sequence[Row], study: Study, **channels: Any) -> list[Any]:
 def _by_method(study: Study, choose: Any) -> dict[str, Any]:
     labels = [safe_name(method.label) for method in study.methods]
     scale = alt.Scale(domain=labels, range=[choose(method) for method in range(len(labels))])
-    return {"scale": scale, "legend": alt.Legend(title=None) if len(labels) > 1 else None}
+    return {"scale": scale} | ({} if len(labels) > 1 else {"legend": None})
 
 
 def quantity(axis: Any, field: str, title: str, ticks: int = 8, **scale: Any) -> Any:
@@ -232,11 +210,19 @@ def tips(**fields: str) -> list[alt.Tooltip]:
     return shown
 
 
-def dot_plot(study: Study, rows: Sequence[DotRow], plot: Plot, *, even: bool = False) -> Plot:
-    """Return a dot plot of these rows; plot: its texts. even: whether 0 is on the axis."""
+def dot_plot(
+    study: Study,
+    key: str,
+    rows: Sequence[DotRow],
+    axis: str,
+    reference: float | None = None,
+    **values: Any,
+) -> Plot:
+    """Return a dot plot of these rows, with its sentences; a reference of 0 is on the axis."""
     ends = [end for row in rows for dot in row.dots for end in (dot.value, dot.low, dot.high)]
-    marked = ticks([end for end in ends if end is not None] + ([0.0] if even else []) or [0, 100])
-    values = [
+    known = [end for end in (*ends, reference) if end is not None]
+    marked = ticks(known or [0.0, 100.0])
+    dots = [
         {"row": f"{row.name} ({row.note})" if row.note else row.name, "label": dot.label}
         | {"value": dot.value, "low": dot.low, "high": dot.high}
         for row in rows
@@ -250,12 +236,11 @@ def dot_plot(study: Study, rows: Sequence[DotRow], plot: Plot, *, even: bool = F
         "y": alt.Y("row:N", sort=None, title=None),
         "yOffset": alt.YOffset("label:N", sort=None),
     }
-    spans = marks(values, study, x=alt.X("low:Q", title=plot.axis, **scale), x2="high:Q", **places)
-    dots = points(values, study, 60, x=alt.X("value:Q", **scale), **places)
+    spans = marks(dots, study, x=alt.X("low:Q", title=axis, **scale), x2="high:Q", **places)
+    drawn = points(dots, study, 60, x=alt.X("value:Q", **scale), **places)
     height = sum(8 + LINE * max(1, len(row.dots)) for row in rows)
-    layers = (spans.mark_rule(strokeWidth=2), dots)
-    spec = draw(plot.key, plot.title, plot.caption, plot.alt, height, *layers).spec
-    return replace(plot, spec=spec, rows=rows, ticks=marked)
+    plot = draw(key, height, spans.mark_rule(strokeWidth=2), drawn, **values)
+    return replace(plot, rows=rows, ticks=marked, axis=axis, reference=reference)
 
 
 def ticks(values: Sequence[float], most: int = 6) -> list[float]:

@@ -17,9 +17,11 @@ from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics import Measure
+from e2fl.metrics.chance import FEW_ROWS
 from e2fl.metrics.groupings import MIN_STABILITY
 from e2fl.metrics.own import measures_of
-from e2fl.report.study import Json, Method, Study, frame, view_label
+from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label
+from e2fl.report.table import words
 
 if TYPE_CHECKING:
     from e2fl.runs.store import Run
@@ -97,9 +99,8 @@ def _order(method: tuple[str, Sequence["Run"]]) -> tuple[bool, int, str]:
 
 
 def _alone(run: "Run") -> bool:
-    """Return whether clients train on their own, as recorded; by its name in an unfinished run."""
-    by_name = run.config["algorithm"]["name"] == "local"
-    return run.summary.get("trains_alone", by_name) is True
+    """Return whether clients train on their own."""
+    return bool(run.summary.get("trains_alone"))
 
 
 def _name(config: Json, title: str | None) -> str:
@@ -161,7 +162,7 @@ def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
         f"{key}: {', '.join(f'{label} {settings[key]}' for label, settings in flat.items())}"
         for key in sorted(shared)
         if not key.endswith((".name", ".label"))
-        and _several(settings[key] for settings in flat.values())
+        and len({settings[key] for settings in flat.values()}) > 1
     ]
 
 
@@ -173,37 +174,31 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
         Method(
             view_label(label, view),
             rows[rows["view"] == view],
-            clients_of(repeats, view),
+            _clients(repeats, view),
             alone=not view and _alone(repeats[0]),
             view=bool(view),
-            recovers=not view and any(_recovers(run.summary) for run in repeats),
+            recovers=not view and any(map(_recovers, repeats)),
         )
         for view in ("", *views[0])
         if not view or all(view in known for known in views)
     ]
 
 
-def clients_of(runs: Iterable["Run"], view: str = "") -> pd.DataFrame:
+def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
     """Return the rows of the clients.csv of these runs, with the accuracy of a view."""
     column = f"accuracy_{view}" if view else "accuracy"
     rows = [
-        {"seed": run.seed, "client": str(row["client"]), "group": str(row.get("group") or "")}
-        | {"n": float(row["n"]), "accuracy": float(row[column])}
+        (run.seed, str(row["client"]), str(row.get("group") or ""), row["n"], row[column])
         for run in runs
         for row in run.clients
         if column in row
     ]
-    return pd.DataFrame(rows, columns=["seed", "client", "group", "n", "accuracy"])
+    return pd.DataFrame(rows, columns=list(PARTS)).astype({"n": float, "accuracy": float})
 
 
-def _recovers(summary: Json) -> bool:
-    """Return whether groups were found and not declared; in unfinished runs, a cost shows it."""
-    inference = summary.get("inference")
-    if not inference:
-        return False
-    free = not inference.get("passes_per_client") and not inference.get("bytes")
-    declared = free and inference.get("matched") in (100.0, None)
-    return bool(summary.get("membership", "declared" if declared else "found") == "found")
+def _recovers(run: "Run") -> bool:
+    """Return whether an algorithm found the groups of clients, and how well is recorded."""
+    return bool(run.summary.get("inference")) and run.summary.get("membership") == "found"
 
 
 def _own_measures(runs: Sequence["Run"]) -> tuple[Measure, ...]:
@@ -229,29 +224,19 @@ def _recorded(named: Mapping[str, Sequence["Run"]]) -> list[str]:
 def _unfair(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"]) -> list[str]:
     """Return warnings about an unfair comparison, and about replies that were rejected."""
     together = [run for run in firsts if not _alone(run)]
-    per_round = (run.config["algorithm"].get("clients_per_round") for run in together)
-    reasons: dict[str, Iterable[Any]] = {
-        f"The runs do not share the same {name} section: their numbers cannot be compared directly.": (
-            json.dumps(run.config[name], sort_keys=True) for run in firsts
-        )
+    algorithms = [run.config["algorithm"] for run in together]
+    values: dict[str, Iterable[Any]] = {
+        name: [json.dumps(run.config[name], sort_keys=True) for run in firsts]
         for name in ("data", "model")
     }
-    reasons |= {
-        "The runs do not have the same number of rounds: the budgets differ.": (
-            run.config["rounds"] for run in together
-        ),
-        "The runs do not ask the same number of clients per round: the budgets differ.": per_round,
-        "Not every method was run with every seed: paired statements use the shared seeds.": (
-            method.seeds for method in study.methods
-        ),
-        "Some runs measure groups that were found, others declared groups: "
-        "these cannot be compared.": (
-            kind for run in runs if (kind := run.summary.get("groups_are"))
-        ),
-    }
+    values["rounds"] = [run.config["rounds"] for run in together]
+    values["clients"] = [algorithm.get("clients_per_round") for algorithm in algorithms]
+    values["seeds"] = [method.seeds for method in study.methods]
+    values["groups"] = [run.summary.get("groups_are") for run in runs]
+    differing = [words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1]
     faults = {run.label: sum(map(_faults, run.history)) for run in runs}
-    return [reason for reason, values in reasons.items() if _several(values)] + [
-        f"{label}: {count} replies were rejected as faulty."
+    return differing + [
+        words("unfair", "faults", label=label, count=count)
         for label, count in faults.items()
         if count
     ]
@@ -261,10 +246,6 @@ def _faults(line: Json) -> int:
     return sum(line.get("faults", {}).values())
 
 
-def _several(values: Iterable[Any]) -> bool:
-    return len(set(values)) > 1
-
-
 def _noise(study: Study, named: Mapping[str, Sequence["Run"]]) -> list[str]:
     """Return warnings about groups that clustering would not find again, and few test rows."""
     warnings = []
@@ -272,16 +253,11 @@ def _noise(study: Study, named: Mapping[str, Sequence["Run"]]) -> list[str]:
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
         known = [float(c["stability"]) for c in clusterings if c and c.get("stability") is not None]
         if known and min(known) < MIN_STABILITY:
-            warnings.append(
-                f"{label}: the groups that rank clustering found may be noise: without a quarter "
-                f"of the clients, the groups agree to {min(known):.2f} only (at least "
-                f"{MIN_STABILITY} in clear groups). Run e2fl groups to see how many are clear."
-            )
-    if study.few_test_rows is not None:
-        warnings.append(
-            f"Half of the clients have at most {study.few_test_rows:.0f} test rows: spreads over "
-            "clients and groups are partly chance, and the tables show how much."
-        )
+            doubt = {"stability": min(known), "least": MIN_STABILITY}
+            warnings.append(words("unfair", "unstable", label=label, **doubt))
+    medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
+    if min(medians, default=FEW_ROWS) < FEW_ROWS:
+        warnings.append(words("unfair", "few_rows", rows=min(medians)))
     return warnings
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
@@ -17,15 +18,6 @@ from e2fl.runs.watcher import Watcher
 RELOAD = 5  # seconds after which the page in the browser reloads itself
 PAUSE = 3.0  # seconds between two pages at least: training matters more
 
-WAITING = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'">
-<meta http-equiv="refresh" content="{RELOAD}"><link rel="icon" href="data:,">
-<title>Fairness report</title></head>
-<body><p>The first evaluated round is not over yet; this page will show it when it is.</p></body>
-</html>
-"""
-
 
 class Live(Watcher):
     """A writer that keeps the page of a run or a comparison up to date while it is in progress."""
@@ -40,7 +32,8 @@ class Live(Watcher):
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label, self.last = f"{experiment.label}, seed {experiment.seed}", last
         if not self.page.exists():
-            write_text(self.page, WAITING)
+            waiting = (files("e2fl.report") / "waiting.html").read_text(encoding="utf-8")
+            write_text(self.page, waiting)
 
     def advance(self, number: int, measured: Json | None) -> None:
         self.standing = f"{self.label}, is at round {number} of {self.last}"
@@ -71,4 +64,5 @@ def unfinished(folder: Folder) -> Run:
     """Return a run from what it has written to its folder so far."""
     experiment, history = folder.read_experiment(), folder.read_history()
     summary = history[-1] | naming(experiment) | {"dataset": experiment.data["name"]}
+    summary["trains_alone"] = experiment.algorithm["name"] == "local"
     return Run(folder.read_config(), summary, history, [], folder=folder.path)

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.charts import LINE, MARKS, Plot, colour_of, safe_name, shape_of
+from e2fl.report.charts import LINE, THEME, Plot, colour_of, safe_name, shape_of
 from e2fl.report.sections import sections
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Study
@@ -163,7 +163,7 @@ def _legend(study: Study) -> list[dict[str, str]]:
     """Return the mark of each method."""
     return [
         {"label": method.label, "own": safe_name(method.label)}
-        | {"mark": MARKS[shape_of(position)], "colour": colour_of(position)}
+        | {"mark": THEME["marks"][shape_of(position)], "colour": colour_of(position)}
         for position, method in enumerate(study.methods)
     ]
 

@@ -1,7 +1,7 @@
 """The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from e2fl import metrics
 from e2fl.errors import ConfigError
 from e2fl.metrics import Interval, Measure, measure_of
 from e2fl.metrics.arrays import Numbers
-from e2fl.metrics.chance import FEW_ROWS, Chance, chance, chance_draws
+from e2fl.metrics.chance import Chance, chance, chance_draws
 from e2fl.metrics.intervals import over_clients, over_seeds, paired, row_means, row_worst10
 from e2fl.runs.records import numbers_of
 
@@ -24,9 +24,17 @@ Json = dict[str, Any]
 Strata = dict[str, "pd.Series[float]"]  # by stratum, the share of each client in a measure
 
 FIRST = ("method", "label", "algorithm", "seed", "view", "round", "last")
-OF_THE_WHOLE_RUN = (  # the parts of a summary that a line of history does not have
-    *("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen"),
-)
+# The parts of a summary that a line of history does not have.
+OF_THE_WHOLE_RUN = [
+    "bytes",
+    "bits",
+    "budget",
+    "inference",
+    "loss",
+    "participation",
+    "seconds",
+    "unseen",
+]
 PARTS = ("seed", "client", "group", "n", "accuracy")
 
 
@@ -43,7 +51,7 @@ def _rows_of(run: "Run") -> Iterator[Json]:
             part = _seen_through(line, view)
             if last:
                 whole = _seen_through(run.summary, view)
-                part |= {key: whole[key] for key in OF_THE_WHOLE_RUN if whole.get(key)}
+                part |= {key: whole[key] for key in (*OF_THE_WHOLE_RUN, "unseen") if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
                 "label": run.label,
@@ -327,12 +335,6 @@ class Study:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (bootstrap, one run)"
 
-    @property
-    def few_test_rows(self) -> float | None:
-        """The median number of test rows of a client, if it is too low to judge spreads."""
-        sizes = [method.clients["n"].median() for method in self.main if len(method.clients)]
-        return min(sizes) if sizes and min(sizes) < FEW_ROWS else None
-
 
 def gains(method: Method, alone: Method) -> pd.DataFrame:
     """Return every client of the seeds that both ran with, and its gain over training alone.
@@ -351,15 +353,3 @@ def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
         return None
     worse = (both["difference"] < 0).groupby(both["seed"], sort=False)
     return float(worse.sum().mean()), int(worse.size().iloc[0]), worse.ngroups
-
-
-def beaten_by(points: Sequence[tuple[Method, Sequence[float | None]]]) -> list[list[str]]:
-    """Return for each method the others that are at least as good in all of its values and better
-    in one. Higher values are better; unknown ones are not compared.
-    """
-
-    def beats(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
-        known = [(a, b) for a, b in zip(first, second, strict=True) if None not in (a, b)]
-        return all(a >= b for a, b in known) and any(a > b for a, b in known)  # type: ignore[operator]
-
-    return [[m.label for m, other in points if beats(other, own)] for _, own in points]

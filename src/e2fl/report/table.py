@@ -6,9 +6,11 @@ interval; KEY/std or KEY/ci, what follows ±; KEY_chance, what chance alone give
 
 import itertools
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from typing import Any, Literal
 
 import jinja2
@@ -46,6 +48,16 @@ FLOAT = r"""\begin{{table*}}
 \end{{tabular}}}}
 \end{{table*}}
 """
+
+
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return tomllib.loads((files("e2fl.report") / "words.toml").read_text(encoding="utf-8"))
+
+
+def words(key: str, kind: str, **values: Any) -> str:
+    """Return a sentence of words.toml with these values in it."""
+    return _words()[key][kind].format(**values)
 
 
 @cache

@@ -14,7 +14,7 @@ from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, t
 from e2fl.report.methods import method_table
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells
+from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, words
 from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
@@ -30,9 +30,8 @@ def clients(study: Study) -> Section | None:
     values = {label: accuracy.to_numpy(np.float64) for label, accuracy in samples.items()}
     if not values:
         return None
-    intro = "Do all clients get about the same accuracy?"
     plots, behind = [_histograms(study, values)], [_quantiles(values), *loss_table(study)]
-    return Section("clients", "Clients", intro, [lowest_table(study)], plots, behind, open=True)
+    return Section.of("clients", [lowest_table(study)], plots, behind)
 
 
 def lowest_table(study: Study) -> Table:
@@ -52,7 +51,7 @@ def lowest_table(study: Study) -> Table:
     columns += [Column("group", "group")] if study.group_names else []
     columns += [Column("n", "test rows", 0)]
     columns += [Column(m.label, m.label, 1, "accuracy, %", "accuracy") for m in study.methods]
-    title = f"The {len(rows)} clients with the lowest accuracy with {subject.label}"
+    title = words("clients", "lowest", count=len(rows), subject=subject.label)
     return Table.of("lowest", title, columns, rows)
 
 
@@ -83,10 +82,6 @@ def _histograms(study: Study, samples: dict[str, Numbers]) -> Plot:
     ends = [f"{k} {v.min():.1f} to {v.max():.1f}, mean {v.mean():.1f}" for k, v in samples.items()]
     return draw(
         "distribution",
-        "Accuracy over clients",
-        "One histogram of all clients per method; the vertical line is the mean. A narrow one far "
-        "to the right is good for all clients; a tail to the left shows clients with a poor model.",
-        f"Histograms of the accuracy of clients in percent. {'; '.join(ends)}.",
         40 + 78 * len(samples),
         marks(
             bars, study, 0.85, x=across, x2="to:Q", y=up["base"], y2="height:Q", tooltip=tip
@@ -96,6 +91,7 @@ def _histograms(study: Study, samples: dict[str, Numbers]) -> Plot:
         text.mark_rule(strokeWidth=2).encode(
             x="mean:Q", y=up["base"], y2="top:Q", tooltip=tips(mean="mean, %|.2f")
         ),
+        values="; ".join(ends),
     )
 
 
@@ -108,8 +104,8 @@ def _quantiles(samples: dict[str, Numbers]) -> Table:
     titles = {0: "lowest", 50: "median", 100: "highest"}
     columns = [METHOD, Column("clients", "clients", 0)]
     columns += [Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES]
-    note = "Under 10 %: a tenth of the clients are at or below this accuracy. All seeds together."
-    return Table.of("distribution", "Accuracy over clients", columns, rows, note)
+    title, note = words("distribution", "plot"), words("clients", "quantiles")
+    return Table.of("distribution", title, columns, rows, note)
 
 
 def loss_table(study: Study) -> list[Table]:
@@ -117,7 +113,7 @@ def loss_table(study: Study) -> list[Table]:
     keys = COLUMNS["losses"]
     methods = [method for method in study.methods if any(method.by_seed(key) for key in keys)]
     columns = [column_of(MEASURES[key]) for key in keys]
-    note = "A low spread means that losses are equal."
+    note = words("clients", "losses")
     table = method_table("losses", "Loss and its spread", methods, columns, note)
     return [table] if methods else []
 
@@ -130,9 +126,7 @@ def gains(study: Study) -> Section | None:
     by_method = {method: both for method, both in by_method.items() if len(both)}
     if not by_method:
         return None
-    intro = "Is each client better off than training on its own?"
-    title, table = "Taking part or training alone", gain_table(by_method)
-    return Section("gains", title, intro, (), [_gain_points(study, by_method)], [table])
+    return Section.of("gains", (), [_gain_points(study, by_method)], [gain_table(by_method)])
 
 
 def gain_table(by_method: dict[Method, Any]) -> Table:
@@ -152,11 +146,8 @@ def gain_table(by_method: dict[Method, Any]) -> Table:
         Column(f"gain_{title}", title, 1, "gain, percentage points", "gain", signed=True)
         for title in ("mean", "lowest", "highest")
     ]
-    note = (
-        "Counts are means over seeds. Small figures: 95 % interval of the mean gain over clients "
-        "(bootstrap)."
-    )
-    return Table.of("gains", "Every client against training alone", columns, rows, note)
+    title, note = (words("gains", kind) for kind in ("table", "note"))
+    return Table.of("gains", title, columns, rows, note)
 
 
 def _gain_points(study: Study, by_method: dict[Method, Any]) -> Plot:
@@ -194,14 +185,11 @@ def _gain_points(study: Study, by_method: dict[Method, Any]) -> Plot:
         written = corner.mark_text(fontStyle="italic", color="var(--muted)", **mark)
         layers.append(written.encode(text="text:N", **axes))
     counts = {m.label: studies.worse_off(m, study.alone or m) or (0.0, 0, 0) for m in shown}
-    caption = (
-        "Each point is a client. Above the dashed line, the client does better in the federation "
-        "than on its own."
+    return draw(
+        "gains",
+        400,
+        *layers,
+        sample=words("gains", "sample", step=step) if step > 1 else "",
+        clients=max(count[1] for count in counts.values()),
+        values="; ".join(f"{label} {count[0]:.1f}" for label, count in counts.items()),
     )
-    caption += f" One client in {step} is drawn; the counts are of all." if step > 1 else ""
-    words = (
-        "Clients as points, training alone against taking part. Worse than alone, of "
-        f"{max(count[1] for count in counts.values()):,} clients: "
-        f"{'; '.join(f'{label} {count[0]:.1f}' for label, count in counts.items())}."
-    )
-    return draw("gains", "Who gains by taking part", caption, words, 400, *layers)

@@ -5,7 +5,7 @@ from typing import Any
 
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Json, Study
-from e2fl.report.table import Column, Table
+from e2fl.report.table import Column, Table, words
 
 LABELS = 40  # more labels than this make no table
 # The picture follows the page: what is black on white is light on dark.
@@ -25,7 +25,7 @@ def data(study: Study) -> Section | None:
         drawing = study.data_picture.replace(b">", b">" + DARK, 1)
         picture = f"data:image/svg+xml;base64,{base64.b64encode(drawing).decode()}"
     behind = [_table(study.data)] if study.data.get("groups") else []
-    return Section("data", "Data", _counts(study.data), (), (), behind, picture)
+    return Section.of("data", (), (), behind, picture, counts=_counts(study.data))
 
 
 def _counts(described: Json) -> str:
@@ -51,4 +51,4 @@ def _table(described: Json) -> Table:
     columns = [Column("group", "group"), Column("clients", "clients", 0)]
     columns += [Column(key, key, 0, "examples") for key in ("train", "test")]
     columns += [Column(f"label_{name}", name, 0, "training examples by label") for name in labels]
-    return Table.of("data", "Clients, examples and labels by group", columns, rows)
+    return Table.of("data", words("data", "table"), columns, rows)

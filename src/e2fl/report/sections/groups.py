@@ -10,27 +10,21 @@ from e2fl.report.charts import Dot, DotRow, Plot, dot_plot
 from e2fl.report.methods import method_table
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study, names_in
-from e2fl.report.table import Column, Table, interval_cells
+from e2fl.report.table import Column, Table, interval_cells, words
 from e2fl.report.verdict import subject_of
 
 UNEVEN = 1.5  # times as often: then the burden on some groups is mentioned
-PROTECTED = {
-    "eod": ("Equal opportunity difference", "share of positives that are found"),
-    "spd": ("Statistical parity difference", "share that is predicted positive"),
-    "di": ("F1 gap", "F1 of the positive class"),
-}
+PROTECTED = ("eod", "spd", "di")
 
 
 def groups(study: Study) -> Section | None:
     """Does every group get a good model, however small it is?"""
     if not study.group_names:
         return None
-    intro = "Does every group get a good model, however small the group is?"
-    if study.groups_found:
-        intro += " No group was declared: these groups were found by an algorithm."
     asked = participation_table(study)
     tables, behind = ([] if asked is None else [asked]), [group_table(study)]
-    return Section("groups", "Groups", intro, tables, [group_dots(study)], behind, open=True)
+    found = words("groups", "found") if study.groups_found else ""
+    return Section.of("groups", tables, [group_dots(study)], behind, found=found)
 
 
 def group_dots(study: Study) -> Plot:
@@ -47,25 +41,24 @@ def group_dots(study: Study) -> Plot:
     first = DotRow("All clients", _dots(study, "clients/mean"), everyone, pinned=True)
     every = [dot for row in rows for dot in row.dots]
     several = len(study.methods) > 1
-    caption = f"Lines: {study.interval_label}. "
-    caption += f"Sorted by accuracy with {subject.label}, l" if several else "L"
-    caption += "owest first."
+    order = f"Sorted by accuracy with {subject.label}, lowest" if several else "Lowest"
+    order += " first."
     if any(dot.hollow for dot in every):
-        caption += f" Hollow: fewer than {FEW} clients."
+        order += words("groups", "hollow", few=FEW)
     if len(study.seeds) == 1 and any(dot.low is None for dot in every):
-        caption += (
-            " Without a line: too few clients to judge, or clients that all have the same accuracy."
-        )
-    plot = Plot(
-        key="group-accuracy",
-        title=f"Accuracy by {_group(study)}",
-        caption=caption,
-        alt=f"Dot plot of accuracy by group. {_ranges(study, rows)}.",
-        spec={},
-        axis="accuracy, %",
-        reference=None if several else subject.mean("clients/mean"),
+        order += words("groups", "no_line")
+    return dot_plot(
+        study,
+        "groups",
+        [first, *rows],
+        "accuracy, %",
+        None if several else subject.mean("clients/mean"),
+        name="group-accuracy",
+        group=_group(study),
+        intervals=study.interval_label,
+        order=order,
+        ranges=_ranges(study, rows),
     )
-    return dot_plot(study, [first, *rows], plot)
 
 
 def _group(study: Study) -> str:
@@ -115,8 +108,8 @@ def group_table(study: Study) -> Table:
         for key, (method, kind) in paths.items():
             row |= interval_cells(key, method.interval(f"groups/{group}/{kind}"))
         rows.append(row)
-    note = f"Small figures: {study.interval_label}."
-    return Table.of("groups", "Accuracy by group", columns, rows, note)
+    note = words("groups", "note", intervals=study.interval_label)
+    return Table.of("groups", words("groups", "plot", group="group"), columns, rows, note)
 
 
 def participation_table(study: Study) -> Table | None:
@@ -141,7 +134,7 @@ def participation_table(study: Study) -> Table | None:
             interval = method.interval(f"participation/{name}/asked_per_client")
             row |= interval_cells(method.label, interval)
         rows.append(row)
-    title = "How often clients were asked to train"
+    title = words("groups", "participation")
     note = " ".join(filter(None, (_uneven(method, names) for method in asked)))
     return Table.of("participation", title, columns, rows, note)
 
@@ -153,10 +146,8 @@ def _uneven(method: Method, names: list[str]) -> str:
     low, high = (end(times, key=times.__getitem__, default="") for end in (min, max))
     if not times or times[high] <= UNEVEN * times[low]:
         return ""
-    return (
-        f"With {method.label}, clients of {high} were asked {times[high]:.1f} times on average, "
-        f"clients of {low} {times[low]:.1f} times."
-    )
+    ends = {"low": low, "high": high, "least": times[low], "most": times[high]}
+    return words("groups", "uneven", method=method.label, **ends)
 
 
 def protected(study: Study) -> Section | None:
@@ -166,35 +157,24 @@ def protected(study: Study) -> Section | None:
     if not methods:
         return None
     first, second = study.protected_groups or ("the first group", "the second")
+    names: dict[str, Any] = {"first": first, "second": second}
+    titles = {key: words("protected", key) for key in PROTECTED}
     columns = [Column("clients/mean", "mean accuracy", definition="mean")] + [
-        Column(f"protected/{key}", title, 4, definition=key, signed=True)
-        for key, (title, _) in PROTECTED.items()
+        Column(f"protected/{key}", title.partition(":")[0], 4, definition=key, signed=True)
+        for key, title in titles.items()
     ]
-    note = (
-        f"Each is {first} minus {second}: 0 is even, negative is a disadvantage of {first}. "
-        "A dash is undefined."
-    )
-    table = method_table("protected", f"{first} against {second}", methods, columns, note)
+    title, note = (words("protected", kind, **names) for kind in ("table", "note"))
+    table = method_table("protected", title, methods, columns, note)
     rows = [
-        DotRow(f"{title}: {what}", dots, pinned=True)
-        for key, (title, what) in PROTECTED.items()
+        DotRow(title, dots, pinned=True)
+        for key, title in titles.items()
         if (dots := _dots(study, f"protected/{key}", 100.0))
     ]
-    intro = f"Do {first} and {second} get the same chances, and who is missed?"
-    title = "Protected attribute"
     if not rows:
-        return Section("protected", title, intro, [table])
+        return Section.of("protected", [table], **names)
     values = (
         f"{row.name}: " + ", ".join(f"{d.label} {d.value:+.1f}" for d in row.dots) for row in rows
     )
-    plot = Plot(
-        key="protected",
-        title=f"{first} minus {second}",
-        caption=f"{first} minus {second}, in percentage points. 0 is even; left of it {first} is "
-        "at a disadvantage.",
-        alt=f"Dot plot, {first} minus {second} in percentage points. {'; '.join(values)}.",
-        spec={},
-        axis="percentage points",
-        reference=0.0,
-    )
-    return Section("protected", title, intro, (), [dot_plot(study, rows, plot, even=True)], [table])
+    names["values"] = "; ".join(values)
+    plot = dot_plot(study, "protected", rows, "percentage points", 0.0, **names)
+    return Section.of("protected", (), [plot], [table], **names)

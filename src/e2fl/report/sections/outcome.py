@@ -13,7 +13,7 @@ from e2fl.report.methods import (
 )
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study, difference
-from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells
+from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, words
 from e2fl.report.verdict import chosen
 
 
@@ -22,34 +22,24 @@ def outcome(study: Study) -> Section:
     pair = chosen(study)
     against = None if pair is None else difference_table(study, pair.subject)
     tables = (main_table(study), against, budget_table(study))
-    intro = (
-        "Measured after the last round, never the best one; the same seed gives every method the "
-        f"same data. {budget_sentence(study)}".strip()
-    )
     shown = [table for table in tables if table is not None]
-    return Section("outcome", "Outcome", intro, shown, open=True)
+    return Section.of("outcome", shown, budget=budget_sentence(study))
 
 
 def main_table(study: Study) -> Table:
     """Return a table of groups, clients and bytes; the best cell of each column is marked."""
     measures = known_measures(study, "page")
-    note = (
-        "Accuracies and standard deviations in percentage points, variances in percentage points "
-        f"squared. Small figures: {study.interval_label}"
-    )
-    note += "." if len(study.seeds) > 1 else ", for the means and the worst values."
+    which = "" if len(study.seeds) > 1 else ", for the means and the worst values"
+    note = words("outcome", "note", intervals=study.interval_label, which=which)
     if any(method.chance for method in study.methods):
-        note += (
-            " After 'chance': the spread that chance alone gives, if all clients are served alike."
-        )
+        note += words("outcome", "chance")
     if any(all_by_chance(study.methods, measure.key) for measure in measures):
-        note += (
-            " No cell of a spread is marked where chance alone explains the spread of every method."
-        )
-    title = "Accuracy and its spread after the last round"
+        note += words("outcome", "unmarked")
     columns = measure_columns(study, measures)[1:]
     marked = best_cells(study.methods, measures)
-    return method_table("main", title, study.methods, columns, note, bold=marked)
+    return method_table(
+        "main", words("outcome", "table"), study.methods, columns, note, bold=marked
+    )
 
 
 def difference_table(study: Study, subject: Method) -> Table:
@@ -74,10 +64,10 @@ def difference_table(study: Study, subject: Method) -> Table:
             interval = difference(subject, other, key)
             row |= interval_cells(key, interval) | {f"{key}_judged": _judged(interval)}
         rows.append(row)
-    note = f"In percentage points; {study.interval_label}. A lower standard deviation is better."
-    if not several:
-        note += " One run only: it is not known how far another run would differ."
-    return Table.of("differences", f"{subject.label} against the others", columns, rows, note)
+    title = words("outcome", "differences", subject=subject.label)
+    note = words("outcome", "differences_note", intervals=study.interval_label)
+    note += "" if several else words("outcome", "one_run")
+    return Table.of("differences", title, columns, rows, note)
 
 
 def _judged(interval: Interval | None) -> str:
@@ -104,7 +94,7 @@ def budget_table(study: Study) -> Table | None:
         {"method": method.label} | {column.key: method.mean(column.key) for column in columns}
         for method in methods
     ]
-    return Table.of("budget", "Training budget of each method", [METHOD, *columns], rows)
+    return Table.of("budget", words("outcome", "budget"), [METHOD, *columns], rows)
 
 
 def budget_sentence(study: Study) -> str:
@@ -115,12 +105,9 @@ def budget_sentence(study: Study) -> str:
     sentences = []
     if len(epochs) > 1:
         low, high = min(epochs, key=epochs.__getitem__), max(epochs, key=epochs.__getitem__)
-        sentences.append(f"All methods train {epochs[high]:,.0f} client epochs.")
-        if epochs[high] > 1.001 * epochs[low]:
-            sentences = [
-                f"Budgets differ: {high} trains {epochs[high]:,.0f} client epochs, "
-                f"{low} trains {epochs[low]:,.0f}."
-            ]
+        ends = {"low": low, "high": high, "least": epochs[low], "most": epochs[high]}
+        same = epochs[high] <= 1.001 * epochs[low]
+        sentences.append(words("outcome", "equal" if same else "differ", **ends))
     if missing and epochs:
-        sentences.append(f"The budget of {', '.join(missing)} was not recorded.")
+        sentences.append(words("outcome", "missing", methods=", ".join(missing)))
     return " ".join(sentences)

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from e2fl.report.charts import Plot
-from e2fl.report.table import Table
+from e2fl.report.table import Table, words
+
+OPEN = ("outcome", "groups", "clients")  # others are folded, and printed open
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,25 @@ class Section:
     plots: Sequence[Plot] = ()
     behind: Sequence[Table] = ()
     picture: str = ""  # an image, as an address
-    open: bool = False  # shown at once; others are folded, and printed open
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        tables: Sequence[Table] = (),
+        plots: Sequence[Plot] = (),
+        behind: Sequence[Table] = (),
+        picture: str = "",
+        **values: Any,
+    ) -> "Section":
+        """Return a section with the title and the introduction of words.toml."""
+        title, intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
+        return cls(key, title, intro, tables, plots, behind, picture)
+
+    @property
+    def open(self) -> bool:
+        """Whether it is shown at once."""
+        return self.key in OPEN
 
     @property
     def wide(self) -> bool:

@@ -22,8 +22,8 @@ from e2fl.report.charts import (
 )
 from e2fl.report.methods import method_table, sent_column
 from e2fl.report.sections.section import Section
-from e2fl.report.study import Method, Study, beaten_by
-from e2fl.report.table import METHOD, Column, Table, byte_unit, column_of, interval_cells
+from e2fl.report.study import Method, Study
+from e2fl.report.table import METHOD, Column, Table, byte_unit, column_of, interval_cells, words
 
 UP, ENTROPY, DOWN, OVER = COLUMNS["bits"]
 SENT = "bytes/total"
@@ -45,14 +45,11 @@ def curves(study: Study) -> Section | None:
         for along in ("round", "sent")
         if (plot := _curve(study, rows, key, title, along)) is not None
     ]
-    intro = "Left: by training round. Right: by data sent so far."
-    if len(study.seeds) > 1:
-        intro += " Shaded: 95 % interval over seeds, cut at the frame."
-    if any(len(moments) == 1 for moments in rows.values()):
-        intro += " A dotted line is a method that was evaluated once, at its end."
-    return Section(
-        "curves", "Learning curves", intro, (), plots, [_curve_table(study, rows, titles)]
-    )
+    single = any(len(moments) == 1 for moments in rows.values())
+    behind = [_curve_table(study, rows, titles)]
+    shaded = words("curves", "shaded") if len(study.seeds) > 1 else ""
+    once = words("curves", "once") if single else ""
+    return Section.of("curves", (), plots, behind, shaded=shaded, once=once)
 
 
 def moments_of(method: Method, keys: Any) -> list[Row]:
@@ -113,15 +110,17 @@ def _curve(
         layers.append(
             marks(level, study, y=y, tooltip=tip).mark_rule(strokeDash=[2, 3], strokeWidth=2)
         )
-    way = "by round" if along == "round" else "by data sent"
     word = {"clients/mean": "mean", "clients/std": "std"}.get(key, "worst")
     return draw(
-        f"curve-{word}-{along}",
-        f"{title.removesuffix(', %').capitalize()}, {way}",
-        "Lower is more equal." if std else "Higher is better.",
-        f"Lines: {title} {way}. At the end: {_ends([*curved, *level], '.2f')}.",
+        "curves",
         220,
         *layers,
+        name=f"curve-{word}-{along}",
+        measure=title.removesuffix(", %").capitalize(),
+        title=title,
+        way="by round" if along == "round" else "by data sent",
+        better="Lower is more equal." if std else "Higher is better.",
+        values=_ends([*curved, *level], ".2f"),
     )
 
 
@@ -147,7 +146,7 @@ def _curve_table(study: Study, rows: dict[str, list[Row]], keys: Any) -> Table:
             for key in keys:
                 row |= interval_cells(key, moment[key])
             cells.append(row)
-    return Table.of("curves", "Evaluated rounds, averaged over seeds", columns, cells)
+    return Table.of("curves", words("curves", "table"), columns, cells)
 
 
 def recovery(study: Study) -> Section | None:
@@ -157,7 +156,7 @@ def recovery(study: Study) -> Section | None:
         return None
     keys = [key for key in COLUMNS["recovery"] if any(method.by_seed(key) for method in methods)]
     columns = [column_of(MEASURES[key]) for key in keys]
-    table = method_table("recovery", "How well groups were found", methods, columns)
+    table = method_table("recovery", words("recovery", "table"), methods, columns)
     key, rows = "inference/matched", []
     for method in methods:
         if key in method.rows:
@@ -172,18 +171,10 @@ def recovery(study: Study) -> Section | None:
             "x": rounds_axis([row["round"] for row in rows]),
             "y": quantity(alt.Y, "value", "clients in the right group, %"),
         }
-        plot = draw(
-            "recovery",
-            "Clients in the right group",
-            "After the best one-to-one matching of found to true groups.",
-            "Lines: share of clients in the right group, by round. At the end, in percent: "
-            f"{_ends(rows, '.1f')}.",
-            240,
-            *lines(rows, study, tooltip=tips(round="round|d", value="right, %|.2f"), **axes),
-        )
-        plots.append(plot)
-    intro = "How well were groups found that clients did not declare?"
-    return Section("recovery", "Recovered groups", intro, (), plots, [table])
+        axes["tooltip"] = tips(round="round|d", value="right, %|.2f")
+        values = _ends(rows, ".1f")
+        plots.append(draw("recovery", 240, *lines(rows, study, **axes), values=values))
+    return Section.of("recovery", (), plots, [table])
 
 
 def tradeoff(study: Study) -> Section | None:
@@ -193,13 +184,14 @@ def tradeoff(study: Study) -> Section | None:
         return None
     sent = sent_column(methods, "{unit} in all")
     keys = ("clients/mean", study.worst, SENT)
-    values = [[method.mean(key) for key in keys] for method in methods]
-    better = [(m, (v[0], v[1], v[2] and -v[2])) for m, v in zip(methods, values, strict=True)]
-    rows = [
-        {"method": method.label, **dict(zip(keys, own, strict=True))}
-        | {"front": f"beaten by {', '.join(others)}" if others else "not beaten"}
-        for method, own, others in zip(methods, values, beaten_by(better), strict=True)
-    ]
+    rows: list[Row] = [{key: method.mean(key) for key in keys} for method in methods]
+    # Fewer bytes are better, and unknown ones are not compared.
+    values = np.array([[*row.values()] for row in rows], dtype=float) * [1, 1, -1]
+    for row, method, own in zip(rows, methods, values, strict=True):
+        beats = (values > own).any(axis=1) & ~(values < own).any(axis=1)
+        others = [other.label for other, beaten in zip(methods, beats, strict=True) if beaten]
+        front = f"beaten by {', '.join(others)}" if others else "not beaten"
+        row |= {"method": method.label, "front": front}
     columns = (
         METHOD,
         Column("clients/mean", "mean of clients", definition="mean"),
@@ -207,35 +199,19 @@ def tradeoff(study: Study) -> Section | None:
         sent,
         Column("front", "on all three", definition="pareto"),
     )
-    table = Table.of("tradeoff", "Accuracy, equity and data sent", columns, rows)
+    table = Table.of("tradeoff", words("tradeoff", "table"), columns, rows)
     means = _scatter_rows(methods, "clients/mean", study.worst)
     filled = [row["front"] == "not beaten" for row in rows]
-    caption = "Filled: no other method is at least as good on all three measures and better on one."
-    plots = [
-        _scatter(
-            study,
-            ("tradeoff-mean", "Accuracy and equity", f"Up and to the right is better. {caption}"),
-            quantity(alt.X, "x", "mean of clients, %", **room([r["x"] for r in means], high=100.0)),
-            means,
-            filled,
-        )
-    ]
-    if all(own[2] is not None for own in values):
+    across = room([row["x"] for row in means], high=100.0)
+    x = quantity(alt.X, "x", "mean of clients, %", **across)
+    plots = [_scatter(study, "tradeoff-mean", x, means, filled)]
+    if np.isfinite(values).all():
         bytes_sent = _scatter_rows(methods, SENT, study.worst, sent.scale)
         most = max(row["x"] for row in bytes_sent) or 1.0
         title = sent.title.replace(" in all", " sent in all")
-        texts = (
-            "tradeoff-sent",
-            "Data sent and equity",
-            f"Up and to the left is better. {caption}",
-        )
         x = quantity(alt.X, "x", title, domain=[-0.04 * most, 1.08 * most], nice=False)
-        plots.append(_scatter(study, texts, x, bytes_sent, filled))
-    intro = (
-        "Methods trade accuracy, equity and data sent against each other. "
-        "Which methods are not beaten in all three?"
-    )
-    return Section("tradeoff", "Trade-off", intro, (), plots, [table])
+        plots.append(_scatter(study, "tradeoff-sent", x, bytes_sent, filled))
+    return Section.of("tradeoff", (), plots, [table])
 
 
 def _scatter_rows(methods: Sequence[Method], x: str, y: str, scale: float = 1.0) -> list[Row]:
@@ -243,9 +219,7 @@ def _scatter_rows(methods: Sequence[Method], x: str, y: str, scale: float = 1.0)
     return [{"label": label, "x": p[0] * scale, "y": p[1]} for label, p in pairs if p is not None]
 
 
-def _scatter(
-    study: Study, texts: tuple[str, str, str], x: Any, rows: Sequence[Row], filled: Sequence[bool]
-) -> Plot:
+def _scatter(study: Study, key: str, x: Any, rows: Sequence[Row], filled: Sequence[bool]) -> Plot:
     """Return a plot of equity against something else: x, y and a mark for each method."""
     worst, across = f"{study.worst_label}, %", x.to_dict()["title"]
     y = quantity(alt.Y, "y", worst, **room([row["y"] for row in rows], high=100.0))
@@ -259,8 +233,8 @@ def _scatter(
         if part
     ]
     values = "; ".join(f"{r['label']}: {r['x']:,.2f}, {r['y']:.1f} %" for r in rows)
-    words = f"Points: {worst} against {across}. {values}."
-    return draw(*texts, words, 280, *layers)
+    text = f"Points: {worst} against {across}. {values}."
+    return draw(key, 280, *layers, text=text, worst=study.worst_label.capitalize())
 
 
 def bits(study: Study) -> Section | None:
@@ -268,7 +242,6 @@ def bits(study: Study) -> Section | None:
     methods = [m for m in study.main if not m.alone and m.means(UP, study.worst) is not None]
     if not methods:
         return None
-    title = f"{study.worst_label.capitalize()} against bits"
     sent = sent_column(methods, "{unit} in all")
     columns = [
         Column(study.worst, study.worst_label, definition="worst10"),
@@ -276,24 +249,18 @@ def bits(study: Study) -> Section | None:
         column_of(MEASURES[OVER], head=""),
         sent,
     ]
-    note = (
-        "A dash under entropy: messages of a fixed size, such as exact rankings or weights, "
-        "which are not coded."
-    )
+    worst = study.worst_label.capitalize()
     coded = all(method.mean(ENTROPY) is not None for method in methods)
-    table = method_table("bits", f"{title}, by method", methods, columns, "" if coded else note)
-    intro = (
-        "What one client sends and receives in a round, in bits for each edge of the network. "
-        + " ".join(_bits_sentence(method, sent) for method in methods)
-    )
+    note = "" if coded else words("bits", "note")
+    table = method_table("bits", words("bits", "table", worst=worst), methods, columns, note)
+    texts: Row = {"worst": worst, "methods": " ".join(_bits_sentence(m, sent) for m in methods)}
     if len(methods) < 2:
-        return Section("bits", title, intro, [table])
+        return Section.of("bits", [table], **texts)
     rows = _scatter_rows(methods, UP, study.worst)
     across = room([0.0, *(row["x"] for row in rows)])
     x = quantity(alt.X, "x", "bits per edge up, mean", **across)
-    texts = ("bits", title, "Up and to the left is better.")
-    plot = _scatter(study, texts, x, rows, [True] * len(rows))
-    return Section("bits", title, intro, (), [plot], [table])
+    plot = _scatter(study, "bits", x, rows, [True] * len(rows))
+    return Section.of("bits", (), [plot], [table], **texts)
 
 
 def _bits_sentence(method: Method, sent: Column) -> str:
