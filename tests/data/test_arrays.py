@@ -110,6 +110,7 @@ def test_test_rows_that_are_given_stay_for_testing():
         ({"a": (np.eye(2), [0, 1], np.array([1, np.nan]))}, "client 'a', row 1 has no group"),
         ({"a": (np.eye(2), [0, 1], math.nan)}, "row 0 has no group"),
         ({"a": (np.eye(2), [0, 1], [1, 2, 3])}, "groups of shape"),
+        ({"a": (X, Y), "b": (X[:0], [])}, r"client 'b' .* shape \(0,\)"),
         ({"a": (X, Y), "b": (np.full((2, 8), np.inf), [0, 1])}, "client 'b', row 0, input 0"),
     ],
 )

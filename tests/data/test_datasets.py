@@ -153,7 +153,7 @@ def test_a_notebook_gets_the_bar_of_tqdm_auto(monkeypatch, toy):
             made.append(self.updates)
 
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    monkeypatch.setattr("e2fl.runs.progress.tqdm", Bar)
     e2fl.run(toy, watcher=NotebookProgress(StringIO()))
     assert made[0]["total"] == 6
     assert made[-1] == 6

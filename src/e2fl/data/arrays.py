@@ -95,13 +95,13 @@ def from_arrays(
     def row_name(row: int) -> str:
         return f"{parts[owner[row]].where}, row {row - starts[owner[row]]}"
 
+    first = parts[0]
     for part in parts:
-        if part.x.shape[1:] != parts[0].x.shape[1:] or (part.group is None) != (
-            parts[0].group is None
-        ):
+        shape, other = part.x.shape[1:], first.x.shape[1:]
+        if shape != other or (part.group is None) != (first.group is None):
             raise DataError(
-                f"{parts[0].where} and {part.where} must have inputs of one shape, and both or "
-                f"neither a group; the shapes are {parts[0].x.shape[1:]} and {part.x.shape[1:]}"
+                f"{first.where} and {part.where} must have inputs of one shape, and both or "
+                f"neither a group; the shapes are {other} and {shape}"
             )
     groups_given = [part.group.astype(str) for part in parts if part.group is not None]
     rows = check_rows(
@@ -185,7 +185,7 @@ def _part(name: str, where: str, given: Given, split: int) -> _Part:
     if not isinstance(rows, tuple) or len(rows) not in (2, 3):
         raise DataError(f"{where} must be (x, y), (x, y, group) or a data set of such rows")
     x, y = _as_inputs(rows[0], where), _as_column(rows[1], f"{where}: labels")
-    if y.ndim != 1 or len(x) != len(y):
+    if y.ndim != 1 or len(x) != len(y) or not len(y):
         raise DataError(f"{where} has inputs of shape {x.shape} for labels of shape {y.shape}")
     group = _as_column(rows[2], f"{where}: groups") if len(rows) == 3 else None
     if group is not None:

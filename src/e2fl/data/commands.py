@@ -6,9 +6,8 @@ from typing import Any
 
 from e2fl.construct import did_you_mean
 from e2fl.data import build
-from e2fl.data.describe import summarise
+from e2fl.data.describe import draw, summarise
 from e2fl.data.files import SOURCES, File, Source, data_directory, existing, extract
-from e2fl.data.picture import draw
 from e2fl.data.sets import femnist
 from e2fl.errors import ConfigError, DataError
 from e2fl.files import sha256_of, write_text
@@ -56,7 +55,7 @@ def get(name: str) -> str:
         if all(source.locate(member) for member in wanted):
             lines.append(f"{', '.join(wanted)}: already here")
             continue
-        path = femnist.packed(data_directory()) if file.members else None
+        path = source.locate(file.name)
         if path is None:
             path = file.download(data_directory() / source.name)
             if file.sha256 is None:

@@ -213,10 +213,10 @@ def learn(
         identifier = len(categories) > max(FEW, NEARLY_ALL * count) and name not in listed
         if identifier or len(categories) > CATEGORIES:
             raise DataError(
-                f"{origin.where}: column '{name}' has {len(categories)} different strings in {count} "
-                "training rows; is it an identifier or a date, or should these be numbers? For "
-                f"example, {origin.row_name(0)} has '{cells[0][:40]}'. Leave it out with features = [...], "
-                f"or keep up to {CATEGORIES} with words = ['{name}']"
+                f"{origin.where}: column '{name}' has {len(categories)} different strings in "
+                f"{count} training rows; is it an identifier or a date, or should these be "
+                f"numbers? For example, {origin.row_name(0)} has '{cells[0][:40]}'. Leave it out "
+                f"with features = [...], or keep up to {CATEGORIES} with words = ['{name}']"
             )
         learnt.append(Column(name, tuple(categories)))
     return tuple(learnt)

@@ -117,13 +117,11 @@ def check_rows(
     split = None if split is None else _present(split, len(x), "split", origin)
     codes, labels = (y, classes) if classes else encode_labels(y, origin)
     if not 2 <= len(labels) <= LABEL_LIMIT:
-        raise DataError(
-            f"{origin.where}: {len(labels)} different labels; there must be 2 to {LABEL_LIMIT}"
-        )
+        raise DataError(f"{origin.where}: {len(labels)} different labels, not 2 to {LABEL_LIMIT}")
     indices, groups = _groups(group, unprivileged, origin)
-    inside = False
-    if indices is not None:
-        inside = _groups_lie_inside(indices, groups, client, division.groups, origin)
+    inside = indices is not None and _groups_lie_inside(
+        indices, groups, client, division.groups, origin
+    )
     clients = np.unique(client.astype(str)).tolist()
     for what, names in (("label", labels), ("group", groups), ("client", clients)):
         _warn_of_similar_names(what, names, origin)
@@ -138,10 +136,7 @@ def check_rows(
 def _present(values: NDArray[Any], count: int, what: str, origin: Origin) -> NDArray[Any]:
     """Return one value for each row; raise an error that names a row without one."""
     if values.shape != (count,):
-        raise DataError(
-            f"{origin.where}: there must be one {what} for each of {count} rows, not shape "
-            f"{values.shape}"
-        )
+        raise DataError(f"{origin.where}: there must be one {what} for each of {count} rows")
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     codes, distinct = pd.factorize(values, use_na_sentinel=False)
@@ -243,19 +238,15 @@ def _inputs(x: NDArray[Any], origin: Origin) -> NDArray[np.uint8] | NDArray[np.f
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind not in "fiub":
-        raise DataError(
-            f"{origin.where}: inputs must be numbers, not {x.dtype}; put strings into a table"
-        )
+        raise DataError(f"{origin.where}: inputs must be numbers; put strings into a table")
     numbers = x.astype(np.float32, copy=False)  # float32 in a file stays on disk
     for start in range(0, len(numbers), SAMPLE):
         block = numbers[start : start + SAMPLE]
         finite = np.isfinite(block).reshape(len(block), -1)
         if not finite.all():
             row, column = np.argwhere(~finite)[0].tolist()
-            raise DataError(
-                f"{origin.where}: {origin.row_name(start + row)}, input {column} is missing or "
-                "not finite"
-            )
+            name = origin.row_name(start + row)
+            raise DataError(f"{origin.where}: {name}, input {column} is missing or not finite")
     return numbers
 
 
@@ -278,12 +269,11 @@ def _warn_of_similar_names(what: str, names: Iterable[str], origin: Origin) -> N
     """Warn of names that differ only in case or spaces: they are usually one name, misspelt."""
     first: dict[str, str] = {}
     for name in names:
-        plain = " ".join(name.casefold().split())
-        if first.setdefault(plain, name) != name:
+        other = first.setdefault(" ".join(name.casefold().split()), name)
+        if other != name:
+            reason = "differ only in case or spaces, and count as two"
             warnings.warn(
-                f"{origin.where}: {what}s '{first[plain][:40]}' and '{name[:40]}' differ only in "
-                "case or spaces and count as two; if they are the same, write them the same",
-                stacklevel=4,
+                f"{origin.where}: {what}s '{other[:40]}' and '{name[:40]}' {reason}", stacklevel=4
             )
 
 

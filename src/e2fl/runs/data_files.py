@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from e2fl.data.describe import describe, summarise
+from e2fl.data.describe import describe, draw, summarise
 from e2fl.data.federated import FederatedData
-from e2fl.data.picture import draw
 from e2fl.errors import RunError
 from e2fl.runs.store import Folder, json_text
 

@@ -8,8 +8,8 @@ gzip.
 
 Each state is split at random into `clients_per_state` clients of equal size, and each client's rows
 into training and test rows. Age, schooling and hours a week are standardised with the training
-rows. The other columns are one-hot, with the categories of the Census Bureau's dictionary and not of the
-rows: occupations in its 26 major groups, places of birth by continent.
+rows. The other columns are one-hot, with the categories of the Census Bureau's dictionary and not
+of the rows: occupations in its 26 major groups, places of birth by continent.
 """
 
 from dataclasses import dataclass, replace

@@ -137,8 +137,7 @@ class Images:
     def white_background(self) -> bool:
         """Return whether the edges of the images are bright."""
         some = self.x[:: max(1, len(self.x) // 500)]
-        edges = (some[:, 0], some[:, -1], some[:, :, 0], some[:, :, -1])
-        return bool(np.mean([edge.mean() for edge in edges]) > 127)
+        return bool(np.mean([some[:, [0, -1]].mean(), some[:, :, [0, -1]].mean()]) > 127)
 
 
 def find(home: Path) -> Path:
@@ -146,29 +145,22 @@ def find(home: Path) -> Path:
 
     If there is none, the error says what to do.
     """
-    folders = (home / "femnist", home)
-    for folder in folders:
+    for folder in (home / "femnist", home):
         if (folder / NPZ).is_file():
             return folder / NPZ
         leaf = folder.name == "femnist" and json_files(folder)
         if leaf or any((folder / name).is_file() for name in H5):
             return folder
-    partial = [folder / PARTIAL for folder in folders if (folder / PARTIAL).is_file()]
-    if partial:
-        return partial[0]
-    archive = packed(home)
+    partial = SOURCES["femnist"].locate(PARTIAL, str(home))
+    if partial is not None:
+        return partial
+    archive = SOURCES["femnist"].locate(ARCHIVE.name, str(home))
     if archive is not None:
         raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
     raise DataError(
         f"no FEMNIST in {home / 'femnist'}: run `e2fl data get femnist`, or put there {NPZ}, "
         f"{' and '.join(H5)}, {ARCHIVE.name} or LEAF's all_data_*.json, or name it with data.path"
     )
-
-
-def packed(home: Path) -> Path | None:
-    """Return the archive in a data directory, if it is still packed."""
-    paths = (home / "femnist" / ARCHIVE.name, home / ARCHIVE.name)
-    return next((path for path in paths if path.is_file()), None)
 
 
 def files_of(path: Path) -> list[Path]:

@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image
 
 from e2fl.data import from_arrays
-from e2fl.data.describe import summarise
-from e2fl.data.picture import LEFT, LEGEND, WIDTH, draw, png
+from e2fl.data.describe import LEFT, LEGEND, WIDTH, draw, png, summarise
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 
 SVG = "{http://www.w3.org/2000/svg}"
