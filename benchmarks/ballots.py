@@ -1,19 +1,22 @@
-"""What ballots cost on real rankings: bits per edge, the coder's overhead, processor time, and what a vote loses.
+"""What ballots cost on real rankings: bits per edge, overhead, processor time, a vote's loss.
 
     E2FL_DATA=... PYTHONPATH=src:. python -m benchmarks.ballots --rounds 20
 
-trains the paper's LeNet on FairMNISTRotate (60 images per client, 25 of 1000 clients a round, votes in two steps as in
-E2FL) and prints the tables of docs/ballots.md for the first and the last round. Processor times are those of one core.
+trains the paper's LeNet on FairMNISTRotate (60 images per client, 25 of 1000 clients a round, votes
+in two steps as in E2FL) and prints the tables of docs/ballots.md for the first and the last round.
+Processor times are those of one core.
 
     PYTHONPATH=src:. python -m benchmarks.ballots --server
 
-times the server instead: checking and aggregating 25 replies whose rankings are the broadcast one with noise.
+times the server instead: checking and aggregating 25 replies whose rankings are the broadcast one
+with noise.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -38,7 +41,7 @@ from e2fl.rankings.ballots import (
     ranking_of_mask,
 )
 from e2fl.rankings.messages import AnyBallots, Ballots, UncodedBallots
-from e2fl.rankings.order import Ranking, mask_layers, rank_of
+from e2fl.rankings.order import Ranking, Ranks, mask_layers, rank_of
 from e2fl.rankings.votes import elect
 
 VOTERS = 25
@@ -105,7 +108,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 def differing(one: Ranking, other: Ranking) -> float:
-    """The share of edges, in percent, that one mask keeps and the other drops, or the other way round."""
+    """The percentage of edges that only one of two masks keeps."""
     a, b = mask_layers(one, 0.5), mask_layers(other, 0.5)
     return (
         100
@@ -165,7 +168,7 @@ def _row(
         size += 8 * len(sent) / VOTERS / spec.edges
         entropy += ballot.entropy_bits(ranking, reference) / VOTERS / spec.edges
         if voter < TIMED:
-            encode.append(milliseconds(lambda: ballot.encode(ranking, reference)))  # noqa: B023  # called at once
+            encode.append(milliseconds(lambda: ballot.encode(ranking, reference)))  # noqa: B023
             decode.append(milliseconds(lambda: ballot.decode(sent, reference)))  # noqa: B023
     lost = differing(elect(decoded), exact)
     over = f"{100 * (size / entropy - 1):.2f} %"
@@ -183,7 +186,7 @@ def downlink(moment: Round, start: Ranking, spec: ModelSpec) -> Rows:
         decoded = ballot.decode(sent, reference)
         bits, entropy = 8 * len(sent), ballot.entropy_bits(moment.elected, reference)
         times = [
-            f"{milliseconds(lambda: ballot.encode(moment.elected, reference)):.0f} ms",  # noqa: B023
+            f"{milliseconds(partial(ballot.encode, moment.elected, reference)):.0f} ms",
             f"{milliseconds(lambda: ballot.decode(sent, reference)):.0f} ms",  # noqa: B023
         ]
         yield (
@@ -216,17 +219,21 @@ def downlink(moment: Round, start: Ranking, spec: ModelSpec) -> Rows:
 
 
 def server() -> Rows:
-    """The processor time of a server's round, with exact and with coded ballots; decoded once, and twice."""
+    """The processor time of a server's round, with exact and with coded ballots.
+
+    Decoded once, and twice.
+    """
     yield ("ballots", "bits", "check", "aggregate")
     model = paper_lenet()
     spec, start = model.spec, model.supernet(SEED).ranking
     population = Population({client: client % 5 for client in range(VOTERS)}, 5)
     noise = stream(SEED, "benchmark")
-    rankings = [
-        {name: rank_of((rank + 0.02 * rank.size * noise.standard_normal(rank.size)).astype(np.float32))
-         for name, rank in start.items()}
-        for _ in range(VOTERS)
-    ]  # fmt: skip
+
+    def noisy(rank: Ranks) -> Ranks:
+        moved = rank + 0.02 * rank.size * noise.standard_normal(rank.size)
+        return rank_of(moved.astype(np.float32))
+
+    rankings = [{name: noisy(rank) for name, rank in start.items()} for _ in range(VOTERS)]
     for ballot in (Exact(), Buckets(16)):
         algorithm = E2FL(clients_per_round=VOTERS, ballot=ballot)
         state = algorithm.start(model, population, SEED)

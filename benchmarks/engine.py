@@ -93,7 +93,7 @@ class Training:
 
 
 def training(quick: bool) -> Results:
-    """Steps and clients per second, relative to plain PyTorch and to the speed of matrix products."""
+    """Steps and clients per second, relative to plain PyTorch and to matrix products."""
     work = Training(clients=2 * CORES if quick else 4 * CORES, plain_steps=2 if quick else 4)
     repeats = 3 if quick else 7
     pool = ThreadPoolExecutor(CORES, initializer=torch.set_num_threads, initargs=(1,))

@@ -66,12 +66,12 @@ def timed(
 
 
 def fedavg_lenet(repeats: int) -> list[float]:
-    """Rounds of FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
+    """FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
     return timed(FedAvg(clients_per_round=25), Pictures(), paper_lenet(), LENET, repeats)
 
 
 def fedavg_logistic(repeats: int) -> list[float]:
-    """Rounds of FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
+    """FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
     return timed(FedAvg(clients_per_round=10), Pictures(samples=60), logistic(), LOGISTIC, repeats)
 
 

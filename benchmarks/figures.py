@@ -74,5 +74,5 @@ def seconds(work: Callable[[], object], repeats: int = 1) -> list[float]:
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
-    """Ratios of measurements taken side by side, so that a slow moment of the machine affects both."""
+    """Ratios of measurements side by side: a slow moment of the machine affects both."""
     return tuple(a / b for a, b in zip(above, below, strict=True))

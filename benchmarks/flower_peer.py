@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""FedAvg in Flower's simulation; run as a script with the folder of the task and its data as argument.
+"""FedAvg in Flower's simulation; a script that takes the folder of the task and its data.
 
 Flower's workers import this file by name, so they get the folder from the environment.
 """

@@ -1,9 +1,10 @@
-"""Mutated ballots are rejected with `WireError` or accepted, and none takes much longer than an honest one.
+"""Mutated ballots end in `WireError` or are accepted; none takes much longer than an honest one.
 
     python -m benchmarks.fuzz_ballots --messages 1000000
 
-Prints how many messages were decoded, refused and accepted, and the processor time of the slowest beside that of an
-honest one. Every message that is accepted must be the only way to write what it stands for.
+Prints how many messages were decoded, refused and accepted, and the processor time of the slowest
+beside that of an honest one. Every message that is accepted must be the only way to write what it
+stands for.
 """
 
 import argparse
@@ -105,7 +106,10 @@ def kinds() -> list[tuple[Ballot, Reference]]:
 
 
 def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Outcome:
-    """Decode this many mutated messages, or as many as fit the time; raises what is not a `WireError`."""
+    """Decode this many mutated messages, or as many as fit the time.
+
+    Raises what is not a `WireError`.
+    """
     coarse_module.LARGE = 1000  # so that the small model uses the levels of units
     outcome = Outcome()
     rng = np.random.default_rng(seed)
@@ -133,7 +137,8 @@ def campaign(messages: int, seconds: float = float("inf"), seed: int = 0) -> Out
             try:
                 decoded = ballot.decode(raw, reference)
                 outcome.accepted += 1
-                # Moves are rounded before edges are ranked again, so other moves may stand for the same ranking.
+                # Moves are rounded before edges are ranked again, so other moves may stand for the
+                # same ranking.
                 if not isinstance(ballot, Moves):
                     assert ballot.encode(decoded, reference) == raw, (
                         "an accepted message is not in canonical form"
@@ -170,5 +175,6 @@ if __name__ == "__main__":
     print(f"{outcome.accepted:>9}  accepted, in canonical form")
     print(f"{outcome.messages:>9}  in all")
     print(
-        f"an honest message takes up to {1e3 * outcome.honest:.2f} ms; none more than {outcome.slowest:.1f} times that"
+        f"an honest message takes up to {1e3 * outcome.honest:.2f} ms; "
+        f"none more than {outcome.slowest:.1f} times that"
     )

@@ -100,7 +100,8 @@ def _table(machine: dict[str, object], figures: list[Figure], goals: list[Goal])
             lines[-1] += f"  {figure.note}"
     lines += [
         "",
-        f"{'goals':{width}}  {'median':>10}  {'low':>10}  {'high':>10}        {'at least':>8} {'aim':>6}",
+        f"{'goals':{width}}  {'median':>10}  {'low':>10}  {'high':>10}"
+        f"        {'at least':>8} {'aim':>6}",
     ]
     for goal in goals:
         limits = f"{goal.at_least:>8g} {goal.aim:>6g}  {goal.verdict}"

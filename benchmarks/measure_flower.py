@@ -1,9 +1,9 @@
-"""Measures bytes on the wire and seconds per round, for three nodes on this machine with TLS and node keys.
+"""Bytes on the wire and seconds per round: three nodes on this machine, TLS and node keys.
 
     python -m benchmarks.measure_flower [algorithm ...]
 
-Nodes reach the server through a proxy that counts bytes. The cost of a round is the difference between a long and a
-short run of the same experiment, without start-up and the last evaluation.
+Nodes reach the server through a proxy that counts bytes. The cost of a round is the difference
+between a long and a short run of the same experiment, without start-up and the last evaluation.
 """
 
 import json

@@ -13,7 +13,7 @@ Reader = Callable[[bytes], object]
 
 
 def mutated(raw: bytes, rng: random.Random) -> bytes:
-    """The same bytes with some bits flipped, or a piece overwritten, removed, repeated or cut off."""
+    """The bytes with bits flipped, or a piece overwritten, removed, repeated or cut off."""
     data = bytearray(raw)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         if not data:

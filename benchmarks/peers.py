@@ -1,6 +1,7 @@
 """The same rounds of FedAvg in other simulators, each in its own process; start-up is not measured.
 
-Each simulator is set up as its documentation recommends for this number of cores: one client per core.
+Each simulator is set up as its documentation recommends for this number of cores: one client per
+core.
 """
 
 import json
@@ -26,7 +27,7 @@ Results = tuple[list[Figure], list[Goal]]
 PEERS = {"Flower": "flower_peer.py", "pfl": "pfl_peer.py"}
 NEEDED = {"Flower": ("flwr", "ray"), "pfl": ("pfl",)}
 LIMIT = 1800  # seconds
-PYTHON = "E2FL_PEER_PYTHON"  # an interpreter with the other simulators, if they conflict with this environment
+PYTHON = "E2FL_PEER_PYTHON"  # an interpreter with the other simulators, if they conflict with ours
 
 
 @dataclass(frozen=True)

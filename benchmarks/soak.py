@@ -1,9 +1,10 @@
 """`python -m benchmarks.soak --seconds 60`: endurance, not speed.
 
-Three campaigns share the time. Runs of several algorithms are killed with SIGKILL at random moments and resumed; runs
-are ended before a random write operation and resumed; files and messages are mutated and read. Resumed runs must end
-with the files of an uninterrupted run, bit for bit, and mutated bytes must be read or rejected with one of the
-package's own errors. The counts are printed; the exit code is 1 if anything else happened.
+Three campaigns share the time. Runs of several algorithms are killed with SIGKILL at random moments
+and resumed; runs are ended before a random write operation and resumed; files and messages are
+mutated and read. Resumed runs must end with the files of an uninterrupted run, bit for bit, and
+mutated bytes must be read or rejected with one of the package's own errors. The counts are printed;
+the exit code is 1 if anything else happened.
 """
 
 import argparse
@@ -61,7 +62,10 @@ def configuration(algorithm: dict[str, Any]) -> dict[str, Any]:
 
 
 def work(config: str, out: str, resume: bool, crash_at: int, ready: Any) -> None:
-    """In a child process: run or resume; end before the write operation with the number `crash_at`, if it is not 0."""
+    """In a child process: run or resume.
+
+    End before the write operation with the number `crash_at`, if it is not 0.
+    """
     from e2fl.cli import main
 
     if crash_at:
@@ -126,7 +130,7 @@ class Campaign:
         return int(child.exitcode)
 
     def reference(self, which: int) -> tuple[Path, dict[str, bytes], float]:
-        """The configuration of an algorithm, the files of an uninterrupted run, and the seconds it took."""
+        """The configuration, the files of an uninterrupted run, and the seconds it took."""
         config = self.folder / f"{which}.toml"
         if which not in self.references:
             config.write_text(tomli_w.dumps(configuration(ALGORITHMS[which])))
@@ -170,7 +174,7 @@ class Campaign:
             )
 
     def mutate(self, deadline: float) -> None:
-        """Mutate and read files and messages in child processes until the deadline: a reader may crash its process."""
+        """Mutate and read files and messages until the deadline, in processes that may crash."""
         while time.monotonic() < deadline:
             result, last = self.folder / "mutations.json", self.folder / "last-mutation"
             result.unlink(missing_ok=True)
@@ -194,7 +198,10 @@ class Campaign:
 
 
 def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
-    """In a child process: mutate and read every format in turn; write counts and failures to mutations.json."""
+    """In a child process: mutate and read every format in turn.
+
+    Write counts and failures to mutations.json.
+    """
     home, rng, deadline = Path(folder), random.Random(seed), time.monotonic() + seconds
     counts: Counter[str] = Counter()
     failures: list[str] = []
@@ -237,7 +244,8 @@ def soak(seconds: float, seed: int, folder: Path) -> int:
     for what, count in sorted(campaign.counts.items()):
         print(f"{count:8}  {what}")
     print(
-        f"{len(campaign.failures):8}  failures, in {time.monotonic() - began:.0f} seconds (seed {seed})"
+        f"{len(campaign.failures):8}  failures, "
+        f"in {time.monotonic() - began:.0f} seconds (seed {seed})"
     )
     for failure in campaign.failures[:20]:
         print(failure, file=sys.stderr)
@@ -266,7 +274,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # The child processes import this file by name; without this line they would not find the same functions.
+    # The child processes import this file by name; without this line they would not find the same
+    # functions.
     from benchmarks import soak as this
 
     sys.exit(this.main())

