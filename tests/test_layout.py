@@ -67,7 +67,8 @@ MODULES = {
 
 
 MOST_LINES, MOST_FILES = 31_100, 195  # of src/e2fl; lower them when it shrinks
-SHORT = ("paper", "benchmarks", "docs", "examples", "tests/paper", "tests/docs")  # folders whose lines have at most 100 characters
+# Folders whose lines have at most 100 characters.
+SHORT = ("paper", "benchmarks", "docs", "examples", "tests/paper", "tests/docs")
 
 
 def test_the_package_stays_small():
