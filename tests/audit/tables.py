@@ -67,3 +67,13 @@ def _predictions(n, clients, groups, gap, seed, second=False):
     frame["group"] = [f"G{code}" for code in group]
     frame["y_true"], frame["y_pred"] = y, np.where(right, y, 1 - y)
     return frame.assign(age=rng.choice(["young", "old"], n)) if second else frame
+
+
+def said(found):
+    """All sentences of an audit."""
+    return " ".join(found.sentences)
+
+
+def figures(found):
+    """The key figures of an audit, by title."""
+    return {one.title: f"{one.value}. {one.text}" for one in found.tables[0].figures}

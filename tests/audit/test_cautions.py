@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 
 from e2fl_audit import AuditError, audit
-from tests.audit.tables import clients, exact, people
-
-
-def said(found):
-    return " ".join(found.sentences)
+from tests.audit.tables import clients, exact, figures, people, said
 
 
 def test_the_headline_speaks_of_all_groupings_worst_first():
@@ -25,8 +21,8 @@ def test_the_headline_speaks_of_all_groupings_worst_first():
         "Of the rows labelled 1, the model finds 30.0 % in f and 80.0 % in m"
     )
     assert "By race, no difference is larger than chance explains." in said(found)
-    gap = next(one for one in found.tables[0].figures if one.title == "Largest gap")
-    assert "by sex: 30.0 % in f, 80.0 % in m. More than chance explains." in gap.text
+    words = "by sex: 30.0 % in f, 80.0 % in m. More than chance explains."
+    assert words in figures(found)["Largest gap"]
 
 
 def test_without_a_finding_the_headline_names_every_grouping():
@@ -143,9 +139,8 @@ def test_identical_scores_have_no_interval():
 
 def test_large_groups_with_small_rates_are_not_called_large_enough():
     found = audit(exact({"a": (10, 5, 40, 45), "b": (30, 20, 40, 45)}))
-    few = next(one for one in found.tables[0].figures if one.title == "Too few to judge")
-    assert "large enough" not in few.text
-    assert "Too few for some of the rates: a." in few.text
+    assert "large enough" not in figures(found)["Too few to judge"]
+    assert "Too few for some of the rates: a." in figures(found)["Too few to judge"]
 
 
 def test_printed_pages_of_many_groups_are_cut_with_a_note():

@@ -6,15 +6,7 @@ import pytest
 
 from e2fl_audit import AuditError, audit
 from e2fl_audit.wording import p_value
-from tests.audit.tables import clients, exact
-
-
-def said(found):
-    return " ".join(found.sentences)
-
-
-def figures(found):
-    return {one.title: f"{one.value}. {one.text}" for one in found.tables[0].figures}
+from tests.audit.tables import clients, exact, figures, said
 
 
 def accuracy(found):
@@ -101,10 +93,11 @@ def test_tables_with_the_same_values_differ_in_no_client():
 
 
 def test_two_clients_are_too_few_to_compare_tables_and_none_cannot_be():
-    for second in (clients([0.51, 0.61]), clients([0.8, 0.81]).assign(client=["x", "y"])):
-        assert "Too few clients to judge." in audit([clients([0.5, 0.6]), second]).sentences[0]
+    first, second = clients([0.5, 0.6]), clients([0.51, 0.62])
+    assert "Too few clients to judge." in audit([first, second]).sentences[0]
     rows = exact({"A": (40, 10, 20, 30), "B": (40, 10, 20, 30)})
-    assert "Not compared with DataFrame" in said(audit([rows, rows]))
+    for pair in ([rows, rows], [first, second.assign(client=["x", "y"])]):
+        assert "Not compared with DataFrame" in said(audit(pair))
 
 
 def test_the_f1_gap_is_not_called_di_and_undefined_rates_are_said_to_be_so():
@@ -126,10 +119,9 @@ def test_names_are_trimmed_and_missing_ones_are_unknown():
 
 def test_groups_that_are_too_small_are_not_judged():
     frame = exact({"a": (40, 40, 40, 40), "b": (45, 35, 40, 40), "tiny": (2, 0, 0, 2)})
-    found = audit(frame)
-    assert "Too few rows to judge, by group: tiny" in said(found)
-    assert not accuracy(found).judged["tiny"]
-    assert set(accuracy(found).reference) <= {"a", "b"}
+    assert "Too few rows to judge, by group: tiny" in said(audit(frame))
+    assert not accuracy(audit(frame)).judged["tiny"]
+    assert set(accuracy(audit(frame)).reference) <= {"a", "b"}
     assert accuracy(audit(frame, min_n=3)).judged["tiny"]
 
 

@@ -276,7 +276,7 @@ def examine(tables: Sequence[Table], settings: Settings) -> Audit:
         if comparison is not None:
             comparisons.append(comparison)
             continue
-        why = "both tables need clients, and the same measure of them"
+        why = "both tables need the same clients, and the same measure of them"
         one.sentences.append(f"Not compared with {tables[0].name}: {why}.")
     return Audit(audits, comparisons, settings)
 

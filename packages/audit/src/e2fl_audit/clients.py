@@ -1,7 +1,7 @@
 """How evenly clients are served, what chance alone would give, and two tables client by client."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from e2fl_audit.counting import hidden_groups
 from e2fl_audit.files import Numbers
 from e2fl_audit.reader import Table
 from e2fl_audit.settings import MIN_CLIENTS
-from e2fl_audit.statistics import holm, mean_half, mean_interval, wilson
+from e2fl_audit.statistics import holm, mean_interval, wilson
 from e2fl_audit.wording import noun
 
 SIMULATIONS = 400
@@ -140,83 +140,74 @@ def _below(frame: pd.DataFrame) -> tuple[str, ...]:
     return tuple(frame[below].sort_values("value", kind="stable")["client"])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
     """The second table minus the first, over the clients that both hold."""
 
     first: str
     second: str
     title: str
-    is_rate: bool
+    unit: str
     difference: float
     low: float
     high: float
-    sizes: tuple[int, int]  # clients of each table that are compared
-    paired: bool = False
-    left_out: int = 0  # clients in one table only
-    better: int = 0  # clients with a higher value in the second table
-    worse: int = 0
-    # grouping, group, clients, difference, low, high
-    groups: list[tuple[str, str, int, float, float, float]] = field(default_factory=list)
-    note: str = ""
+    clients: int  # in both tables
+    left_out: int  # clients in one table only
+    better: int  # clients with a higher value in the second table
+    worse: int
+    groups: list[tuple[str, str, int, float, float, float]]  # grouping, group, clients, difference
 
     def text(self) -> str:
         """Return the sentence about the two tables."""
-        pairs = noun(self.sizes[0], "client")
-        if self.paired and not self.better and not self.worse:
+        pairs = noun(self.clients, "client")
+        if not self.better and not self.worse:
             equal = f"{self.second} and {self.first}: {self.title} is the same number"
             return f"{equal} for each of the {pairs} in both."
-        scale, form = (100, ".2f") if self.is_rate else (1, ".4g")
+        scale, form, unit = (100, ".2f", " percentage points") if self.unit else (1, ".4g", "")
         amount, low, high = (scale * value for value in (self.difference, self.low, self.high))
-        known = not math.isnan(low)
+        known = not math.isnan(low)  # otherwise each client changes by the same amount
         span = f"95 % interval {low:{form}} to {high:{form}}" if known else "no interval"
-        unit = " percentage points" if self.is_rate else ""
-        change = f"mean {self.title} {amount:+{form}}{unit} ({span})"
-        text = f"{self.second} minus {self.first}: {change}"
-        if self.paired:
-            text += f", paired over {pairs}; higher for {self.better:,}, lower for {self.worse:,}"
-        same = self.paired and not known  # each client changes by the same amount
-        if min(self.sizes) < MIN_CLIENTS:
-            text += ". Too few clients to judge."
-        elif self.low > 0 or self.high < 0 or (same and self.sizes[0] > MIN_CLIENTS):
-            text += ". This is more than chance explains."
-        else:
-            text += ". This may be chance."
-        if self.paired and self.left_out:
-            count = noun(self.left_out, "client")
-            text += f" Left out, because they are in only one of the tables: {count}."
-        return f"{text} {self.note}".strip()
+        sure = "This may be chance."
+        if self.clients < MIN_CLIENTS:
+            sure = "Too few clients to judge."
+        elif self.low > 0 or self.high < 0 or (not known and self.clients > MIN_CLIENTS):
+            sure = "This is more than chance explains."
+        if self.left_out:
+            out = noun(self.left_out, "client")
+            sure += f" Left out, because they are in only one of the tables: {out}."
+        return (
+            f"{self.second} minus {self.first}: mean {self.title} {amount:+{form}}{unit} ({span}), "
+            f"paired over {pairs}; higher for {self.better:,}, lower for {self.worse:,}. {sure}"
+        )
 
 
 def compare(first: Table, second: Table, suppress_below: int = 0) -> Comparison | None:
-    """Compare two tables; None where they do not measure the same thing of clients."""
-    frames = client_frame(first), client_frame(second)
-    titles = first.title.casefold(), second.title.casefold()
-    if frames[0] is None or frames[1] is None or titles[0] != titles[1]:
-        return None
-    about = first.name, second.name, titles[0], first.is_rate
+    """Compare two tables; None where they do not measure the same thing of the same clients."""
+    one, other = client_frame(first), client_frame(second)
+    title = first.title.casefold()
     named = first.clients is not None and second.clients is not None
-    pairs = frames[0].reset_index().merge(frames[1], on="client", how="outer")
-    left_out = int((pairs["value_x"].isna() | pairs["value_y"].isna()).sum())
-    pairs = pairs.dropna(subset=["value_x", "value_y"])
-    if named and len(pairs) > 1:
-        change = (pairs["value_y"] - pairs["value_x"]).to_numpy(copy=True)
-        change[np.abs(change) <= ROUNDING * pairs["value_x"].abs()] = 0.0  # means of equal values
-        ends, sizes = mean_interval(change), (len(pairs), len(pairs))
-        result = Comparison(*about, float(change.mean()), *ends, sizes, paired=True)
-        result.left_out = left_out
-        result.better, result.worse = int((change > 0).sum()), int((change < 0).sum())
-        result.groups = _by_group(
-            first, pd.Series(change, pairs["code"].astype(int)), suppress_below
-        )
-        return result
-    one, other = (frame["value"].to_numpy() for frame in frames if frame is not None)
-    difference, half = float(other.mean() - one.mean()), mean_half(one, other)
-    ends, sizes = (difference - half, difference + half), (len(one), len(other))
-    result = Comparison(*about, difference, *ends, sizes)
-    why = "The tables share fewer than two clients" if named else "The tables name no clients"
-    result.note = f"{why}, so they are compared as independent samples."
-    return result
+    if one is None or other is None or not named or title != second.title.casefold():
+        return None
+    pairs = one.reset_index().merge(other, on="client")
+    if len(pairs) < 2:
+        return None
+    change = (pairs["value_y"] - pairs["value_x"]).to_numpy(copy=True)
+    change[np.abs(change) <= ROUNDING * pairs["value_x"].abs()] = 0.0  # means of equal values
+    low, high = mean_interval(change)
+    return Comparison(
+        first=first.name,
+        second=second.name,
+        title=title,
+        unit=first.unit,
+        difference=float(change.mean()),
+        low=low,
+        high=high,
+        clients=len(pairs),
+        left_out=len(one) + len(other) - 2 * len(pairs),
+        better=int((change > 0).sum()),
+        worse=int((change < 0).sum()),
+        groups=_by_group(first, pd.Series(change, pairs["code"]), suppress_below),
+    )
 
 
 def _by_group(

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,6 @@ class Roles:
 
     values: dict[str, int]  # of y, y_hat, score, accuracy, n and client, where there are such
     groups: list[int]
-    notes: list[str] = field(default_factory=list)
 
 
 class _Header:
@@ -104,9 +103,7 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
             "person needs predictions (y_hat; name the column with --y-hat or --score) and labels "
             "(y), one row per client needs accuracy, or another measure named with --score"
         )
-    roles = Roles(values, [])
-    roles.groups = _groups(header, settings, roles.notes)
-    return roles
+    return Roles(values, _groups(header, settings, sheet.notes))
 
 
 def _groups(header: _Header, settings: Settings, notes: list[str]) -> list[int]:

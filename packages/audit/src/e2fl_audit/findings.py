@@ -13,11 +13,12 @@ from e2fl_audit import wording
 from e2fl_audit.clients import ClientSpread
 from e2fl_audit.counting import SUPPRESSED, UNDER_SHARE, RateTable
 from e2fl_audit.reader import Table
-from e2fl_audit.wording import interval, percent, ratio, shown
+from e2fl_audit.wording import percent, ratio
 
 SAME = 0.01  # accuracies closer than this are called about the same
 SURELY_SAME = 0.05  # unless their intervals allow a difference of this size
 FEW = ("too few rows", "too few clients", UNDER_SHARE)
+# Who is found and selected comes before how often it is right.
 ORDER = ("true_positive_rate", "selection_rate", "accuracy", "measure", "false_positive_rate")
 
 
@@ -44,7 +45,8 @@ def find(
         return ""
 
     facts = _facts(table, results, overall) | {"spread": spread, "figure": figure}
-    paragraphs = _template().render(facts).split("\n\n")
+    text = environment().overlay(autoescape=False)  # it is escaped where it is inserted
+    paragraphs = text.get_template("findings.j2").render(facts).split("\n\n")
     sentences = [" ".join(paragraph.split()) for paragraph in paragraphs]
     return figures[:4], [sentence for sentence in sentences if sentence]
 
@@ -67,19 +69,14 @@ def environment() -> jinja2.Environment:
     return templates
 
 
-@cache
-def _template() -> jinja2.Template:
-    text = environment().overlay(autoescape=False)  # it is escaped where it is inserted
-    return text.get_template("findings.j2")
-
-
 def _facts(
     table: Table, results: list[list[RateTable]], overall: Sequence[RateTable]
 ) -> dict[str, Any]:
     """Return what the template chooses its words by."""
     groupings = _worst_first(results)
     compared = [one for tables in groupings for one in tables]
-    main = sorted(groupings[0], key=_priority) if groupings else []
+    rank = {key: position for position, key in enumerate(ORDER)}
+    main = sorted((groupings or [[]])[0], key=lambda one: rank.get(one.rate.key, len(rank)))
     heads = [one for one in main if one.rate.key in ("accuracy", "measure")] or main
     same = None if table.is_measure else next((one for one in heads if _about_same(one)), None)
     said = {one.rate.key for one in compared if one.significant or one is same}
@@ -113,9 +110,7 @@ def _facts(
         "hidden": sum(row.status == SUPPRESSED for row in first),
         "unknown": max((row.n for row in first if row.status == "unknown"), default=0),
         "reach": np.nanmax([0.0, *(one.reach for one in compared)]),
-        "shares": [
-            _share(one) for one in overall if not one.rate.label and one.overall >= -math.inf
-        ],
+        "overall": [one for one in overall if not one.rate.label and one.overall >= -math.inf],
     }
 
 
@@ -130,11 +125,6 @@ def _worst_first(results: list[list[RateTable]]) -> list[list[RateTable]]:
 
     compared = [[one for one in tables if one.extremes] for tables in reversed(results)]
     return sorted(filter(None, compared), key=certain_gap, reverse=True)
-
-
-def _priority(table: RateTable) -> int:
-    """Return the rank of a rate: who is found and selected comes before how often it is right."""
-    return ORDER.index(table.rate.key) if table.rate.key in ORDER else len(ORDER)
 
 
 def _about_same(table: RateTable) -> bool:
@@ -171,9 +161,3 @@ def _phrase(row: Any, table: RateTable) -> str:
 
 def _phrases(rows: Sequence[Any], table: RateTable) -> list[str]:
     return [_phrase(row, table) for row in rows]
-
-
-def _share(table: RateTable) -> str:
-    row = table.rows[0]
-    title = table.rate.title if table.rate.key == "measure" else table.rate.title.lower()
-    return f"{title} {shown(row.value, table.unit)} ({interval(row.low, row.high, table.unit)})"

@@ -45,10 +45,9 @@ def render(audit: Audit) -> str:
     style, script = (
         (files("e2fl_audit") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
     )
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; "
-        f"script-src 'sha256-{_digest(script)}'; base-uri 'none'; form-action 'none'"
-    )
+    one, other = (_base64(hashlib.sha256(text.encode()).digest()) for text in (style, script))
+    policy = f"default-src 'none'; style-src 'sha256-{one}'; script-src 'sha256-{other}'; "
+    policy += "base-uri 'none'; form-action 'none'"
     return (
         environment()
         .get_template("page.html.j2")
@@ -73,9 +72,9 @@ def notebook(audit: Audit) -> str:
     return f'<div class="e2fl-audit">{"".join(parts)}</div>'
 
 
-def _digest(text: str) -> str:
-    """Return the SHA-256 of a script or style as a content-security policy writes it."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def _base64(text: str | bytes) -> str:
+    raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return base64.b64encode(raw).decode()
 
 
 def _view(one: TableAudit) -> dict[str, Any]:
@@ -90,8 +89,8 @@ def _view(one: TableAudit) -> dict[str, Any]:
         "groupings": [_grouping(tables) for tables in one.results],
         "spread": spread,
         "histograms": Markup(pictures),
-        "rates_csv": _link(csv_text(one.rates)),
-        "clients_csv": _link(csv_text(one.clients)) if listed else None,
+        "rates_csv": _base64(csv_text(one.rates)),
+        "clients_csv": _base64(csv_text(one.clients)) if listed else None,
     }
 
 
@@ -138,11 +137,6 @@ def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
     gaps["f1"] = scores[0] - scores[1]
     named = [(title, gaps[key]) for title, key in TWO_GROUPS.items()]
     return {"direction": f"{other} minus {reference}", "rows": named}
-
-
-def _link(text: str) -> str:
-    content = base64.b64encode(text.encode("utf-8", "replace")).decode()
-    return f"data:text/csv;charset=utf-8;base64,{content}"
 
 
 def in_order(table: RateTable) -> list[int]:

@@ -125,7 +125,7 @@ def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     sheet = open_table(source)
     roles = choose(sheet, settings)
     table = Table(sheet.name, sheet.sha256, len(sheet.cells), pd.DataFrame(index=sheet.cells.index))
-    table.notes = [*sheet.notes, *roles.notes]
+    table.notes = sheet.notes
     columns = {role: sheet.column(position) for role, position in roles.values.items()}
     keep = _checked(sheet, columns, settings)
     table.cautions = cautions(sheet, roles)
