@@ -343,19 +343,13 @@ def table_digest(name: str, folder: Path, form: str = "csv") -> str:
 
 def main(real: str) -> None:
     digests = {}
-    for name in TABLES:
-        for form in ("csv", *FORMS):
-            with tempfile.TemporaryDirectory() as folder:
-                key = f"table {name}" if form == "csv" else f"table {name} {form}"
-                digests[key] = table_digest(name, Path(folder), form)
-    for name in TABLES:
-        for form in FORMS:
-            assert digests.pop(f"table {name} {form}") == digests[f"table {name}"], (name, form)
-    for name, made in MADE.items():
-        with tempfile.TemporaryDirectory() as folder:
-            digests[name] = digest(made(Path(folder)))
-    for name, made in REAL.items():
-        digests[f"real {name}"] = digest(made(Path(real)))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in TABLES:
+            digests[f"table {name}"] = table_digest(name, Path(folder))
+        for name, made in MADE.items():
+            (Path(folder) / name).mkdir()
+            digests[name] = digest(made(Path(folder) / name))
+    digests |= {f"real {name}": digest(made(Path(real))) for name, made in REAL.items()}
     print(json.dumps(digests, indent=1))
 
 

@@ -129,13 +129,9 @@ def split_clients(
     for position, own in enumerate(np.split(order, starts[1:])):
         name = str(values[position])
         train, given, undecided = (own[split[own] == part] for part in (TRAIN, TEST, UNDECIDED))
-        test = given
-        if len(undecided) == 1:
-            test = np.concatenate([given, undecided])
-        elif len(undecided):
-            draw = stream(seed, "client test", position)
-            more_train, more_test = split_rows(undecided, test_share, draw)
-            train, test = np.concatenate([train, more_train]), np.concatenate([given, more_test])
+        draw = stream(seed, "client test", position)
+        more_train, more_test = split_rows(undecided, test_share, draw)
+        train, test = np.concatenate([train, more_train]), np.concatenate([given, more_test])
         if not len(test):
             untested.append(ClientRows(name, train, test))
         elif len(train) and len(own) >= min_samples:
@@ -143,8 +139,8 @@ def split_clients(
         else:
             if not (len(train) and len(given)):
                 # The stream is older than the word "unseen"; another name would draw other rows.
-                every, draw = np.concatenate([train, test]), stream(seed, "newcomer", position)
-                train, test = split_rows(every, 0.5, draw) if len(every) > 1 else (every[:0], every)
+                draw = stream(seed, "newcomer", position)
+                train, test = split_rows(np.concatenate([train, test]), 0.5, draw)
             unseen.append(ClientRows(name, train, test))
     if not clients and not untested:
         raise DataError("no client has both training and test rows")

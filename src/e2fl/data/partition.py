@@ -200,7 +200,9 @@ def held_out(rows: int, share: float) -> int:
 
 
 def split_rows(rows: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Split two or more rows at random into the rest and a share, such as test rows."""
+    """Split rows at random into the rest and a share, such as test rows; one row is the share."""
+    if len(rows) < 2:
+        return rows[:0], rows
     count = held_out(len(rows), share)
     order = rng.permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])
