@@ -1,4 +1,4 @@
-"""Which clients take part: every policy draws clients of the population, each once, and keeps its promise."""
+"""Which clients take part: every policy draws known clients, each once, and keeps its promise."""
 
 import time
 from collections import Counter
@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.fedavg import FedAvg
-from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import ConfigError, DataError, RunError
 from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform, burden
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
@@ -77,13 +76,10 @@ def test_by_group_without_known_groups_is_uniform():
     )
 
 
-def test_everyone_takes_part_whatever_the_number_asked_for():
-    assert drawn(Everyone(), 3) == list(range(30))
-
-
 def test_clients_are_away_as_often_as_said():
     present = np.mean([len(drawn(Everyone(away=0.25), round_number=r)) for r in range(1, 201)])
     assert 21.5 < present < 23.5  # three quarters of 30
+    assert drawn(Everyone(), 3) == list(range(30))
 
 
 def test_by_the_hour_whole_groups_are_absent_and_come_back():
@@ -158,7 +154,7 @@ def server_of(experiment):
 
 
 def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
-    """After a trial of IFCA, groups chosen among the models of the last start say nothing about those of the next."""
+    """After a trial of IFCA, groups chosen among the models of one start say nothing about others."""
     ifca = {"name": "ifca", "groups": 2, "restarts": 2, "trial_rounds": 1, "clients_per_round": 2}
     server = server_of(replace(toy, algorithm=ifca, participation={"name": "by_group"}))
     chosen = replace(server.state, assigned={0: 0, **dict.fromkeys(range(1, 8), 1)})
@@ -168,12 +164,8 @@ def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
 
 
 def test_the_burden_counts_how_often_clients_of_each_group_were_asked():
-    assert burden({0: 5, 1: 1, 2: 2, 29: 4}, GROUPS) == {
-        0: (1, 5),
-        1: (2, 3),
-        2: (7, 0),
-        3: (20, 4),
-    }
+    counts = burden({0: 5, 1: 1, 2: 2, 29: 4}, GROUPS)
+    assert counts == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
 
 
 @pytest.mark.parametrize(
@@ -185,28 +177,25 @@ def test_impossible_settings_are_refused(wrong):
 
 
 def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):
-    with pytest.raises(ConfigError, match="did you mean 'by_group'"):
-        replace(toy, participation={"name": "bygroup"}).build_participation()
-    for wrong in ({"name": "uniform", "seats": 2}, {"seats": 2}):
-        with pytest.raises(ConfigError, match="no setting 'seats'; known: away, day, hours"):
+    for wrong, words in (
+        ({"name": "bygroup"}, "did you mean 'by_group'"),
+        ({"name": "uniform", "seats": 2}, "no setting 'seats'; known: away, day, hours"),
+        ({"seats": 2}, "no setting 'seats'"),
+        ({"away": 2.0}, r"participation\.away must be"),
+    ):
+        with pytest.raises(ConfigError, match=words):
             replace(toy, participation=wrong).build_participation()
 
 
-def test_settings_without_a_name_keep_the_policy_of_each_algorithm(toy):
-    paper, steady = (
-        replace(toy.variant(name), participation={"away": 0.2}) for name in ("e2fl", "e2fl_steady")
-    )
-    assert paper.build_participation() == Uniform(away=0.2)
-    assert steady.build_participation() == ByGroup(away=0.2)
-    with pytest.raises(ConfigError, match=r"participation\.away must be"):
-        replace(paper, participation={"away": 2.0}).build_participation()
-
-
 def test_an_algorithm_may_prefer_a_policy_and_the_experiment_has_the_last_word(toy):
-    steady = replace(toy, algorithm={"name": "e2fl_steady", "clients_per_round": 4})
-    assert steady.build_participation() == ByGroup()
-    assert replace(steady, participation={"name": "uniform"}).build_participation() == Uniform()
-    assert toy.build_participation() == Uniform()
+    steady = toy.variant("e2fl_steady")
+    for section, plain, preferred in (
+        ({}, Uniform(), ByGroup()),
+        ({"away": 0.2}, Uniform(away=0.2), ByGroup(away=0.2)),
+        ({"name": "uniform"}, Uniform(), Uniform()),
+    ):
+        assert replace(toy, participation=section).build_participation() == plain
+        assert replace(steady, participation=section).build_participation() == preferred
 
 
 def test_the_recommended_settings_are_those_that_can_be_spelled_out(toy):
@@ -239,28 +228,15 @@ def test_declared_groups_have_their_seats_with_every_algorithm(toy, name):
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_algorithm_runs_with_seats_for_every_group(toy, name):
-    run = run_experiment(
-        from_dict(
-            toy.to_dict()
-            | {
-                "rounds": 2,
-                "algorithm": {"name": name, "clients_per_round": 4},
-                "participation": {"name": "by_group"},
-            }
-        )
-    )
-    assert run.summary["clients"]["mean"] > 0
+    algorithm = {"name": name, "clients_per_round": 4}
+    seats = replace(toy, rounds=2, algorithm=algorithm, participation={"name": "by_group"})
+    assert run_experiment(seats).summary["clients"]["mean"] > 0
 
 
-def test_a_round_without_any_client_present_changes_nothing(toy):
-    away = {
-        "name": "uniform",
-        "day": 1000,
-        "hours": 0.001,
-    }  # present in one round of a thousand, if at all
-    experiment = from_dict(toy.to_dict() | {"rounds": 3, "participation": away})
-    with pytest.raises(Exception, match="no client was asked"):
-        run_experiment(experiment)
+def test_a_run_without_any_client_present_says_so(toy):
+    away = {"name": "uniform", "day": 1000, "hours": 0.001}  # one round of a thousand, if at all
+    with pytest.raises(RunError, match="no client was asked"):
+        run_experiment(replace(toy, rounds=3, participation=away))
 
 
 def test_a_summary_says_how_often_clients_of_each_group_were_asked(toy):

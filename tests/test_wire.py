@@ -1,5 +1,6 @@
-"""Messages: exact sizes, faithful copies, and nothing but WireError for bytes that are not a message."""
+"""Messages: exact sizes, faithful copies, and WireError for bytes that are not a message."""
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from e2fl.models import Layer, Model, ModelSpec, Params
 from e2fl.networks import lenet, mlp
 from e2fl.rankings.ballots import bits_per_edge
 from e2fl.rankings.order import Mask, Ranking, invert, mask_layers
+from e2fl.testing.contract import same
 from e2fl.wire import HEADER_LIMIT, Message, Nothing, Weights
 
 SPEC = ModelSpec((Layer("a", (2, 3)), Layer("b", (5,)), Layer("c", (1, 1))))
@@ -52,16 +54,6 @@ def an_everything(seed=0):
     return Everything(-7, 0.1, ranking, masks, params, (3, -1), (0.5, float("inf")))
 
 
-def same(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, torch.Tensor | np.ndarray):
-        return one.dtype == other.dtype and bool((one == other).all())
-    return one == other
-
-
 @pytest.mark.parametrize(
     ("classes", "ranking", "mask", "weights"),
     [(10, 4_251_428, 203_204, 6_502_528), (62, 4_262_564, 204_036, 6_529_152)],
@@ -89,7 +81,7 @@ def test_six_edges_take_eighteen_bits():
     order = np.array([4, 0, 2, 3, 5, 1], dtype=np.int32)
     raw = Rank({"only": invert(order)}).to_bytes(spec)
     payload = raw[len(Nothing().to_bytes(spec)) :]
-    # The order itself, three bits an edge, lowest bit first: 4 0 2 3 5 1 is 100 000 010 011 101 001.
+    # The order itself, three bits an edge, lowest bit first.
     assert payload == sum(int(edge) << 3 * place for place, edge in enumerate(order)).to_bytes(
         3, "little"
     )
@@ -106,11 +98,7 @@ def test_bits_number_every_edge(edges, bits):
 @given(st.integers(0, 2**32))
 def test_messages_survive_the_wire(seed):
     message = an_everything(seed)
-    back = Everything.from_bytes(message.to_bytes(SPEC), SPEC)
-    assert all(
-        same(getattr(message, name), getattr(back, name))
-        for name in Everything.__dataclass_fields__
-    )
+    assert same(message, Everything.from_bytes(message.to_bytes(SPEC), SPEC))
 
 
 @settings(max_examples=800)
@@ -133,17 +121,19 @@ def test_mutated_bytes_are_refused_and_nothing_else_happens(data):
             Everything.from_bytes(bytes(raw), SPEC)
 
 
+def seal(raw):
+    """Write the right checksum, as a forger would."""
+    raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+
+
 @settings(max_examples=500)
 @given(st.data())
 def test_forged_bytes_with_a_right_checksum_are_refused_or_valid(data):
-    """A forged message can have a correct checksum; its contents are checked as well."""
-    import zlib
-
     raw = bytearray(an_everything().to_bytes(SPEC))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(32, len(raw) - 1))
         raw[place] = data.draw(st.integers(0, 255))
-    raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+    seal(raw)
     try:
         message = Everything.from_bytes(bytes(raw), SPEC)
     except WireError:
@@ -162,10 +152,8 @@ def test_any_bytes_are_refused(raw):
 
 def test_a_claim_of_many_masks_allocates_nothing():
     raw = bytearray(an_everything().to_bytes(SPEC))
-    import zlib
-
     raw[44:46] = (65535).to_bytes(2, "little")  # the count of masks
-    raw[28:32] = zlib.crc32(raw[32:], zlib.crc32(raw[:28])).to_bytes(4, "little")
+    seal(raw)
     with pytest.raises(WireError, match="bytes of payload"):
         Everything.from_bytes(bytes(raw), SPEC)
 
