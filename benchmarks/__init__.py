@@ -1,5 +1,5 @@
-"""Benchmarks: how fast this machine runs e2fl, plain PyTorch, NumPy and other simulators.
+"""Benchmarks: how fast this machine runs e2fl, beside PyTorch, NumPy and other simulators.
 
-python -m benchmarks    # --quick for a first look, --peers for simulators, --json for programs
-python -m benchmarks.soak       # not speed but endurance: kills runs, mutates files and messages
+python -m benchmarks            # a table; --json for programs, --quick for a first look, --peers
+python -m benchmarks.soak       # not speed but endurance: kills runs, mutates messages
 """

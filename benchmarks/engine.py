@@ -2,18 +2,20 @@
 
 import os
 import statistics
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
-from benchmarks.figures import Figure, Goal, ratios, seconds
+from benchmarks.measure import Figure, ratios, scaled, seconds
 from benchmarks.work import Pictures, flops_of_an_example, paper_lenet
 from e2fl import kernels
-from e2fl.learning import Learner, Settings
-from e2fl.learning.compiled_engine import engine_for
+from e2fl.learning import Learner, Settings, build_learner
+from e2fl.learning.autograd import AutogradEngine
 from e2fl.rankings.messages import Ballots
 from e2fl.rankings.order import dropped
 from e2fl.rankings.votes import elect
@@ -22,59 +24,51 @@ from tests.twins import reference
 CORES = os.cpu_count() or 1
 BATCH = 8
 VOTERS = 25
-Results = tuple[list[Figure], list[Goal]]
 
 
-def paper_learner() -> Learner:
-    """The learner of a FairMNISTRotate client."""
-    model = paper_lenet()
-    settings = Settings(learning_rate=0.1, epochs=2, batch_size=BATCH)
-    return Learner(
-        model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0, 1
-    )
+def paper_learner(batch: int = BATCH, epochs: int = 2) -> Learner:
+    """Return the learner of a FairMNISTRotate client."""
+    return build_learner(paper_lenet(), Settings(epochs=epochs, batch_size=batch), 0)
 
 
 def gemm_flops() -> float:
-    """The highest rate of floating-point operations that matrix products reach on all cores."""
+    """Return the highest rate of floating-point operations of matrix products on all cores."""
     size = 1024
     a, b = torch.randn(size, size), torch.randn(size, size)
     work = 2 * size**3
-
-    def alone(_: int) -> None:
-        torch.mm(a, b)
-
     before = torch.get_num_threads()
     torch.set_num_threads(CORES)
     together = work / min(seconds(lambda: torch.mm(a, b), 8))
     torch.set_num_threads(1)
     with ThreadPoolExecutor(CORES, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        apart = 4 * CORES * work / min(seconds(lambda: list(pool.map(alone, range(4 * CORES))), 3))
+        products = range(4 * CORES)
+        times = seconds(lambda: list(pool.map(lambda _: torch.mm(a, b), products)), 3)
     torch.set_num_threads(before)
-    return max(together, apart)
+    return max(together, len(products) * work / min(times))
 
 
 class Training:
     """Edge-popup on the paper's LeNet for the same clients, with e2fl and with plain PyTorch."""
 
     def __init__(self, *, clients: int, plain_steps: int):
-        self.data = Pictures()
+        data = Pictures()
         self.learner = paper_learner()
         self.clients, self.plain_steps = clients, plain_steps
-        self.steps = 2 * -(-self.data.samples // BATCH)
-        self.flops = 2 * self.data.samples * flops_of_an_example(self.learner.model.network)
-        self.examples = [self.data.client(number).train for number in range(clients)]
+        self.steps = 2 * -(-data.samples // BATCH)
+        self.flops = 2 * data.samples * flops_of_an_example(self.learner.model.network)
+        self.examples = [data.client(client).train for client in range(clients)]
 
-    def ours(self, number: int = 0) -> None:
-        """One client, from the ranking it receives to the ranking it sends."""
-        learner = replace(self.learner, client_id=number)
-        learner.fit_scores(self.learner.supernet.ranking, self.examples[number])
+    def ours(self, client: int = 0) -> None:
+        """Train one client, from the ranking it receives to the ranking it sends."""
+        learner = replace(self.learner, client_id=client)
+        learner.fit_scores(self.learner.supernet.ranking, self.examples[client])
 
     def all_of_ours(self, pool: ThreadPoolExecutor) -> None:
         list(pool.map(self.ours, range(self.clients)))
 
-    def plain(self, number: int = 0) -> None:
-        """The first steps of one client, each with a full sort of all scores."""
-        supernet, examples = self.learner.supernet, self.examples[number]
+    def plain(self, client: int = 0) -> None:
+        """Take the first steps of one client, each with a full sort of all scores."""
+        supernet, examples = self.learner.supernet, self.examples[client]
         scores = supernet.scores(supernet.ranking)
         rows = [slice(start, start + BATCH) for start in range(0, self.plain_steps * BATCH, BATCH)]
         reference.plain_edge_popup(
@@ -92,17 +86,13 @@ class Training:
         )
 
 
-def training(quick: bool) -> Results:
-    """Steps and clients per second, relative to plain PyTorch and to matrix products."""
+def training(quick: bool) -> list[Figure]:
+    """Measure clients per second, relative to plain PyTorch and to the speed of matrix products."""
     work = Training(clients=2 * CORES if quick else 4 * CORES, plain_steps=2 if quick else 4)
-    repeats = 3 if quick else 7
     pool = ThreadPoolExecutor(CORES, initializer=torch.set_num_threads, initargs=(1,))
     work.all_of_ours(pool)
-    torch.set_num_threads(CORES)
-    work.plain()
-
     peak, one, all_cores, plain_all, plain_apart = [], [], [], [], []
-    for _ in range(repeats):
+    for _ in range(3 if quick else 7):
         peak.append(gemm_flops())
         torch.set_num_threads(1)
         one += seconds(work.ours)
@@ -111,70 +101,57 @@ def training(quick: bool) -> Results:
         torch.set_num_threads(CORES)
         plain_all += seconds(work.plain)
     pool.shutdown()
-
-    step = [value / work.steps for value in one]
-    effective = [value / work.steps / work.clients for value in all_cores]
-    plain = [value / work.plain_steps for value in plain_all]
-    plain_each = [value / work.plain_steps / CORES for value in plain_apart]
-    arithmetic = [work.flops / value for value in peak]
-    per_client = [value / work.clients for value in all_cores]
+    step = scaled(one, 1e3 / work.steps)
+    effective = scaled(all_cores, 1e3 / work.steps / work.clients)
+    plain = scaled(plain_all, 1e3 / work.plain_steps)
+    plain_each = scaled(plain_apart, 1e3 / work.plain_steps / CORES)
+    per_client = scaled(all_cores, 1 / work.clients)
     published = "one client after another, torch on all cores, as the published code runs"
-    figures = [
-        Figure("matrix products, all cores", "GFLOP/s", tuple(value / 1e9 for value in peak)),
-        Figure(
-            "plain step: one client, torch on all cores", "ms", _ms(plain_all, work.plain_steps)
-        ),
-        Figure("plain step: one client a core", "ms", _ms(plain_apart, work.plain_steps * CORES)),
-        Figure("our step, one core", "ms", _ms(step)),
-        Figure(
-            "our step, all cores", "ms", _ms(effective), "time divided by the steps of all cores"
-        ),
-        Figure(
-            "clients trained a second, ours to plain, one client a core",
-            "x",
-            ratios(plain_each, effective),
-        ),
-        Figure(
-            "clients trained, all cores",
-            "1/s",
-            tuple(1 / value for value in per_client),
-            "2 epochs of 233 images",
-        ),
+    gain, gain_each = ratios(plain, effective), ratios(plain_each, effective)
+    arithmetic = ratios(per_client, [work.flops / value for value in peak])
+    rate = [1 / value for value in per_client]
+    return [
+        Figure("matrix products, all cores", "GFLOP/s", scaled(peak, 1e-9)),
+        Figure("plain step: one client, torch on all cores", "ms", plain),
+        Figure("plain step: one client a core", "ms", plain_each),
+        Figure("our step, one core", "ms", step),
+        Figure("our step, all cores", "ms", effective, "time over the steps of all cores"),
+        Figure("clients trained, all cores", "1/s", rate, "2 epochs of 233 images"),
+        Figure("clients trained a second, ours to plain", "x", gain, published, (30, 60)),
+        Figure("clients trained a second, ours to plain, one client a core", "x", gain_each),
+        Figure("local training to its arithmetic", "x", arithmetic, goal=(1.4, 1.0)),
     ]
-    goals = [
-        Goal(
-            Figure(
-                "clients trained a second, ours to plain", "x", ratios(plain, effective), published
-            ),
-            30,
-            60,
-        ),
-        Goal(
-            Figure(
-                "local training to its arithmetic at matrix-product speed",
-                "x",
-                ratios(per_client, arithmetic),
-            ),
-            1.4,
-            1.0,
-            smaller_is_better=True,
-        ),
-    ]
-    return figures, goals
 
 
-def _ms(values: list[float], parts: int = 1) -> tuple[float, ...]:
-    return tuple(1e3 * value / parts for value in values)
+def against_autograd(quick: bool) -> list[Figure]:
+    """Measure processor time of fits, autograd with the same selection of edges to ours."""
+    torch.set_num_threads(1)
+    examples = Pictures(samples=64).client(0).train
+    figures = []
+    for batch in (8, 64):
+        ours = paper_learner(batch, 1)
+        rival = replace(ours, engine=AutogradEngine(ours.model))
+        fits: dict[str, Callable[[Learner], object]] = {
+            "scores": lambda learner: learner.fit_scores(learner.supernet.ranking, examples),
+            "weights": lambda learner: learner.fit(learner.initial, examples),
+        }
+        for kind, fit in fits.items():
+            times: dict[bool, list[float]] = {True: [], False: []}
+            fit(ours)
+            for _ in range(2 if quick else 5):
+                for own, learner in ((True, ours), (False, rival)):
+                    times[own] += seconds(partial(fit, learner), 1, time.process_time)
+            title = f"training of {kind}, batch of {batch}, ours to autograd"
+            figures.append(Figure(title, "x", ratios(times[False], times[True])))
+    return figures
 
 
-def rankings(quick: bool) -> Results:
-    """Sorting, voting and encoding, beside NumPy."""
-    repeats = 3 if quick else 9
+def rankings(quick: bool) -> list[Figure]:
+    """Measure sorting, voting and encoding, beside NumPy."""
     model = paper_lenet()
     supernet = model.supernet(0)
     edges = {name: score.size for name, score in supernet.sorted_scores.items()}
-    largest = max(edges, key=lambda name: edges[name])
-    scores = supernet.scores(supernet.ranking)[largest]
+    scores = supernet.scores(supernet.ranking)[max(edges, key=lambda name: edges[name])]
     ballots = [model.random_ranking(0, "bench", voter) for voter in range(VOTERS)]
     orders = [{name: kernels.invert(rank) for name, rank in ballot.items()} for ballot in ballots]
 
@@ -191,65 +168,40 @@ def rankings(quick: bool) -> Results:
     message = Ballots((0,), (ballots[0],))
     raw = message.to_bytes(model.spec)
     bits = {name: (size - 1).bit_length() for name, size in edges.items()}
-    packed = {
-        name: reference.pack_order_of_rank(rank, bits[name]) for name, rank in ballots[0].items()
-    }
 
-    def plain_encode() -> None:
-        for name, rank in ballots[0].items():
-            reference.pack_order_of_rank(rank, bits[name])
+    def plain_encode() -> dict[str, kernels.UInt8]:
+        return {
+            name: reference.pack_order_of_rank(rank, bits[name])
+            for name, rank in ballots[0].items()
+        }
+
+    packed = plain_encode()
 
     def plain_decode() -> None:
         for name in edges:
             reference.unpack_rank(packed[name], edges[name], bits[name])
 
-    pairs: list[tuple[str, Callable[[], object], Callable[[], object], int]] = [
-        (
-            "order of the largest layer",
-            lambda: kernels.order_of(scores),
-            lambda: reference.order_of(scores),
-            repeats,
-        ),
-        (
-            "rank of the largest layer",
-            lambda: kernels.rank_of(scores),
-            lambda: reference.rank_of(scores),
-            repeats,
-        ),
-        (
-            f"vote of {VOTERS} decoded rankings",
-            lambda: elect(ballots),
-            plain_vote,
-            2 if quick else 3,
-        ),
-        (f"vote of {VOTERS} orders", vote_orders, plain_vote, 2 if quick else 3),
-        (
-            "encoding a ranking",
-            lambda: message.to_bytes(model.spec),
-            plain_encode,
-            2 if quick else 3,
-        ),
-        (
-            "decoding a ranking",
-            lambda: Ballots.from_bytes(raw, model.spec),
-            plain_decode,
-            2 if quick else 3,
-        ),
-    ]
-    figures, goals = [], []
-    for what, ours, plain, times in pairs:
+    order, rank = kernels.order_of, kernels.rank_of
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "order of the largest layer": (lambda: order(scores), lambda: reference.order_of(scores)),
+        "rank of the largest layer": (lambda: rank(scores), lambda: reference.rank_of(scores)),
+        f"vote of {VOTERS} decoded rankings": (lambda: elect(ballots), plain_vote),
+        f"vote of {VOTERS} orders": (vote_orders, plain_vote),
+        "encoding a ranking": (lambda: message.to_bytes(model.spec), plain_encode),
+        "decoding a ranking": (lambda: Ballots.from_bytes(raw, model.spec), plain_decode),
+    }
+    figures = []
+    for what, (ours, plain) in pairs.items():
         ours()
         fast, slow = [], []
-        for _ in range(times):
+        for _ in range(2 if quick else 5):
             fast.append(statistics.median(seconds(ours, 3)))
             slow += seconds(plain)
-        figures.append(Figure(what, "ms", _ms(fast)))
-        figures.append(Figure(f"{what}, plain", "ms", _ms(slow)))
-        ratio = Figure(f"{what}, ours to plain", "x", ratios(slow, fast))
-        if what.endswith(
-            "orders"
-        ):  # the same work on both sides; decoded ballots are ranks, which need less
-            goals.append(Goal(ratio, 15, 40))
-        else:
-            figures.append(ratio)
-    return figures, goals
+        # Orders are the same work on both sides; decoded ballots are ranks, which need less.
+        goal = (15.0, 40.0) if what.endswith("orders") else None
+        figures += [
+            Figure(what, "ms", scaled(fast, 1e3)),
+            Figure(f"{what}, plain", "ms", scaled(slow, 1e3)),
+            Figure(f"{what}, ours to plain", "x", ratios(slow, fast), goal=goal),
+        ]
+    return figures

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.figures import Figure, Goal, ratios, seconds
+from benchmarks.measure import Figure, ratios, seconds
 from benchmarks.work import Pictures, logistic, paper_lenet
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.algorithms.e2fl import E2FL
@@ -15,21 +15,13 @@ from e2fl.algorithms.fedavg import FedAvg
 from e2fl.data.federated import FederatedData
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.errors import DataError
-from e2fl.learning import Learner, Settings
-from e2fl.learning.compiled_engine import engine_for
+from e2fl.learning import Settings, build_learner
 from e2fl.models import Model
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 
-Results = tuple[list[Figure], list[Goal]]
 LENET = Settings(learning_rate=0.01, epochs=2, batch_size=8)
 LOGISTIC = Settings(learning_rate=0.03, momentum=0.0, weight_decay=0.0, epochs=1, batch_size=10)
-
-
-def learner_for(model: Model, settings: Settings) -> Learner:
-    return Learner(
-        model, engine_for(model), model.supernet(0), model.initial_weights(0), settings, 0
-    )
 
 
 class Rounds:
@@ -38,91 +30,75 @@ class Rounds:
     def __init__(
         self, algorithm: AnyAlgorithm, data: FederatedData, model: Model, settings: Settings
     ):
-        self.algorithm, self.data = algorithm, data
-        self.federation = SimulatedFederation(data, algorithm, learner_for(model, settings))
+        self.algorithm = algorithm
+        self.federation = SimulatedFederation(data, algorithm, build_learner(model, settings, 0))
         self.server = Server(
             algorithm, model, data.population, rounds=10**9, seed=0, evaluate_every=10**9
         )
         self.next()
 
     def next(self) -> None:
-        """One round: ask, train, take the replies."""
+        """Run one round: ask, train, take the replies."""
         replies = self.federation.train(self.server.ask())
         if replies.faults:
             raise RuntimeError(f"not every client trained: {replies.faults}")
         self.server.take(replies)
 
-    def close(self) -> None:
+    def timed(self, repeats: int) -> list[float]:
+        """Return the seconds of some rounds, and end."""
+        times = seconds(self.next, repeats)
         self.federation.pool.shutdown()
-
-
-def timed(
-    algorithm: AnyAlgorithm, data: Pictures, model: Model, settings: Settings, repeats: int
-) -> list[float]:
-    rounds = Rounds(algorithm, data, model, settings)
-    found = seconds(rounds.next, repeats)
-    rounds.close()
-    return found
+        return times
 
 
 def fedavg_lenet(repeats: int) -> list[float]:
-    """FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
-    return timed(FedAvg(clients_per_round=25), Pictures(), paper_lenet(), LENET, repeats)
+    """Time FedAvg at paper scale: 25 of 1000 clients, 233 images, two epochs in batches of 8."""
+    return Rounds(FedAvg(clients_per_round=25), Pictures(), paper_lenet(), LENET).timed(repeats)
 
 
 def fedavg_logistic(repeats: int) -> list[float]:
-    """FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
-    return timed(FedAvg(clients_per_round=10), Pictures(samples=60), logistic(), LOGISTIC, repeats)
+    """Time FedAvg on a tiny model: 10 of 1000 clients, 60 images, one epoch in batches of 10."""
+    data = Pictures(samples=60)
+    return Rounds(FedAvg(clients_per_round=10), data, logistic(), LOGISTIC).timed(repeats)
 
 
 def growth(repeats: int) -> tuple[list[float], list[float]]:
-    """Rounds of ten clients out of 1,000 and out of 100,000, measured alternately."""
+    """Time rounds of ten clients out of 1,000 and out of 100,000, alternately."""
     few, many = (
-        Rounds(
-            E2FL(clients_per_round=10), Pictures(clients=clients, samples=60), logistic(), LOGISTIC
-        )
+        Rounds(E2FL(clients_per_round=10), Pictures(clients, 60), logistic(), LOGISTIC)
         for clients in (1_000, 100_000)
     )
-    found: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
-        found[0].append(statistics.median(seconds(few.next, 5)))
-        found[1].append(statistics.median(seconds(many.next, 5)))
-    few.close()
-    many.close()
-    return found
+        for rounds, column in zip((few, many), times, strict=True):
+            column.append(statistics.median(seconds(rounds.next, 5)))
+    few.federation.pool.shutdown()
+    many.federation.pool.shutdown()
+    return times
 
 
-def rounds(quick: bool) -> Results:
-    """Rounds at paper scale, and rounds with many more clients in the population."""
+def rounds(quick: bool) -> list[Figure]:
+    """Measure rounds at paper scale, and rounds with many more clients in the population."""
     repeats = 2 if quick else 5
-    e2fl = timed(
-        E2FL(clients_per_round=25),
-        Pictures(),
-        paper_lenet(),
-        Settings(epochs=2, batch_size=8),
-        repeats,
-    )
-    dense = fedavg_lenet(repeats)
+    e2fl = Rounds(E2FL(clients_per_round=25), Pictures(), paper_lenet(), LENET).timed(repeats)
     few, many = growth(4 * repeats)
-    figures = [
-        Figure("round of E2FL, LeNet, 25 of 1000 clients", "s", tuple(e2fl)),
-        Figure("round of FedAvg, LeNet, 25 of 1000 clients", "s", tuple(dense)),
-        Figure("round of E2FL, logistic regression, 10 of 1,000 clients", "s", tuple(few)),
-        Figure("round of E2FL, logistic regression, 10 of 100,000 clients", "s", tuple(many)),
+    small = "round of E2FL, logistic regression, 10 of"
+    grown = ratios(many, few)
+    return [
+        Figure("round of E2FL, LeNet, 25 of 1000 clients", "s", e2fl),
+        Figure("round of FedAvg, LeNet, 25 of 1000 clients", "s", fedavg_lenet(repeats)),
+        Figure(f"{small} 1,000 clients", "s", few),
+        Figure(f"{small} 100,000 clients", "s", many),
+        Figure("time of a round, 100,000 clients to 1,000", "x", grown, goal=(1.2, 1.05)),
     ]
-    grown = Figure("time of a round, 100,000 clients to 1,000", "x", ratios(many, few))
-    return figures, [Goal(grown, 1.2, 1.05, smaller_is_better=True)]
 
 
-def memory() -> Results:
-    """Peak memory of one round and one evaluation of E2FL at paper scale, in its own process."""
+def memory(quick: bool) -> list[Figure]:
+    """Measure the memory of one round and one evaluation of E2FL, in a process of its own."""
     code = "from benchmarks.federation import peak_of_a_round; peak_of_a_round()"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = json.loads(shown.stdout)
-    peak = Figure(
-        "peak memory, E2FL at paper scale", "GB", (found["peak"],), f"data: {found['data']}"
-    )
-    return [], [Goal(peak, 2, 1, smaller_is_better=True)]
+    shown = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    note, peak = f"data: {shown['data']}", [shown["peak"]]
+    return [Figure("peak memory, E2FL at paper scale", "GB", peak, note, goal=(2, 1))]
 
 
 def peak_of_a_round() -> None:
@@ -132,10 +108,9 @@ def peak_of_a_round() -> None:
         data = FairMNISTRotate()
     except DataError:
         data = Pictures()  # without MNIST's files; the same memory in training, less for the data
-    rounds = Rounds(
-        E2FL(clients_per_round=25), data, paper_lenet(), Settings(epochs=1, batch_size=8)
-    )
-    rounds.federation.evaluate(1, rounds.algorithm.serve(rounds.server.state, data.population.ids))
+    settings = Settings(epochs=1, batch_size=8)
+    run = Rounds(E2FL(clients_per_round=25), data, paper_lenet(), settings)
+    run.federation.evaluate(1, run.algorithm.serve(run.server.state, data.population.ids))
     print(json.dumps({"peak": _peak_bytes() / 1e9, "data": data.name}))
 
 
@@ -143,11 +118,7 @@ def _peak_bytes() -> int:
     status = Path("/proc/self/status")
     if status.exists():
         # On Linux a child inherits its parent's peak in getrusage; VmHWM is the process's own.
-        return 1024 * int(
-            next(
-                line for line in status.read_text().splitlines() if line.startswith("VmHWM")
-            ).split()[1]
-        )
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+        lines = status.read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

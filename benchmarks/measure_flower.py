@@ -1,4 +1,5 @@
-"""Bytes on the wire and seconds per round: three nodes on this machine, TLS and node keys.
+"""Measures bytes on the wire and seconds per round, for three nodes on this machine with TLS and
+node keys.
 
     python -m benchmarks.measure_flower [algorithm ...]
 
@@ -6,16 +7,15 @@ Nodes reach the server through a proxy that counts bytes. The cost of a round is
 between a long and a short run of the same experiment, without start-up and the last evaluation.
 """
 
+import asyncio
 import json
-import selectors
-import socket
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import psutil
 
@@ -33,48 +33,37 @@ SHORT, LONG = 2, 6
 
 
 class CountingProxy(threading.Thread):
-    """Forwards connections to another port of this machine and counts bytes."""
+    """Forwards connections from a port to another one of this machine, and counts bytes."""
 
-    def __init__(self, target: int):
+    def __init__(self, near: int, far: int):
         super().__init__(daemon=True)
-        self.target = target
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.listener.getsockname()[1])
+        self.near, self.far = near, far
         self.up = self.down = 0
 
     def run(self) -> None:
-        events = selectors.DefaultSelector()
-        events.register(self.listener, selectors.EVENT_READ, None)
-        while True:
-            for key, _ in events.select():
-                if key.data is None:
-                    near, _ = self.listener.accept()
-                    try:
-                        far = socket.create_connection(("127.0.0.1", self.target))
-                    except OSError:  # the server is gone; nodes keep trying until they are ended
-                        near.close()
-                        continue
-                    events.register(near, selectors.EVENT_READ, (far, True))
-                    events.register(far, selectors.EVENT_READ, (near, False))
-                    continue
-                other, upward = key.data
-                near = cast(socket.socket, key.fileobj)
-                try:
-                    raw = near.recv(1 << 16)
-                    other.sendall(raw)
-                except OSError:
-                    raw = b""
-                if not raw:
-                    for end in (near, other):
-                        try:
-                            events.unregister(end)
-                        except (KeyError, ValueError):
-                            continue
-                        end.close()
-                elif upward:
-                    self.up += len(raw)
-                else:
-                    self.down += len(raw)
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connect, "127.0.0.1", self.near)
+        await server.serve_forever()
+
+    async def _connect(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        # The server may be gone; nodes keep trying until they are ended.
+        with suppress(OSError):
+            far_read, far_write = await asyncio.open_connection("127.0.0.1", self.far)
+            await asyncio.gather(self._pump(read, far_write, 1), self._pump(far_read, write, 0))
+        write.close()
+
+    async def _pump(
+        self, read: asyncio.StreamReader, write: asyncio.StreamWriter, upward: int
+    ) -> None:
+        with suppress(OSError):
+            while raw := await read.read(1 << 16):
+                write.write(raw)
+                await write.drain()
+                self.up += upward * len(raw)
+                self.down += (1 - upward) * len(raw)
+        write.close()
 
 
 def processor_seconds(machines: Machines) -> dict[str, float]:
@@ -99,10 +88,10 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
     machines.start("superlink", script + "superlink", **environment)
     machines.wait("the SuperLink", lambda: listening(int(environment["PORT"])), STARTED)
     machines.call(script + "register", **environment)
-    proxy = CountingProxy(int(environment["PORT"]))
+    proxy = CountingProxy(port(), int(environment["PORT"]))
     proxy.start()
     for number in range(3):
-        through = environment | {"PORT": str(proxy.port), "NODE_PORT": str(port())}
+        through = environment | {"PORT": str(proxy.near), "NODE_PORT": str(port())}
         machines.start(f"node-{number}", script + "supernode", str(number), **through)
     found: dict[str, list[dict[str, float]]] = {}
     for name in algorithms:

@@ -5,154 +5,100 @@ core.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import federation
-from benchmarks.figures import Figure, Goal
+from benchmarks.measure import Figure, scaled
 from benchmarks.work import Pictures
 from e2fl.learning import Settings
 
-Results = tuple[list[Figure], list[Goal]]
 PEERS = {"Flower": "flower_peer.py", "pfl": "pfl_peer.py"}
 NEEDED = {"Flower": ("flwr", "ray"), "pfl": ("pfl",)}
 LIMIT = 1800  # seconds
-PYTHON = "E2FL_PEER_PYTHON"  # an interpreter with the other simulators, if they conflict with ours
+# An interpreter with the other simulators, if they conflict with this environment.
+PYTHON = "E2FL_PEER_PYTHON"
 
 
-@dataclass(frozen=True)
-class Task:
-    """One round of FedAvg, as given to every simulator."""
-
-    model: str
-    clients: int
-    clients_per_round: int
-    samples: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    momentum: float
-    weight_decay: float
-    rounds: int
-    cores: int
+def task_of(
+    model: str, settings: Settings, clients_per_round: int, samples: int, rounds: int
+) -> dict[str, Any]:
+    """Return rounds of FedAvg as every simulator is given them."""
+    sizes = {"clients": 1000, "clients_per_round": clients_per_round, "samples": samples}
+    return asdict(settings) | sizes | {
+        "model": model, "rounds": rounds, "cores": os.cpu_count() or 1
+    }  # fmt: skip
 
 
-def _task(
-    model: str, settings: Settings, *, clients_per_round: int, samples: int, rounds: int
-) -> Task:
-    return Task(
-        model,
-        1000,
-        clients_per_round,
-        samples,
-        settings.epochs,
-        settings.batch_size,
-        settings.learning_rate,
-        settings.momentum,
-        settings.weight_decay,
-        rounds,
-        os.cpu_count() or 1,
-    )
-
-
-def peers(quick: bool) -> Results:
-    """e2fl and the others on LeNet at paper scale, and on a tiny model, which measures overhead."""
-    figures: list[Figure] = []
-    goals: list[Goal] = []
+def peers(quick: bool) -> list[Figure]:
+    """Measure all on LeNet at paper scale, and on a tiny model, which measures overhead."""
     rounds = 2 if quick else 4
-    tasks: list[tuple[str, Task, Callable[[int], list[float]], tuple[float, float]]] = [
-        (
-            "LeNet, 25 of 1000 clients",
-            _task("lenet", federation.LENET, clients_per_round=25, samples=233, rounds=rounds),
-            federation.fedavg_lenet,
-            (1.2, 2),
-        ),
-        (
-            "logistic regression, 10 of 1000 clients",
-            _task(
-                "logistic", federation.LOGISTIC, clients_per_round=10, samples=60, rounds=5 * rounds
-            ),
-            federation.fedavg_logistic,
-            (5, 20),
-        ),
+    lenet = task_of("lenet", federation.LENET, 25, 233, rounds)
+    tiny = task_of("logistic", federation.LOGISTIC, 10, 60, 5 * rounds)
+    tasks: list[tuple[str, dict[str, Any], Callable[[int], list[float]], tuple[float, float]]] = [
+        ("LeNet, 25 of 1000 clients", lenet, federation.fedavg_lenet, (1.2, 2)),
+        ("logistic regression, 10 of 1000 clients", tiny, federation.fedavg_logistic, (5, 20)),
     ]
-    for what, task, ours, (at_least, aim) in tasks:
-        own = Figure(f"round of FedAvg, {what}, e2fl", "s", tuple(ours(task.rounds)))
+    figures: list[Figure] = []
+    for what, task, ours, goal in tasks:
+        own = Figure(f"round of FedAvg, {what}, e2fl", "s", ours(task["rounds"]))
         figures.append(own)
         for peer in PEERS:
-            theirs = _run(peer, task)
+            theirs = run_peer(peer, task)
+            title = f"round of FedAvg, {what}, {peer}"
             if isinstance(theirs, str):
-                figures.append(
-                    Figure(f"round of FedAvg, {what}, {peer}", "s", (float("nan"),), theirs)
-                )
+                figures.append(Figure(title, "s", [math.nan], theirs))
                 continue
-            figures.append(Figure(f"round of FedAvg, {what}, {peer}", "s", tuple(theirs)))
-            ratio = Figure(
-                f"FedAvg, {what}, ours to {peer}",
-                "x",
-                tuple(value / own.median for value in theirs),
-            )
-            if peer == "Flower":
-                goals.append(Goal(ratio, at_least, aim))
-            else:
-                figures.append(ratio)
-    return figures, goals
+            gain = scaled(theirs, 1 / own.median)
+            wanted = goal if peer == "Flower" else None
+            figures.append(Figure(title, "s", theirs))
+            figures.append(Figure(f"FedAvg, {what}, ours to {peer}", "x", gain, goal=wanted))
+    return figures
 
 
-def _run(peer: str, task: Task) -> list[float] | str:
-    """The seconds of each round after the first, or the reason why there are none."""
+def run_peer(peer: str, task: Mapping[str, Any]) -> list[float] | str:
+    """Return the seconds of each round after the first, or the reason why there are none."""
     python = os.environ.get(PYTHON, sys.executable)
-    if python == sys.executable and (
-        missing := [name for name in NEEDED[peer] if find_spec(name) is None]
-    ):
+    missing = [name for name in NEEDED[peer] if find_spec(name) is None]
+    if python == sys.executable and missing:
         return f"not measured: {', '.join(missing)} not installed; pip install 'e2fl[ray]' pfl"
-    script = Path(__file__).with_name(PEERS[peer])
-    with tempfile.TemporaryDirectory() as folder:
-        data = Pictures(clients=task.clients, samples=task.samples)
-        clients = [data.client(number).train for number in range(task.clients)]
-        np.save(Path(folder) / "x.npy", np.stack([client.x for client in clients]))
-        np.save(Path(folder) / "y.npy", np.stack([client.y for client in clients]))
-        (Path(folder) / "task.json").write_text(
-            json.dumps(asdict(task) | {"scale": clients[0].scale, "shift": clients[0].shift})
-        )
-        environment = os.environ | {
-            "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
-            "RAY_DEDUP_LOGS": "0",
-        }
-        errors = Path(folder) / "errors.txt"
-        with errors.open("w") as file:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = Pictures(clients=task["clients"], samples=task["samples"])
+        clients = [data.client(client).train for client in range(task["clients"])]
+        np.save(folder / "x.npy", np.stack([client.x for client in clients]))
+        np.save(folder / "y.npy", np.stack([client.y for client in clients]))
+        scale = {"scale": clients[0].scale, "shift": clients[0].shift}
+        (folder / "task.json").write_text(json.dumps({**task, **scale}))
+        source = str(Path(__file__).parents[1] / "src")
+        environment = os.environ | {"PYTHONPATH": source, "RAY_DEDUP_LOGS": "0"}
+        command = [python, str(Path(__file__).with_name(PEERS[peer])), name]
+        with (folder / "errors.txt").open("w") as file:
             process = subprocess.Popen(
-                [python, str(script), folder],
-                stdout=file,
-                stderr=file,
-                env=environment,
-                start_new_session=True,
+                command, stdout=file, stderr=file, env=environment, start_new_session=True
             )
             try:
                 process.wait(timeout=LIMIT)
             except subprocess.TimeoutExpired:
                 return f"not measured: it took more than {LIMIT // 60} minutes"
             finally:
-                _end(process.pid)
-        result = Path(folder) / "seconds.json"
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # all that the simulator started
+        result = folder / "seconds.json"
         if not result.exists():
-            last = (errors.read_text(errors="replace").strip() or "no message").splitlines()[-1]
-            return f"not measured: it failed with: {last[:200]}"
-        found: list[float] = json.loads(result.read_text())
-        return found[1:]
-
-
-def _end(group: int) -> None:
-    """End all processes the simulator started."""
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+            text = (folder / "errors.txt").read_text(errors="replace").strip() or "no message"
+            return f"not measured: it failed with: {text.splitlines()[-1][:200]}"
+        times: list[float] = json.loads(result.read_text())
+        return times[1:]

@@ -1,10 +1,10 @@
 """`python -m benchmarks.soak --seconds 60`: endurance, not speed.
 
 Three campaigns share the time. Runs of several algorithms are killed with SIGKILL at random moments
-and resumed; runs are ended before a random write operation and resumed; files and messages are
-mutated and read. Resumed runs must end with the files of an uninterrupted run, bit for bit, and
-mutated bytes must be read or rejected with one of the package's own errors. The counts are printed;
-the exit code is 1 if anything else happened.
+and resumed; runs are ended before a random write operation and resumed; messages are mutated and
+read. Resumed runs must end with the files of an uninterrupted run, bit for bit, and mutated bytes
+must be read or rejected with one of the package's own errors. The counts are printed; the exit code
+is 1 if anything else happened.
 """
 
 import argparse
@@ -20,35 +20,36 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
-from benchmarks.mutations import mutated, readers
+from benchmarks.fuzz_ballots import mutate as mutated
 from e2fl.errors import E2flError
+from e2fl.models import Model
+from e2fl.networks import mlp
+from e2fl.rankings.messages import Ballots
+from e2fl.wire import Weights
 
 FILES = ("history.jsonl", "clients.csv", "model.safetensors")
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link")
 LIMIT = 300.0  # seconds for one small run, however busy the machine is
+GROUPINGS: tuple[dict[str, Any], ...] = (
+    {"grouping": {"name": "lowest_loss", "groups": 2}},
+    {"grouping": {"name": "rank_clustering", "groups": 2}},
+)
+NAMES = ("e2fl", "frl", "fedavg", "ditto", "local", "qffl", "ifca", "afl", "term")
 ALGORITHMS: tuple[dict[str, Any], ...] = (
-    {"name": "e2fl"},
-    {"name": "e2fl", "grouping": {"name": "lowest_loss", "groups": 2}},
-    {"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}},
-    {"name": "frl"},
-    {"name": "fedavg"},
-    {"name": "ditto"},
-    {"name": "local"},
-    {"name": "qffl"},
-    {"name": "ifca"},
-    {"name": "afl"},
-    {"name": "term"},
+    *({"name": name} for name in NAMES),
+    *({"name": "e2fl"} | grouping for grouping in GROUPINGS),
 )
 
 
 def configuration(algorithm: dict[str, Any]) -> dict[str, Any]:
-    """A run of about a second that writes a checkpoint after every round."""
+    """Return a run of about a second that writes a checkpoint after every round."""
     return {
         "name": "soak",
         "rounds": 6,
@@ -62,9 +63,9 @@ def configuration(algorithm: dict[str, Any]) -> dict[str, Any]:
 
 
 def work(config: str, out: str, resume: bool, crash_at: int, ready: Any) -> None:
-    """In a child process: run or resume.
+    """Run or resume, in a child process.
 
-    End before the write operation with the number `crash_at`, if it is not 0.
+    Ends before the write operation with the number `crash_at`, if it is not 0.
     """
     from e2fl.cli import main
 
@@ -106,12 +107,12 @@ class Campaign:
         self.failures: list[str] = []
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(
-            ["benchmarks.mutations", "e2fl.cli", "e2fl.results", "e2fl.testing.toy"]
+            ["benchmarks.soak", "e2fl.cli", "e2fl.results", "e2fl.testing.toy"]
         )
         self.references: dict[int, tuple[dict[str, bytes], float]] = {}
 
     def start(self, config: Path, out: Path, *, resume: bool, crash_at: int = 0) -> Any:
-        """A child that is about to begin its run."""
+        """Return a child that is about to begin its run."""
         ready = self.context.Event()
         child = self.context.Process(
             target=work, args=(str(config), str(out), resume, crash_at, ready)
@@ -130,7 +131,7 @@ class Campaign:
         return int(child.exitcode)
 
     def reference(self, which: int) -> tuple[Path, dict[str, bytes], float]:
-        """The configuration, the files of an uninterrupted run, and the seconds it took."""
+        """Return an algorithm's configuration, and files and seconds of an uninterrupted run."""
         config = self.folder / f"{which}.toml"
         if which not in self.references:
             config.write_text(tomli_w.dumps(configuration(ALGORITHMS[which])))
@@ -143,7 +144,7 @@ class Campaign:
         return config, files, seconds
 
     def interrupted(self, number: int, *, kill: bool) -> None:
-        """One run, interrupted up to three times, resumed, and compared."""
+        """Interrupt one run up to three times, resume it, and compare."""
         which = number % len(ALGORITHMS)
         config, expected, seconds = self.reference(which)
         out = self.folder / f"run-{number}-{'kill' if kill else 'crash'}"
@@ -165,53 +166,51 @@ class Campaign:
         code = self.finish(self.start(config, target, resume=resume))
         self.counts["resumed"] += 1
         if code:
-            self.failures.append(
-                f"{ALGORITHMS[which]}: resuming {target} failed with exit code {code}"
-            )
+            self.failures.append(f"{ALGORITHMS[which]}: resuming {target} ended with {code}")
         elif files_of(target) != expected:
-            self.failures.append(
-                f"{ALGORITHMS[which]}: {target} differs from the uninterrupted run"
-            )
+            self.failures.append(f"{ALGORITHMS[which]}: {target} differs from an unbroken run")
 
     def mutate(self, deadline: float) -> None:
-        """Mutate and read files and messages until the deadline, in processes that may crash."""
-        while time.monotonic() < deadline:
+        """Mutate and read messages in child processes, because a reader may crash its process."""
+        while (left := deadline - time.monotonic()) > 0:
             result, last = self.folder / "mutations.json", self.folder / "last-mutation"
             result.unlink(missing_ok=True)
-            left = deadline - time.monotonic()
             seed = self.rng.randrange(2**32)
-            child = self.context.Process(
-                target=mutate, args=(str(self.folder), left, seed, len(self.failures))
-            )
+            child = self.context.Process(target=mutate, args=(str(self.folder), left, seed))
             child.start()
             child.join(left + LIMIT)
             if child.exitcode == 0:
-                found = json.loads(result.read_text())
-                self.counts.update(found["counts"])
-                self.failures += found["failures"]
+                shown = json.loads(result.read_text())
+                self.counts.update(shown["counts"])
+                self.failures += shown["failures"]
                 continue
             child.kill()
-            path = last.rename(self.folder / f"failure-{len(self.failures)}")
-            self.failures.append(
-                f"{path}: reading it ended the process with exit code {child.exitcode}"
-            )
+            path = last.rename(self.folder / f"failure-{seed}")
+            self.failures.append(f"{path}: reading it ended the process with {child.exitcode}")
 
 
-def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
-    """In a child process: mutate and read every format in turn.
+def readers() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
+    """Return, for each kind of message from a client, valid bytes and what reads them."""
+    model = Model(mlp((5,), 3, hidden=(4,)))
+    ballots = Ballots((0,), (model.supernet(0).ranking,)).to_bytes(model.spec)
+    weights = Weights(model.initial_weights(0)).to_bytes(model.spec)
+    return {
+        "message with a ranking": (ballots, lambda raw: Ballots.from_bytes(raw, model.spec)),
+        "message with weights": (weights, lambda raw: Weights.from_bytes(raw, model.spec)),
+    }
 
-    Write counts and failures to mutations.json.
-    """
-    home, rng, deadline = Path(folder), random.Random(seed), time.monotonic() + seconds
+
+def mutate(folder: str, seconds: float, seed: int) -> None:
+    """Mutate and read every kind of message in turn; write counts and failures to mutations.json."""
+    home, rng, deadline = Path(folder), np.random.default_rng(seed), time.monotonic() + seconds
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    formats = readers()
-    for _ in itertools.takewhile(
-        lambda turn: turn == 0 or time.monotonic() < deadline, itertools.count()
-    ):
-        for name, (raw, read) in (pair for pair in formats.items() for _ in range(20)):
-            bad = mutated(raw, rng)
-            if bad == raw:
+    kinds = readers()
+    others = [raw for raw, _ in kinds.values()]
+    while True:
+        for name, (raw, read) in (pair for pair in kinds.items() for _ in range(20)):
+            bad = mutated(raw, others, rng)
+            if bad in others:
                 continue
             (home / "last-mutation").write_bytes(bad)
             try:
@@ -221,14 +220,16 @@ def mutate(folder: str, seconds: float, seed: int, number: int) -> None:
                 counts[f"{name}, rejected"] += 1
             except Exception:
                 counts[f"{name}, FAILED"] += 1
-                path = home / f"failure-{number + len(failures)}.{name.replace(' ', '-')}"
+                path = home / f"failure-{seed}-{len(failures)}"
                 path.write_bytes(bad)
                 failures.append(f"{name}: {path}\n{traceback.format_exc(limit=-3)}")
+        if time.monotonic() >= deadline:
+            break
     (home / "mutations.json").write_text(json.dumps({"counts": counts, "failures": failures}))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files of a finished run that must not depend on interruptions."""
+    """Return the files of a finished run that must not depend on interruptions."""
     return {name: (folder / name).read_bytes() for name in FILES if (folder / name).exists()}
 
 
@@ -237,45 +238,33 @@ def soak(seconds: float, seed: int, folder: Path) -> int:
     campaign = Campaign(folder, random.Random(seed))
     began = time.monotonic()
     campaign.mutate(began + seconds / 3)
-    runs: Iterator[int] = itertools.count()
-    while time.monotonic() < began + seconds:
-        number = next(runs)
+    for number in itertools.count():
+        if time.monotonic() >= began + seconds:
+            break
         campaign.interrupted(number // 2, kill=number % 2 == 0)
     for what, count in sorted(campaign.counts.items()):
         print(f"{count:8}  {what}")
-    print(
-        f"{len(campaign.failures):8}  failures, "
-        f"in {time.monotonic() - began:.0f} seconds (seed {seed})"
-    )
+    spent = time.monotonic() - began
+    print(f"{len(campaign.failures):8}  failures, in {spent:.0f} seconds (seed {seed})")
     for failure in campaign.failures[:20]:
         print(failure, file=sys.stderr)
     return 1 if campaign.failures else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n\n")[1]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to run")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=None,
-        help="of the random moments and mutations (default: the time)",
-    )
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the time")
     parser.add_argument("--folder", help="keep the files here (default: a temporary folder)")
     options = parser.parse_args(arguments)
-    seed = options.seed if options.seed is not None else int(time.time())
-    if options.folder:
-        Path(options.folder).mkdir(parents=True, exist_ok=True)
-        return soak(options.seconds, seed, Path(options.folder).resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        return soak(options.seconds, seed, Path(folder).resolve())
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.folder or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        return soak(options.seconds, options.seed, folder)
 
 
 if __name__ == "__main__":
-    # The child processes import this file by name; without this line they would not find the same
-    # functions.
+    # The child processes import this file by name, and must find the same functions.
     from benchmarks import soak as this
 
     sys.exit(this.main())

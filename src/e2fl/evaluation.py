@@ -1,8 +1,8 @@
 """Counts from evaluating models on a client's test examples."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from e2fl.data.federated import GroupId
 
@@ -41,37 +41,31 @@ class Tally:
         return self.loss / self.n if self.n else math.nan
 
 
+COUNTS = ("n", "correct", "loss", "true_positive", "false_positive", "false_negative")
+
+
 def total(tallies: Iterable[Tally]) -> Tally:
-    """Return the sum of all counts, added in the order given."""
-    parts = list(tallies)
-    return Tally(
-        n=sum(tally.n for tally in parts),
-        correct=sum(tally.correct for tally in parts),
-        loss=sum(tally.loss for tally in parts),
-        true_positive=sum(tally.true_positive for tally in parts),
-        false_positive=sum(tally.false_positive for tally in parts),
-        false_negative=sum(tally.false_negative for tally in parts),
-        own=_own(parts),
-    )
+    """Return the sum of all counts, added in the order given.
 
-
-def _own(tallies: Sequence[Tally]) -> dict[str, float]:
-    """Return the user's own measures, averaged over the examples for which they are defined."""
-    names = dict.fromkeys(name for tally in tallies for name in tally.own)
-    averaged = {}
-    for name in names:
-        values = [(tally.own[name], tally.n) for tally in tallies if name in tally.own]
+    The user's own measures are averaged over the examples for which they are defined.
+    """
+    parts = [Tally(), *tallies]
+    own = {}
+    for name in dict.fromkeys(name for tally in parts for name in tally.own):
+        values = [(tally.own.get(name, math.nan), tally.n) for tally in parts]
         known = [(value, n) for value, n in values if math.isfinite(value)]
         rows = sum(n for _, n in known)
-        averaged[name] = sum(value * n for value, n in known) / rows if rows else math.nan
-    return averaged
+        own[name] = sum(value * n for value, n in known) / rows if rows else math.nan
+    counts = {name: sum(getattr(tally, name) for tally in parts) for name in COUNTS}
+    return replace(Tally(own=own), **counts)
 
 
 @dataclass(frozen=True)
 class Score:
     """The result of one client: with its own model, and with others for comparison.
 
-    views: by name, then by group of the examples (`NO_GROUP` if there is none). The first view is the client's own.
+    views: by name, then by group of the examples (`NO_GROUP` if there is none). The first view is
+    the client's own.
     group: the group whose model the client used, where the algorithm has groups.
     passes: passes over its training data that the client spent to find its group.
     validation: the same as `views`, on the client's validation examples, where it has any.

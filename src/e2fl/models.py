@@ -53,15 +53,18 @@ def defect_of_layers(value: Any, layers: Sequence[Layer], kind: type[Any], *, fl
 
     flat: arrays have one dimension, as masks and rankings do; otherwise the shape of the layer.
     """
+    wanted = with_article(kind)
     if not isinstance(value, Mapping):
-        return f"is {with_article(type(value))}; it must be a dictionary with {with_article(kind)} for each layer"
+        actual = with_article(type(value))
+        return f"is {actual}; it must be a dictionary with {wanted} for each layer"
     for layer in layers:
         part = value.get(layer.name)
         shape = (layer.edges,) if flat else layer.shape
         if part is None:
             return f"has no layer '{layer.name}'"
         if not isinstance(part, kind):
-            return f"holds {with_article(type(part))} for layer '{layer.name}'; it must be {with_article(kind)}"
+            actual = with_article(type(part))
+            return f"holds {actual} for layer '{layer.name}'; it must be {wanted}"
         if tuple(part.shape) != shape:
             return f"has shape {tuple(part.shape)} for layer '{layer.name}'; it must be {shape}"
     return ""
@@ -176,49 +179,40 @@ class Model:
         try:
             with torch.no_grad():
                 outputs = self.outputs(params, examples)
-                drawn = self._may_draw() and self._draws_in(params, examples)
+                draws = self._draws_in(params, examples)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             embeds = any(isinstance(module, nn.Embedding) for module in self.network.modules())
             hint = "; inputs are float32, so look up an embedding with x.long()" if embeds else ""
             raise ConfigError(
-                f"model '{name}' does not accept inputs of shape {shape}: {type(error).__name__}: {error}{hint}"
+                f"model '{name}' does not accept inputs of shape {shape}: "
+                f"{type(error).__name__}: {error}{hint}"
             ) from error
         if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 2:
-            found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ConfigError(
-                f"model '{name}' must return logits [examples, classes], not {found} for 2 examples"
+                f"model '{name}' must return logits [examples, classes], not {kind} for 2 examples"
             )
+        width = f"model '{name}' has {outputs.shape[1]} outputs"
         if outputs.shape[1] < classes:
-            raise ConfigError(
-                f"model '{name}' has {outputs.shape[1]} outputs, but the data has {classes} classes"
-            )
+            raise ConfigError(f"{width}, but the data has {classes} classes")
         if outputs.shape[1] > classes:
-            warnings.warn(
-                f"model '{name}' has {outputs.shape[1]} outputs for {classes} classes; the others "
-                "take part in training and are never predicted",
-                E2flWarning,
-                stacklevel=2,
-            )
+            unused = "the others take part in training and are never predicted"
+            warnings.warn(f"{width} for {classes} classes; {unused}", E2flWarning, stacklevel=2)
         for buffer, value in self.network.named_buffers():
             if not torch.equal(value, before[buffer]):
                 raise ConfigError(
-                    f"model '{name}' changes its buffer '{buffer}' while it runs; buffers are never sent, so they must "
-                    "be constants: leave this layer out, or make the buffer a parameter"
+                    f"model '{name}' changes its buffer '{buffer}' while it runs; buffers are "
+                    "never sent, so they must be constants: make it a parameter or leave it out"
                 )
-        self.draws, self.classes = drawn, classes
-
-    def _may_draw(self) -> bool:
-        """Return whether training might draw random numbers: whether any layer is not known to draw
-        none.
-        """
-        return any(type(module) not in QUIET for module in self.network.modules())
+        self.draws, self.classes = draws, classes
 
     def _draws_in(self, params: Params, examples: Tensor) -> bool:
         """Return whether a training pass over these examples draws random numbers."""
-        # Only where it is needed: entering a dispatch mode of torch imports its compiler, which
-        # takes two seconds.
+        # Entering a dispatch mode of torch imports its compiler, which takes two seconds.
+        if all(type(module) in QUIET for module in self.network.modules()):
+            return False
         with TorchStream(stream(0, "trial")) as trial:
             self.outputs(params, examples, training=True)
         return bool(trial.drawn)
@@ -227,8 +221,7 @@ class Model:
         """Raise `ConfigError` if an algorithm that ranks edges cannot use this network."""
         if self.why_unranked:
             raise ConfigError(
-                f"{self.why_unranked}; or choose an algorithm that trains weights, such as fedavg, ditto or ifca: "
-                "these accept the network as it is"
+                f"{self.why_unranked}; or choose an algorithm that trains weights, such as fedavg"
             )
 
     def initial_weights(self, seed: int, which: int = 0) -> Params:
@@ -241,22 +234,18 @@ class Model:
             return self._initialised(seed, which)
         params = {}
         for number, layer in enumerate(self.spec.layers):
-            bound = 1 / math.sqrt(layer.fan_in)
-            draw = stream(seed, "initial weights", which, number).random(
-                layer.edges, dtype=np.float32
-            )
-            params[layer.name] = torch.from_numpy((2 * draw - 1) * np.float32(bound)).view(
-                layer.shape
-            )
+            random = stream(seed, "initial weights", which, number)
+            bound = np.float32(1 / math.sqrt(layer.fan_in))
+            weights = (2 * random.random(layer.edges, dtype=np.float32) - 1) * bound
+            params[layer.name] = torch.from_numpy(weights).view(layer.shape)
         return params
 
     def _initialised(self, seed: int, which: int) -> Params:
         with torch_seeded(stream(seed, "initial weights", which)):
             network = copy.deepcopy(self.network) if self._build is None else self._build()
             for module in network.modules() if self._build is None else ():
-                reset = getattr(
-                    module, "reset_parameters", getattr(module, "_reset_parameters", None)
-                )
+                usual = getattr(module, "_reset_parameters", None)
+                reset = getattr(module, "reset_parameters", usual)
                 if callable(reset):
                     reset()
         return {name: weight.detach().clone() for name, weight in network.named_parameters()}
@@ -270,18 +259,15 @@ class Model:
         sorted_scores: dict[str, Floats] = {}
         ranking: Ranking = {}
         for number, layer in enumerate(self.spec.layers):
-            signs = stream(seed, "supernet weights", number).integers(
-                0, 2, layer.edges, dtype=np.int8
-            )
+            random = stream(seed, "supernet weights", number)
+            plus = random.integers(0, 2, layer.edges, dtype=np.int8) == 1
             magnitude = np.float32(self.weight_scale * math.sqrt(2 / layer.fan_in))
-            weights[layer.name] = torch.from_numpy(
-                np.where(signs == 1, magnitude, -magnitude)
-            ).view(layer.shape)
+            signed = torch.from_numpy(np.where(plus, magnitude, -magnitude))
+            weights[layer.name] = signed.view(layer.shape)
             draw = stream(seed, "supernet scores", number).random(layer.edges, dtype=np.float32)
             ranking[layer.name] = rank_of(draw)
-            sorted_scores[layer.name] = _distinct(
-                np.sort(draw) * np.float32(1 / math.sqrt(layer.fan_in))
-            )
+            bound = np.float32(1 / math.sqrt(layer.fan_in))
+            sorted_scores[layer.name] = _distinct(np.sort(draw) * bound)
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
@@ -310,34 +296,12 @@ def _distinct(rising: Floats) -> Floats:
 
 
 # Layers that draw no random numbers and behave in training as they do in evaluation.
-QUIET = {
-    getattr(nn, name)
-    for name in [
-        "Sequential",
-        "Identity",
-        "Flatten",
-        "Linear",
-        "Conv1d",
-        "Conv2d",
-        "Conv3d",
-        "ReLU",
-        "LeakyReLU",
-        "GELU",
-        "ELU",
-        "SiLU",
-        "Tanh",
-        "Sigmoid",
-        "MaxPool1d",
-        "MaxPool2d",
-        "AvgPool1d",
-        "AvgPool2d",
-        "AdaptiveAvgPool1d",
-        "AdaptiveAvgPool2d",
-        "LayerNorm",
-        "GroupNorm",
-        "Embedding",
-    ]
-}
+_QUIET = (
+    "Sequential Identity Flatten Linear Conv1d Conv2d Conv3d ReLU LeakyReLU GELU ELU SiLU Tanh "
+    "Sigmoid MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool1d AdaptiveAvgPool2d "
+    "LayerNorm GroupNorm Embedding"
+)
+QUIET = {getattr(nn, name) for name in _QUIET.split()}
 
 _NORMS = (
     nn.modules.batchnorm._BatchNorm,
@@ -352,22 +316,16 @@ def _require_trainable(network: nn.Module) -> None:
     for name, module in network.named_modules():
         if getattr(module, "running_mean", None) is not None:
             raise ConfigError(
-                f"layer '{name}' ({type(module).__name__}) keeps running statistics, which are not weights and differ "
-                "from client to client; use GroupNorm or LayerNorm, or set track_running_stats=False"
+                f"layer '{name}' ({type(module).__name__}) keeps running statistics, which are not "
+                "weights; use GroupNorm or LayerNorm, or set track_running_stats=False"
             )
     for name, weight in network.named_parameters():
         if is_lazy(weight):
-            raise ConfigError(
-                f"layer '{name}' has no shape yet: build it with its size, not as a Lazy layer"
-            )
+            raise ConfigError(f"layer '{name}' has no shape yet: give its size, not a Lazy layer")
         if weight.dtype != torch.float32:
-            raise ConfigError(
-                f"layer '{name}' is of type {weight.dtype}; use float32, such as network.float()"
-            )
+            raise ConfigError(f"layer '{name}' is of type {weight.dtype}; use float32")
         if not weight.numel():
-            raise ConfigError(
-                f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}; check the inputs of the data"
-            )
+            raise ConfigError(f"layer '{name}' has no edges: its shape is {tuple(weight.shape)}")
     if not any(True for _ in network.parameters()):
         raise ConfigError("the network has no weights to train")
 
@@ -375,19 +333,13 @@ def _require_trainable(network: nn.Module) -> None:
 def _why_unranked(network: nn.Module) -> str:
     """Return why the edges of this network cannot be ranked, and what to change; empty if they can."""
     for name, module in network.named_modules():
-        own = dict(module.named_parameters(recurse=False))
-        kind = type(module).__name__
+        layer = f"layer '{name}' ({type(module).__name__})"
+        own = ", ".join(weight for weight, _ in module.named_parameters(recurse=False))
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)):
             if module.bias is not None:
-                return f"layer '{name}' ({kind}) has a bias; only edges can be ranked: build it with bias=False"
+                return f"{layer} has a bias; only edges can be ranked: build it with bias=False"
         elif own:
-            remedy = (
-                "build it without scale and shift (affine=False)"
-                if isinstance(module, _NORMS)
-                else "leave it out"
-            )
-            return (
-                f"layer '{name}' ({kind}) has weights that cannot be masked ({', '.join(own)}), because only "
-                f"convolution and linear layers can be ranked: {remedy}"
-            )
+            norm = isinstance(module, _NORMS)
+            remedy = "build it with affine=False" if norm else "leave it out"
+            return f"{layer} has weights that cannot be masked ({own}): {remedy}"
     return ""

@@ -28,17 +28,14 @@ def lenet(
     hidden: Annotated[int, Doc("units of the first linear layer")] = 128,
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
-    if len(inputs) != 3:
+    if len(inputs) != 3 or inputs[0] < 1 or min(inputs[1:]) < 2:
         raise ConfigError(
-            f"model 'lenet' needs images (channels, height, width), not inputs of shape {inputs}"
+            "model 'lenet' needs images (channels, height, width) of at least 2 x 2 pixels, not "
+            f"inputs of shape {inputs}"
         )
     _require_sizes("channels", channels)
     _require_sizes("hidden", (hidden,))
     depth, height, width = inputs
-    if depth < 1 or min(height, width) < 2:
-        raise ConfigError(
-            f"model 'lenet' needs images of at least 2 x 2 pixels, not inputs of shape {inputs}"
-        )
     first, second = channels
     return nn.Sequential(
         OrderedDict(

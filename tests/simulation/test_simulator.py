@@ -154,13 +154,13 @@ class SharedTest(Toy):
 
 def test_one_test_set_shared_by_many_is_scored_once_per_distinct_model(toy, monkeypatch):
     counted = []
-    real = Learner.tally
+    real = Learner.tallies
 
-    def tally(self, params, examples, rows=None):
-        counted.append(len(examples))
-        return real(self, params, examples, rows)
+    def tallies(self, params, pieces):
+        counted.extend(pieces)
+        return real(self, params, pieces)
 
-    monkeypatch.setattr(Learner, "tally", tally)
+    monkeypatch.setattr(Learner, "tallies", tallies)
     algorithm = toy.build_algorithm()
     simulated, model = federation(toy, algorithm, SharedTest(clients=40))
     (done,) = run(server(algorithm, simulated, model, rounds=1), simulated)

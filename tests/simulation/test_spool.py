@@ -7,7 +7,7 @@ from e2fl.data.federated import Lazy
 from e2fl.errors import WireError
 from e2fl.models import Layer, ModelSpec
 from e2fl.rankings.messages import Ballots
-from e2fl.simulation.spool import Spool, _Place
+from e2fl.simulation.spool import Place, Spool
 from e2fl.testing.contract import same
 
 SPEC = ModelSpec((Layer("fc.weight", (20,)),))
@@ -24,7 +24,7 @@ def test_what_does_not_fit_in_memory_comes_back_from_disk():
     spool = Spool(Ballots, SPEC, limit=2 * len(raw[0]))
     for client in raw:
         spool.add(client, raw[client])
-    assert [isinstance(held, _Place) for held in spool.answers.values()] == [
+    assert [isinstance(held, Place) for held in spool.answers.values()] == [
         False,
         False,
         True,

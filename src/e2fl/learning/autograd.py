@@ -168,9 +168,13 @@ class AutogradEngine:
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """Return the logits, on the CPU."""
+        return self.outputs_of(params, [x])[0]
+
+    def outputs_of(self, params: Params, inputs: Iterable[Tensor]) -> list[Tensor]:
+        """Return the logits of several sets of examples, on the CPU."""
         moved = {name: weight.to(self.device) for name, weight in params.items()}
         with torch.inference_mode():
-            return self.model.outputs(moved, x.to(self.device)).cpu()
+            return [self.model.outputs(moved, x.to(self.device)).cpu() for x in inputs]
 
 
 def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:

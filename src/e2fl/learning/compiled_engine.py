@@ -149,14 +149,18 @@ class CompiledEngine(AutogradEngine):
             plan.take(_flat(trained))
         return trained
 
-    def outputs(self, params: Params, x: Tensor) -> Tensor:
+    def outputs_of(self, params: Params, inputs: Iterable[Tensor]) -> list[Tensor]:
         """Return the logits; those of an example do not depend on how many examples are passed."""
-        plan = self._plan("scoring", x.shape[1:], SCORED_TOGETHER)
-        plan.put_weights(_flat(params))
-        images = x.numpy()
-        starts = range(0, max(1, len(images)), SCORED_TOGETHER)
-        parts = [plan.outputs(images[at : at + SCORED_TOGETHER]).copy() for at in starts]
-        return torch.from_numpy(np.concatenate(parts))
+        plan: Plan | None = None
+        outputs = []
+        for images in (x.numpy() for x in inputs):
+            if plan is None:
+                plan = self._plan("scoring", images.shape[1:], SCORED_TOGETHER)
+                plan.put_weights(_flat(params))
+            starts = range(0, max(1, len(images)), SCORED_TOGETHER)
+            parts = [plan.outputs(images[at : at + SCORED_TOGETHER]).copy() for at in starts]
+            outputs.append(torch.from_numpy(np.concatenate(parts)))
+        return outputs
 
     def gradient(self, params: Params, x: Tensor, slope: Slope) -> Params:
         """Return the gradient of a function of the outputs, summed over the examples; slope: its

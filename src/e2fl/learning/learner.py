@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from typing_extensions import Doc
 
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
-from e2fl.evaluation import Tally
+from e2fl.evaluation import Tally, total
 from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
 from e2fl.learning.compiled_engine import engine_for
 from e2fl.metrics.own import OwnMeasure
@@ -43,21 +43,18 @@ class Settings:
     local_cosine: Annotated[bool, Doc("both rates follow a cosine over the local epochs")] = False
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "score_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"learner.{name} must be above 0, not {getattr(self, name)}")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(
-                f"learner.momentum must be at least 0 and below 1, not {self.momentum}"
-            )
-        if not 0 <= self.weight_decay < math.inf:
-            raise ConfigError(f"learner.weight_decay must be 0 or above, not {self.weight_decay}")
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ConfigError("learner.epochs and learner.batch_size must be at least 1")
-        if not 0 < self.round_decay <= 1:
-            raise ConfigError(
-                f"learner.round_decay must be above 0 and at most 1, not {self.round_decay}"
-            )
+        rules = {
+            "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
+            "score_rate": (0 < self.score_rate < math.inf, "above 0"),
+            "momentum": (0 <= self.momentum < 1, "at least 0 and below 1"),
+            "weight_decay": (0 <= self.weight_decay < math.inf, "0 or above"),
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "batch_size": (self.batch_size >= 1, "at least 1"),
+            "round_decay": (0 < self.round_decay <= 1, "above 0 and at most 1"),
+        }
+        for name, (fits, words) in rules.items():
+            if not fits:
+                raise ConfigError(f"learner.{name} must be {words}, not {getattr(self, name)}")
 
     def rate(self, round_number: int, epoch: int, epochs: int, *, scores: bool = False) -> float:
         """Return the rate of weights or scores in one local epoch (from 0) of a round (from 1)."""
@@ -142,9 +139,7 @@ class Learner:
         Compiled loops are used with any loss.
         """
         if loss is not None and weight is not None:
-            raise ConfigError(
-                "learner.fit takes either loss or weight; to use both, weight the examples inside the loss"
-            )
+            raise ConfigError("learner.fit takes either loss or weight, which can be in the loss")
         epochs = epochs or self.settings.epochs
         batches = self._batches(examples, epochs, purpose, 0, weight, loss)
         return self.engine.fit(params, batches, toward=toward, proximal=proximal)
@@ -162,13 +157,12 @@ class Learner:
 
         def slope(outputs: Tensor, rows: slice) -> Tensor:
             labels = examples.labels(rows)
-            if not 0 <= labels.min() <= labels.max() < outputs.shape[1]:
-                raise DataError(
-                    f"labels must be 0 to {outputs.shape[1] - 1}, not {labels.min()} to {labels.max()}"
-                )
+            classes, low, high = outputs.shape[1], labels.min(), labels.max()
+            if not 0 <= low <= high < classes:
+                raise DataError(f"labels must be 0 to {classes - 1}, not {low} to {high}")
             labels = labels.to(outputs.device)
             self.meter.losses.add(cross_entropy(outputs.double(), labels), len(labels))
-            right = one_hot(labels, outputs.shape[1])
+            right = one_hot(labels, classes)
             return (softmax(outputs.double(), dim=1) - right) / len(examples)
 
         self.meter.examples += len(examples)
@@ -179,7 +173,7 @@ class Learner:
         them.
         """
         total: Params = {name: torch.zeros_like(value) for name, value in params.items()}
-        for rows in _chunks(len(examples)):
+        for rows in _chunks(slice(0, len(examples))):
 
             def part(outputs: Tensor, some: slice, start: int = rows.start) -> Tensor:
                 return slope(outputs, slice(start + some.start, start + some.stop))
@@ -194,29 +188,23 @@ class Learner:
 
     def tally(self, params: Params, examples: Examples, rows: slice | None = None) -> Tally:
         """Return the counts of correct predictions and errors, and the sum of the loss."""
-        n = correct = true_positive = false_positive = false_negative = 0
-        loss = 0.0
-        start, stop = (0, len(examples)) if rows is None else (rows.start, rows.stop)
-        for chunk in _chunks(stop - start, start):
-            y = examples.labels(chunk)
-            outputs = self.engine.outputs(params, examples.inputs(chunk))
-            predicted = outputs.argmax(dim=1)
-            n += len(y)
-            correct += int((predicted == y).sum())
-            loss += float(cross_entropy(outputs.double(), y, reduction="sum"))
-            if outputs.shape[1] == 2:
-                true_positive += int(((predicted == 1) & (y == 1)).sum())
-                false_positive += int(((predicted == 1) & (y == 0)).sum())
-                false_negative += int(((predicted == 0) & (y == 1)).sum())
-        return Tally(n, correct, loss, true_positive, false_positive, false_negative)
+        return self.tallies(params, [(examples, rows or slice(0, len(examples)))])[0]
+
+    def tallies(self, params: Params, pieces: Sequence[tuple[Examples, slice]]) -> list[Tally]:
+        """Return the counts of one model on rows of several sets of examples."""
+        chunks = [(examples, chunk) for examples, rows in pieces for chunk in _chunks(rows)]
+        inputs = (examples.inputs(chunk) for examples, chunk in chunks)
+        outputs = iter(self.engine.outputs_of(params, inputs))
+        return [
+            total(_tally(next(outputs), examples.labels(chunk)) for chunk in _chunks(rows))
+            for examples, rows in pieces
+        ]
 
     def own_measures(self, params: Params, examples: Examples) -> dict[str, float]:
         """Return the user's own measures on all of these examples."""
         rows = slice(0, len(examples))
-        chunks = [
-            self.engine.outputs(params, examples.inputs(chunk)) for chunk in _chunks(len(examples))
-        ]
-        outputs = torch.cat(chunks).double().cpu().numpy()
+        inputs = (examples.inputs(chunk) for chunk in _chunks(rows))
+        outputs = torch.cat(self.engine.outputs_of(params, inputs)).double().cpu().numpy()
         labels = examples.labels(rows).cpu().numpy()
         return {measure.name: measure(labels, outputs) for measure in self.measures}
 
@@ -299,10 +287,24 @@ def build_learner(model: Model, settings: Settings, seed: int, device: str = "cp
     )
 
 
-def _chunks(count: int, start: int = 0) -> Iterator[slice]:
-    """Yield slices of at most SCORING_BATCH examples, beginning at `start`."""
-    for first in range(start, start + count, SCORING_BATCH):
-        yield slice(first, min(first + SCORING_BATCH, start + count))
+def _chunks(rows: slice) -> Iterator[slice]:
+    """Yield slices of at most SCORING_BATCH examples."""
+    for first in range(rows.start, rows.stop, SCORING_BATCH):
+        yield slice(first, min(first + SCORING_BATCH, rows.stop))
+
+
+def _tally(outputs: Tensor, labels: Tensor) -> Tally:
+    predicted = outputs.argmax(dim=1)
+    loss = float(cross_entropy(outputs.double(), labels, reduction="sum"))
+    tally = Tally(len(labels), int((predicted == labels).sum()), loss)
+    if outputs.shape[1] != 2:
+        return tally
+    return replace(
+        tally,
+        true_positive=int(((predicted == 1) & (labels == 1)).sum()),
+        false_positive=int(((predicted == 1) & (labels == 0)).sum()),
+        false_negative=int(((predicted == 0) & (labels == 1)).sum()),
+    )
 
 
 def _shares(masks: Sequence[Mask], layer: str) -> torch.Tensor:

@@ -38,8 +38,7 @@ class Memories:
             memory: dict[str, Any] = codec.load(path, dict[str, Any])
         except (OSError, ValueError) as error:
             raise RunError(
-                f"{path}, the model that client {client} keeps, cannot be read: {error}; restore "
-                "it from a copy, or repeat the run in another folder"
+                f"{path}, what client {client} keeps, cannot be read: {error}"
             ) from error
         return memory
 
@@ -49,12 +48,11 @@ class Memories:
             return
         checked = {name: _checked(name, value) for name, value in memory.items()}
         if self.folder is None:
-            self.held[client, round_number] = checked
             for older in self.rounds.pop(client, []):
-                self.held.pop((client, older)) if older != round_number else None
-            self.rounds[client] = [round_number]
-            return
-        codec.save(self._path(client, round_number), checked)
+                del self.held[client, older]
+            self.held[client, round_number] = checked
+        else:
+            codec.save(self._path(client, round_number), checked)
         rounds = self.rounds.setdefault(client, [])
         if round_number not in rounds:
             rounds.append(round_number)
@@ -95,10 +93,8 @@ def versions(folder: Path) -> dict[ClientId, list[int]]:
 
 def newest_versions(folder: Path, round_number: int) -> dict[ClientId, int]:
     """Return the round in which each client wrote its memory last, as of this round."""
-    earlier = {
-        client: [number for number in written if number <= round_number]
-        for client, written in versions(folder).items()
-    }
+    known = versions(folder).items()
+    earlier = {client: [n for n in written if n <= round_number] for client, written in known}
     return {client: written[-1] for client, written in earlier.items() if written}
 
 
@@ -108,11 +104,8 @@ def _checked(name: Any, value: Any) -> Any:
         raise ConfigError(f"client.memory has the name {name!r}; names are strings without '/'")
     if isinstance(value, torch.Tensor):
         return value
-    if (
-        isinstance(value, Mapping)
-        and value
-        and all(isinstance(part, torch.Tensor) for part in value.values())
-    ):
+    parts = value.values() if isinstance(value, Mapping) else ()
+    if parts and all(isinstance(part, torch.Tensor) for part in parts):
         return dict(value)
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

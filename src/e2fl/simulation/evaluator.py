@@ -18,6 +18,8 @@ from e2fl.rankings.order import Mask
 BLOCK = 2000
 
 Key = tuple[int, int]  # of a model object and an examples object
+Piece = tuple[Key, Examples, slice]
+Part = tuple[GroupId | None, Examples]
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Job:
     """One model, and the examples to evaluate it on."""
 
     model: Params | Mask
-    pieces: tuple[tuple[Key, Examples, slice], ...]
+    pieces: tuple[Piece, ...]
 
 
 @dataclass
@@ -34,31 +36,25 @@ class Scoreboard:
 
     models: dict[int, Params | Mask] = field(default_factory=dict)
     trials: dict[Key, Examples] = field(default_factory=dict)
-    parts: dict[int, list[tuple[GroupId | None, Examples]]] = field(default_factory=dict)
     tallies: dict[Key, Tally] = field(default_factory=dict)
-    # Keeps the objects alive, since their ids are used as keys.
-    kept: list[Examples] = field(default_factory=list)
+    # The parts of test sets; keeps the objects alive, since their ids are used as keys.
+    parts: dict[int, tuple[Examples, list[Part]]] = field(default_factory=dict)
 
     def plan(self, client_model: ClientModel, test: Examples) -> None:
         """Plan to evaluate this model on these examples."""
-        for group, examples in self._split(test):
-            model = (
-                client_model.model
-                if group is None
-                else client_model.by_group.get(group, client_model.model)
-            )
+        for _, model, examples in self._trials(client_model, test):
             self.models[id(model)] = model
             self.trials[id(model), id(examples)] = examples
 
     def jobs(self) -> Iterator[Job]:
         """Yield the distinct work, in blocks of about equal size."""
-        by_model: dict[int, list[tuple[Key, Examples, slice]]] = {}
+        by_model: dict[int, list[Piece]] = {}
         for key, examples in self.trials.items():
-            pieces = by_model.setdefault(key[0], [])
             for start in range(0, len(examples), BLOCK):
-                pieces.append((key, examples, slice(start, min(start + BLOCK, len(examples)))))
+                rows = slice(start, min(start + BLOCK, len(examples)))
+                by_model.setdefault(key[0], []).append((key, examples, rows))
         for model, pieces in by_model.items():
-            block: list[tuple[Key, Examples, slice]] = []
+            block: list[Piece] = []
             size = 0
             for piece in pieces:
                 block.append(piece)
@@ -69,49 +65,45 @@ class Scoreboard:
             if block:
                 yield Job(self.models[model], tuple(block))
 
-    def add(self, job: Job, found: list[Tally]) -> None:
+    def add(self, job: Job, tallies: list[Tally]) -> None:
         """Add the result of a job; jobs are added in the order they were planned."""
-        for (key, _, _), tally in zip(job.pieces, found, strict=True):
+        for (key, _, _), tally in zip(job.pieces, tallies, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
 
     def result(
         self, client_model: ClientModel, test: Examples, group: GroupId | None
     ) -> Mapping[GroupId, Tally]:
         """Return the result of this model on these examples, by group."""
-        found: dict[GroupId, Tally] = {}
-        for inside, examples in self._split(test):
-            model = (
-                client_model.model
-                if inside is None
-                else client_model.by_group.get(inside, client_model.model)
+        usual = NO_GROUP if group is None else group
+        # No examples: all counts are 0.
+        return {
+            usual if inside is None else inside: self.tallies.get(
+                (id(model), id(examples)), Tally()
             )
-            place = inside if inside is not None else NO_GROUP if group is None else group
-            # No examples: all counts are 0.
-            found[place] = self.tallies.get((id(model), id(examples)), Tally())
-        return found
+            for inside, model, examples in self._trials(client_model, test)
+        }
 
-    def _split(self, test: Examples) -> list[tuple[GroupId | None, Examples]]:
-        """Split the examples by the groups inside them; without such groups, return them whole."""
+    def _trials(
+        self, client_model: ClientModel, test: Examples
+    ) -> Iterator[tuple[GroupId | None, Params | Mask, Examples]]:
+        """Yield the groups inside these examples, each with its model; without any, the whole."""
         if id(test) not in self.parts:
-            self.kept.append(test)
-            if test.group is None:
-                self.parts[id(test)] = [(None, test)]
-            else:
-                self.parts[id(test)] = [
-                    (int(group), test.of_group(int(group))) for group in np.unique(test.group)
-                ]
-        return self.parts[id(test)]
+            groups = [] if test.group is None else np.unique(test.group).tolist()
+            inside: list[Part] = [(group, test.of_group(group)) for group in groups]
+            self.parts[id(test)] = (test, [(None, test)] if test.group is None else inside)
+        for group, examples in self.parts[id(test)][1]:
+            own = client_model.model
+            yield group, own if group is None else client_model.by_group.get(group, own), examples
 
 
 def run_job(job: Job, learner: Learner) -> list[Tally]:
     """Evaluate one job."""
     params = learner.weights_of(job.model)
-    tallies = []
-    for _, examples, rows in job.pieces:
-        tally = learner.tally(params, examples, rows)
+    tallies = learner.tallies(params, [(examples, rows) for _, examples, rows in job.pieces])
+    for place, (_, examples, rows) in enumerate(job.pieces):
         if learner.measures and rows.start == 0:  # of all rows at once: not every measure adds up
-            tally = replace(tally, own=learner.own_measures(params, examples))
-        tallies.append(tally)
+            own = learner.own_measures(params, examples)
+            tallies[place] = replace(tallies[place], own=own)
     return tallies
 
 

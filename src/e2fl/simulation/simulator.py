@@ -78,9 +78,7 @@ class SimulatedFederation:
         def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
             try:
                 client = self._client(client_id, round_number)
-                learner = replace(
-                    self.learner, round_number=round_number, client_id=client_id, meter=Meter()
-                )
+                learner = self._learner(client_id, round_number)
                 reply = self.algorithm.train(delivered[client_id], client, learner)
                 answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
                 self.memories.store(client_id, round_number, client.memory)
@@ -122,9 +120,7 @@ class SimulatedFederation:
 
         def look(client_id: ClientId) -> tuple[ClientModels, float]:
             client = self._client(client_id, round_number + 1)
-            learner = replace(
-                self.learner, round_number=round_number, client_id=client_id, meter=Meter()
-            )
+            learner = self._learner(client_id, round_number)
             tests[client_id] = (client.test, client.group)
             if client.validation is not None:
                 validation[client_id] = (client.validation, client.group)
@@ -135,14 +131,9 @@ class SimulatedFederation:
         used = dict(self._each("look", look, sorted(inbox)))
         expect_same_views({client: models for client, (models, _) in used.items()}, self.algorithm)
         scores = self._score(used, tests)
-        if validation:
-            validated = self._score(
-                {client: used[client] for client in sorted(validation)}, validation
-            )
-            scores |= {
-                client: replace(scores[client], validation=found.views)
-                for client, found in validated.items()
-            }
+        chosen = {client: used[client] for client in sorted(validation)}
+        for client, validated in self._score(chosen, validation).items():
+            scores[client] = replace(scores[client], validation=validated.views)
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -151,13 +142,11 @@ class SimulatedFederation:
         faults: dict[ClientId, str] = {}
 
         def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
-            learner = replace(self.learner, round_number=0, client_id=client_id, meter=Meter())
+            learner = self._learner(client_id, 0)
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
-                models = expect_models(
-                    models, self.learner.model.spec, self.algorithm, "for_unseen"
-                )
+                models = expect_models(models, learner.model.spec, self.algorithm, "for_unseen")
                 return models, learner.meter.grouping_passes
             except Exception as error:  # one client's data must not lose a finished run
                 return error
@@ -221,17 +210,19 @@ class SimulatedFederation:
         """
         spec = self.learner.model.spec
         opened: dict[int, tuple[Message, int]] = {}
-        for message in inbox.values():
+        delivered, lengths = {}, {}
+        for client, message in inbox.items():
             if id(message) not in opened:
                 raw = message.to_bytes(spec)
                 opened[id(message)] = (type(message).from_bytes(raw, spec), len(raw))
-        return (
-            {client: opened[id(message)][0] for client, message in inbox.items()},
-            {client: opened[id(message)][1] for client, message in inbox.items()},
-        )
+            delivered[client], lengths[client] = opened[id(message)]
+        return delivered, lengths
 
     def _client(self, client: ClientId, before: int) -> Client:
         return replace(self.data.client(client), memory=self.memories.load(client, before))
+
+    def _learner(self, client: ClientId, round_number: int) -> Learner:
+        return replace(self.learner, round_number=round_number, client_id=client, meter=Meter())
 
     def _each(
         self, kind: str, work: Callable[[Item], Result], items: Iterable[Item]

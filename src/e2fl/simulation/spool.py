@@ -3,8 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from e2fl.data.federated import ClientId
 from e2fl.models import ModelSpec
@@ -15,8 +14,9 @@ Answer = TypeVar("Answer", bound=Message)
 IN_MEMORY = 256 * 2**20  # bytes, as encoded
 
 
-@dataclass(frozen=True)
-class _Place:
+class Place(NamedTuple):
+    """Where a reply lies in the file."""
+
     start: int
     size: int
 
@@ -29,7 +29,7 @@ class Spool(Mapping[ClientId, Answer], Generic[Answer]):
 
     def __init__(self, kind: type[Answer], spec: ModelSpec, limit: int = IN_MEMORY):
         self.kind, self.spec, self.limit = kind, spec, limit
-        self.answers: dict[ClientId, Answer | _Place] = {}
+        self.answers: dict[ClientId, Answer | Place] = {}
         self.held = 0
         self.end = 0
 
@@ -41,18 +41,17 @@ class Spool(Mapping[ClientId, Answer], Generic[Answer]):
             self.held += len(raw)
             return
         if not self.end:
-            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed and deleted with this object
+            self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # ends with this object
         self.file.write(raw)
-        self.answers[client] = _Place(self.end, len(raw))
+        self.answers[client] = Place(self.end, len(raw))
         self.end += len(raw)
 
     def __getitem__(self, client: ClientId) -> Answer:
-        found = self.answers[client]
-        if not isinstance(found, _Place):
-            return found
-        return self.kind.from_bytes(
-            os.pread(self.file.fileno(), found.size, found.start), self.spec
-        )
+        answer = self.answers[client]
+        if not isinstance(answer, Place):
+            return answer
+        raw = os.pread(self.file.fileno(), answer.size, answer.start)
+        return self.kind.from_bytes(raw, self.spec)
 
     def __iter__(self) -> Iterator[ClientId]:
         return iter(self.answers)
