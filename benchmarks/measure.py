@@ -72,7 +72,7 @@ def seconds(
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Return ratios of measurements taken side by side: a slow moment of the machine affects both."""
+    """Return ratios of measurements side by side: a slow moment of the machine affects both."""
     return [a / b for a, b in zip(above, below, strict=True)]
 
 

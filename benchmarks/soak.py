@@ -201,7 +201,7 @@ def readers() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
 
 
 def mutate(folder: str, seconds: float, seed: int) -> None:
-    """Mutate and read every kind of message in turn; write counts and failures to mutations.json."""
+    """Mutate and read every kind of message; write counts and failures to mutations.json."""
     home, rng, deadline = Path(folder), np.random.default_rng(seed), time.monotonic() + seconds
     counts: Counter[str] = Counter()
     failures: list[str] = []

@@ -312,7 +312,7 @@ _NORMS = (
 
 
 def _require_trainable(network: nn.Module) -> None:
-    """Raise `ConfigError` unless messages can carry all that training changes: weights in float32."""
+    """Raise `ConfigError` unless messages can carry what training changes: float32 weights."""
     for name, module in network.named_modules():
         if getattr(module, "running_mean", None) is not None:
             raise ConfigError(
@@ -331,7 +331,7 @@ def _require_trainable(network: nn.Module) -> None:
 
 
 def _why_unranked(network: nn.Module) -> str:
-    """Return why the edges of this network cannot be ranked, and what to change; empty if they can."""
+    """Return why the edges cannot be ranked, and what to change; empty if they can."""
     for name, module in network.named_modules():
         layer = f"layer '{name}' ({type(module).__name__})"
         own = ", ".join(weight for weight, _ in module.named_parameters(recurse=False))

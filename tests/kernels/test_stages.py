@@ -305,8 +305,8 @@ from e2fl.networks import lenet, mlp
 from tests.kernels.test_stages import made
 
 digest = hashlib.blake2b()
-for network, shape in ((mlp((150,), 11, hidden=(103, 70)), (150,)), (lenet((1, 12, 12), 11), (1, 12, 12))):
-    model = Model(network)
+for make, shape in ((mlp, (150,)), (lenet, (1, 12, 12))):
+    model = Model(make(shape, 11, hidden=(103, 70) if make is mlp else 128))
     for n in (8, 33):
         batches, supernet = made(shape, 11, (n,)) * 3, model.supernet(0)
         scores = engine_for(model).fit_scores(supernet, supernet.scores(supernet.ranking), batches)

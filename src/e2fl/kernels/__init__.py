@@ -14,7 +14,7 @@ that returns the same bits.
 - `symbols.py`: rankings as buckets of places or as moves;
 - `coding.py`: the entropy coder and its frequency tables;
 - `plan.py`: local training of a network; `stages.py`: its layers; `linear.py`, `convolution.py` and
-  `pooling.py`: their loops, with the vector code of `vectors.py`; `score_step.py`: a step on scores.
+  `pooling.py`: their loops, with the vector code of `vectors.py`; `score_step.py`: steps.
 """
 
 from e2fl.kernels.coding import count_symbols, frequencies, rans_decode, rans_encode

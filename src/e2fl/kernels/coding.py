@@ -289,7 +289,7 @@ def _rans_decode(
 
 
 def rans_decode(raw: bytes | memoryview, ends: Int64, tables: UInt32) -> UInt8:
-    """Decode as many symbols as the segments have; ValueError unless the bytes end exactly there."""
+    """Decode as many symbols as the segments have; ValueError unless the bytes end there."""
     size = int(ends[-1]) if ends.size else 0
     if (len(raw) - _STATES) % 4 or not 0 <= len(raw) - _STATES <= 4 * _most_words(size):
         raise ValueError("the coded symbols have a wrong length")

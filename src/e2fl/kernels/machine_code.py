@@ -90,7 +90,7 @@ class ContentLocator(_CacheLocator):
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function to machine code that releases the interpreter lock and is cached on disk."""
+    """Compile a function to code that releases the interpreter lock and is cached on disk."""
     config: Any = numba.config  # its attributes are created at run time, so it has no types
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ContentLocator.__name__}"

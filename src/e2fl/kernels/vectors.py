@@ -212,7 +212,7 @@ class Emit:
         return self.builder.select(below, least, value)
 
     def unlikely(self, condition: Any) -> Any:
-        """Return a context: what is emitted inside runs only if the condition holds, which is rare."""
+        """Return a context whose code runs only if the condition holds, which is rare."""
         return cgutils.if_unlikely(self.builder, condition)
 
     def _call(
