@@ -24,67 +24,45 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_a_client_keeps_numbers_texts_and_tensors_exactly(tmp_path, on_disk):
-    memories = Memories(tmp_path if on_disk else None)
-    memories.store(4, 1, KEPT)
-    found = (Memories(tmp_path) if on_disk else memories).load(4, before=2)
-    assert same(found, KEPT)
-    assert {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in KEPT.items()
-    }
+@pytest.fixture(params=[True, False], ids=["on disk", "in memory"])
+def memories(request, tmp_path):
+    return Memories(tmp_path / "clients" if request.param else None)
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_memories_come_back_by_the_round_before(tmp_path, on_disk):
-    memories = Memories(tmp_path / "clients" if on_disk else None)
+def test_a_client_keeps_numbers_texts_and_tensors_exactly(memories):
+    memories.store(4, 1, KEPT | {"loss": np.float64(0.25)})
+    kept = (Memories(memories.folder) if memories.folder else memories).load(4, before=2)
+    assert same(kept, KEPT | {"loss": 0.25})
+    kinds = {name: type(value) for name, value in kept.items()}
+    assert kinds == {name: type(value) for name, value in KEPT.items()} | {"loss": float}
+
+
+def test_memories_come_back_by_the_round_before(memories):
     assert memories.load(4, before=1) == {}
-    memories.store(4, 1, {"own": {"w": torch.ones(2)}})
+    memories.store(4, 1, {"count": 7})
     memories.store(4, 3, {"own": {"w": torch.zeros(2)}})
     assert torch.equal(memories.load(4, before=9)["own"]["w"], torch.zeros(2))
-    if on_disk:
-        again = Memories(tmp_path / "clients")
-        assert torch.equal(again.load(4, before=3)["own"]["w"], torch.ones(2))
-        assert newest_versions(tmp_path / "clients", 2) == {4: 1}
+    if memories.folder:
+        assert Memories(memories.folder).load(4, before=3) == {"count": 7}
+        assert newest_versions(memories.folder, 2) == {4: 1}
         memories.rewind(2)
-        assert torch.equal(memories.load(4, before=9)["own"]["w"], torch.ones(2))
+        assert memories.load(4, before=9) == {"count": 7}
 
 
-def test_memories_older_than_any_checkpoint_are_dropped(tmp_path):
+def test_memories_older_than_any_checkpoint_and_empty_ones_leave_no_file(tmp_path):
     memories = Memories(tmp_path)
     for number in (1, 2, 5):
         memories.store(0, number, {"own": {"w": torch.ones(1)}})
+    memories.store(1, 1, {})
     memories.forget(before=4)
     assert versions(tmp_path) == {0: [2, 5]}
     assert memories.load(0, before=5)
 
 
-def test_a_client_that_keeps_nothing_leaves_no_file(tmp_path):
-    Memories(tmp_path / "clients").store(0, 1, {})
-    assert not (tmp_path / "clients").exists()
-
-
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_numbers_of_numpy_come_back_as_pythons_own(tmp_path, on_disk):
-    memories = Memories(tmp_path if on_disk else None)
-    memories.store(0, 1, {"loss": np.float64(0.25)})
-    assert type(memories.load(0, before=2)["loss"]) is float
-
-
-def test_a_memory_without_tensors_is_stored(tmp_path):
-    Memories(tmp_path).store(0, 1, {"count": 7})
-    assert Memories(tmp_path).load(0, before=2) == {"count": 7}
-
-
-@pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        (
-            "rows",
-            [1, 2],
-            r"client\.memory\['rows'\] is list; it must be a model .*a tensor, an int, a float",
-        ),
+        ("rows", [1, 2], r"client\.memory\['rows'\] is list; it must be a model"),
         ("loss", np.float32(0.5), "is float32"),
         ("grid", np.zeros(3), "is ndarray"),
         ("nothing", None, "is NoneType"),
@@ -93,9 +71,9 @@ def test_a_memory_without_tensors_is_stored(tmp_path):
         (3, 1, "names are strings"),
     ],
 )
-def test_what_a_client_cannot_keep_is_refused_by_name(tmp_path, on_disk, name, value, words):
+def test_what_a_client_cannot_keep_is_refused_by_name(memories, name, value, words):
     with pytest.raises(ConfigError, match=words):
-        Memories(tmp_path if on_disk else None).store(0, 1, {name: value})
+        memories.store(0, 1, {name: value})
 
 
 def test_numbers_that_were_changed_on_disk_are_refused(tmp_path):
