@@ -25,16 +25,7 @@ Strata = dict[str, "pd.Series[float]"]  # by stratum, the share of each client i
 
 FIRST = ("method", "label", "algorithm", "seed", "view", "round", "last")
 # The parts of a summary that a line of history does not have.
-OF_THE_WHOLE_RUN = [
-    "bytes",
-    "bits",
-    "budget",
-    "inference",
-    "loss",
-    "participation",
-    "seconds",
-    "unseen",
-]
+WHOLE_RUN = ("bytes", "bits", "budget", "inference", "loss", "participation", "seconds", "unseen")
 PARTS = ("seed", "client", "group", "n", "accuracy")
 
 
@@ -51,7 +42,7 @@ def _rows_of(run: "Run") -> Iterator[Json]:
             part = _seen_through(line, view)
             if last:
                 whole = _seen_through(run.summary, view)
-                part |= {key: whole[key] for key in (*OF_THE_WHOLE_RUN, "unseen") if whole.get(key)}
+                part |= {key: whole[key] for key in (*WHOLE_RUN, "unseen") if whole.get(key)}
             yield {
                 "method": view_label(run.label, view),
                 "label": run.label,

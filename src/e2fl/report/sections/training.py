@@ -1,10 +1,12 @@
 """Training: curves by round and by data sent, what is traded off, bits, and recovered groups."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
 from e2fl.metrics import COLUMNS, MEASURES, Interval
 from e2fl.metrics.intervals import over_seeds
@@ -36,59 +38,61 @@ def curves(study: Study) -> Section | None:
         study.worst: f"{study.worst_label}, %",
         "clients/std": "standard deviation of clients",
     }
-    rows = {m.label: moments for m in study.methods if (moments := moments_of(m, titles))}
-    if not any(len(moments) > 1 for moments in rows.values()):
+    rows = [row for method in study.methods for row in curve_rows(method, titles)]
+    evaluated = Counter(row["method"] for row in rows)
+    if max(evaluated.values(), default=0) < 2:
         return None
+    unit, size, digits = byte_unit(row["bytes_sent"] for row in rows)
+    sent = Column("bytes_sent", f"{unit} sent", digits, definition="bytes", scale=1 / size)
+    columns = [METHOD, Column("round", "round", 0), sent]
+    for key, title in titles.items():
+        short = title.removesuffix(", %").replace("standard deviation", "std. dev.")
+        columns.append(Column(key, short, definition=key.partition("/")[2]))
+    table = Table.of("curves", words("curves", "table"), columns, rows)
     plots = [
         plot
         for key, title in titles.items()
         for along in ("round", "sent")
         if (plot := _curve(study, rows, key, title, along)) is not None
     ]
-    single = any(len(moments) == 1 for moments in rows.values())
-    behind = [_curve_table(study, rows, titles)]
     shaded = words("curves", "shaded") if len(study.seeds) > 1 else ""
-    once = words("curves", "once") if single else ""
-    return Section.of("curves", (), plots, behind, shaded=shaded, once=once)
+    once = words("curves", "once") if 1 in evaluated.values() else ""
+    return Section.of("curves", (), plots, [table], shaded=shaded, once=once)
 
 
-def moments_of(method: Method, keys: Any) -> list[Row]:
-    """Return the rounds that all seeds have: round, bytes sent so far, and measures over seeds."""
-    moments: list[Row] = []
+def curve_rows(method: Method, keys: Iterable[str]) -> Iterator[Row]:
+    """Yield the rounds that all seeds have: bytes sent so far, and measures with their intervals."""
     for number in sorted(set(method.rows["round"])):
         rows = method.rows[method.rows["round"] == number]
         if len(rows) == len(method.seeds):
             sent = _over_seeds(rows, SENT)
-            moment: Row = {"round": int(number), "sent": sent and sent.value}
-            moments.append(moment | {key: _over_seeds(rows, key) for key in keys})
-    return moments
+            row: Row = {"method": method.label, "round": int(number)}
+            row["bytes_sent"] = None if sent is None else sent.value
+            for key in keys:
+                row |= interval_cells(key, _over_seeds(rows, key))
+            yield row
 
 
-def _over_seeds(rows: Any, key: str) -> Interval | None:
+def _over_seeds(rows: pd.DataFrame, key: str) -> Interval | None:
     values = rows[key].astype(float).to_numpy() if key in rows else np.empty(0)
     known = values[np.isfinite(values)].tolist()
     return over_seeds(known) if known else None
 
 
-def _sent_unit(rows: dict[str, list[Row]]) -> tuple[str, float, int]:
-    return byte_unit(moment["sent"] for moments in rows.values() for moment in moments)
-
-
-def _curve(
-    study: Study, rows: dict[str, list[Row]], key: str, title: str, along: str
-) -> Plot | None:
-    unit, size, _ = _sent_unit(rows)
+def _curve(study: Study, rows: Sequence[Row], key: str, title: str, along: str) -> Plot | None:
+    unit, size, _ = byte_unit(row["bytes_sent"] for row in rows)
+    evaluated = Counter(row["method"] for row in rows)
     curved: list[Row] = []
     level: list[Row] = []  # of methods that were evaluated once: they have no curve
-    for label, moments in rows.items():
-        for moment in moments:
-            value, sent = moment[key], moment["sent"]
-            if value is None or (along == "sent" and sent is None):
-                continue
-            low, high = (value.value if end is None else end for end in (value.low, value.high))
-            row = {"label": label, "round": moment["round"], "sent": sent and sent / size}
-            row |= {"value": value.value, "low": low, "high": high}
-            (curved if len(moments) > 1 else level).append(row)
+    for row in rows:
+        value, sent = row[key], row["bytes_sent"]
+        if value is None or (along == "sent" and sent is None):
+            continue
+        low, high = (row[f"{key}_{end}"] for end in ("low", "high"))
+        ends = {"low": value, "high": value} if low is None else {"low": low, "high": high}
+        place = {"round": row["round"], "sent": None if sent is None else sent / size}
+        drawn = {"label": row["method"], "value": value} | place | ends
+        (curved if evaluated[row["method"]] > 1 else level).append(drawn)
     if not curved:
         return None
     # The curves decide what is shown, not their intervals: one over two seeds can dwarf them.
@@ -99,17 +103,16 @@ def _curve(
     y, band = (quantity(alt.Y, field, title, 5, domain=domain) for field in ("value", "low"))
     x = rounds_axis([row["round"] for row in curved])
     if along == "sent":
-        sent_title = f"{unit} sent so far, all clients, up and down"
-        x = quantity(alt.X, "sent", sent_title, 6, nice=False, zero=True)
+        across = f"{unit} sent so far, all clients, up and down"
+        x = quantity(alt.X, "sent", across, 6, nice=False, zero=True)
     tip = tips(round="round|d", value=f"{title}|.2f")
     layers = lines(curved, study, x=x, y=y, tooltip=tip)
     if len(study.seeds) > 1:
         area = marks(curved, study, 0.1, x=x, y=band, y2="high:Q")
         layers.insert(0, area.mark_area(clip=True))
     if level:
-        layers.append(
-            marks(level, study, y=y, tooltip=tip).mark_rule(strokeDash=[2, 3], strokeWidth=2)
-        )
+        once = marks(level, study, y=y, tooltip=tip)
+        layers.append(once.mark_rule(strokeDash=[2, 3], strokeWidth=2))
     word = {"clients/mean": "mean", "clients/std": "std"}.get(key, "worst")
     return draw(
         "curves",
@@ -128,25 +131,6 @@ def _ends(rows: Sequence[Row], form: str) -> str:
     """Return the last value of each method, in words."""
     last = {row["label"]: row["value"] for row in rows}
     return "; ".join(f"{label} {value:{form}}" for label, value in last.items())
-
-
-def _curve_table(study: Study, rows: dict[str, list[Row]], keys: Any) -> Table:
-    unit, size, digits = _sent_unit(rows)
-    titles = ("mean of clients", study.worst_label, "std. dev. of clients")
-    columns = [METHOD, Column("round", "round", 0)]
-    columns += [Column("bytes_sent", f"{unit} sent", digits, definition="bytes", scale=1 / size)]
-    columns += [
-        Column(key, title, definition=key.partition("/")[2])
-        for key, title in zip(keys, titles, strict=True)
-    ]
-    cells = []
-    for label, moments in rows.items():
-        for moment in moments:
-            row = {"method": label, "round": moment["round"], "bytes_sent": moment["sent"]}
-            for key in keys:
-                row |= interval_cells(key, moment[key])
-            cells.append(row)
-    return Table.of("curves", words("curves", "table"), columns, cells)
 
 
 def recovery(study: Study) -> Section | None:
@@ -224,13 +208,10 @@ def _scatter(study: Study, key: str, x: Any, rows: Sequence[Row], filled: Sequen
     worst, across = f"{study.worst_label}, %", x.to_dict()["title"]
     y = quantity(alt.Y, "y", worst, **room([row["y"] for row in rows], high=100.0))
     tip = tips(x=f"{across}|,.2f", y=f"{worst}|.2f")
-    parts = {
-        kind: [r for r, f in zip(rows, filled, strict=True) if f is kind] for kind in (True, False)
-    }
     layers = [
         points(part, study, 150, filled=kind, x=x, y=y, tooltip=tip)
-        for kind, part in parts.items()
-        if part
+        for kind in (True, False)
+        if (part := [row for row, own in zip(rows, filled, strict=True) if own is kind])
     ]
     values = "; ".join(f"{r['label']}: {r['x']:,.2f}, {r['y']:.1f} %" for r in rows)
     text = f"Points: {worst} against {across}. {values}."
