@@ -122,12 +122,16 @@ def test_nothing_partial_is_left_behind(table, tmp_path, monkeypatch, capsys):
     assert target.read_text() == "old"
 
 
-def test_an_audit_imports_neither_torch_nor_numba_nor_e2fl(table):
+def test_an_audit_is_light(table):
+    """It imports neither torch nor Numba nor e2fl; 500 rows take about 1 s on an idle machine."""
     code = (
-        f"import sys; from e2fl_audit.command import main; assert main([{str(table)!r}]) == 0; "
-        "print(sorted({'torch', 'numba', 'sklearn', 'scipy.stats', 'e2fl'} & set(sys.modules)))"
+        f"import resource, sys; from e2fl_audit.command import main; main([{str(table)!r}]); "
+        "print(sorted({'torch', 'numba', 'sklearn', 'scipy.stats', 'e2fl'} & set(sys.modules))); "
+        "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
     )
-    assert python(code).stdout.splitlines()[-1] == "[]"
+    *_, modules, seconds = python(code).stdout.splitlines()
+    assert modules == "[]"
+    assert float(seconds) < 4
 
 
 def test_without_the_package_e2fl_says_what_to_install():
@@ -232,11 +236,3 @@ def test_an_interrupted_audit_leaves_nothing(table):
     assert started.returncode == 130
     assert "nothing was written" in said
     assert list(table.parent.iterdir()) == [table]
-
-
-def test_500_rows_take_about_a_second_of_processor_time(table):
-    code = (
-        f"import resource; from e2fl_audit.command import main; main([{str(table)!r}]); "
-        "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
-    )
-    assert float(python(code).stdout.splitlines()[-1]) < 4  # about 1 s on an idle machine

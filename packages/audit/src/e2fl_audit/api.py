@@ -204,7 +204,7 @@ def audit(
     settings = Settings(
         positive=None if positive is None else str(positive),
         threshold=threshold,
-        reference=(reference,) if isinstance(reference, str) else tuple(reference or ()),
+        reference=(reference,) if isinstance(reference, str) else tuple(map(str, reference or ())),
         min_n=min_n,
         suppress_below=suppress_below,
         profile=profile,
@@ -227,44 +227,41 @@ def audit(
 
 
 def _with_arrays(
-    data: Any, given: Mapping[str, Any], sensitive_features: Any, several: bool
+    data: Any, given: Mapping[str, Any], features: Any, several: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Return the table, with arrays added as columns, and the names of its columns."""
-    arrays = {role: value for role, value in given.items() if not isinstance(value, str | None)}
-    names = {role: role if role in arrays else value for role, value in given.items()}
-    groups, features = _features(data, sensitive_features)
-    arrays |= features
-    if arrays and several:
-        raise AuditError("with several tables, name columns instead of passing arrays")
+    names = {role: role if _is_array(value) else value for role, value in given.items()}
+    arrays = {role: value for role, value in given.items() if _is_array(value)}
+    if isinstance(features, pd.Series):
+        features = {"group" if features.name is None else features.name: features}
+    elif _is_array(features) and not isinstance(features, pd.DataFrame | Mapping):
+        features = [*features]
+        texts = data is not None and all(isinstance(name, str) for name in features)
+        known = set(data.columns) if isinstance(data, pd.DataFrame) else set(features)
+        named = texts and (known.issuperset(features) or len(features) != len(data))
+        features = dict.fromkeys(features) if named else {"group": features}
+    features = {features: None} if isinstance(features, str) else features
+    groups = {} if features is None else {str(name): features[name] for name in features}
+    arrays |= {name: value for name, value in groups.items() if value is not None}
+    if arrays and (several or isinstance(data, Path | str)):
+        raise AuditError("arrays can be combined with one DataFrame; otherwise name columns")
     if data is None and not arrays:
         raise AuditError("pass a table, or y_true and y_pred")
-    if arrays and not (data is None or isinstance(data, pd.DataFrame)):
-        raise AuditError("arrays can be combined with a DataFrame, not with a file")
     if arrays:
-        columns = {role: pd.Series(value).reset_index(drop=True) for role, value in arrays.items()}
-        columns |= {} if data is None else dict(data.reset_index(drop=True).items()) | columns
-        lengths = {len(column) for column in columns.values()}
+        columns: dict[Any, Any] = {}
+        if data is not None:
+            columns |= dict(data.reset_index(drop=True).items())
+        columns |= {name: pd.Series(value).reset_index(drop=True) for name, value in arrays.items()}
+        lengths = sorted({len(column) for column in columns.values()})
         if len(lengths) > 1:
-            counts = ", ".join(map(str, sorted(lengths)))
+            counts = ", ".join(map(str, lengths))
             raise AuditError(f"all columns need the same number of rows, not {counts}")
         data = pd.DataFrame(columns)
     return data, names | {"groups": tuple(groups)}
 
 
-def _features(data: Any, given: Any) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of the sensitive features, and those that are arrays."""
-    if given is None or isinstance(given, str):
-        return [given] if given else [], {}
-    if isinstance(given, pd.Series):
-        given = {"group" if given.name is None else given.name: given}
-    if isinstance(given, pd.DataFrame | Mapping):
-        return [str(name) for name in given], {str(name): given[name] for name in given}
-    values = list(given)
-    if data is not None and values and all(isinstance(value, str) for value in values):
-        known = data.columns if isinstance(data, pd.DataFrame) else values
-        if set(values) <= set(map(str, known)) or len(values) != len(data):
-            return values, {}
-    return ["group"], {"group": pd.Series(values, dtype=object).infer_objects()}
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, str | None)
 
 
 def examine(tables: Sequence[Table], settings: Settings) -> Audit:
