@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores, because some tests mostly wait for other processes."""
+    """Return one worker more than there are cores: some tests mostly wait for processes."""
     given = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
     if given:
         return int(given)

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and an error says what could not be written and what to do."""
+"""Files are written whole or not at all, and an error says what failed and what to do."""
 
 import errno
 import os

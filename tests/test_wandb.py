@@ -1,4 +1,4 @@
-"""The Weights & Biases tracker: offline, in the folder of the run, with the figures of the history."""
+"""The Weights & Biases tracker: offline, in the folder of the run, with the history's figures."""
 
 import json
 import subprocess
@@ -22,7 +22,10 @@ for path in glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb"):
         record = pb.Record()
         record.ParseFromString(raw)
         if record.WhichOneof("record_type") == "history":
-            items = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
+            items = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
             found.append(items)
 print(json.dumps(found))
 """

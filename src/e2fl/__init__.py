@@ -45,7 +45,8 @@ _NAMES = {
     "e2fl.algorithms": "ALGORITHMS Algorithm ClientModel ClientModels",
     "e2fl.config.experiment": "Experiment",
     "e2fl.config.experiment:load": "load_experiment",
-    "e2fl.data": "DATASETS Client Examples FederatedData Population from_arrays from_partitioner from_table rows_of",
+    "e2fl.data": "DATASETS Client Examples FederatedData Population from_arrays from_partitioner "
+    "from_table rows_of",
     "e2fl.errors": "ConfigError DataError E2flError E2flWarning RunError StorageError WireError",
     "e2fl.grouping": "GROUPINGS Grouping",
     "e2fl.learning": "Learner Settings",

@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Return the git commit of the checkout that this package runs from, "-dirty" if files differ; empty elsewhere."""
+    """Return the git commit of the checkout, "-dirty" if files differ; empty outside of one."""
     package = Path(__file__).resolve().parent
     root = package.parent.parent
     if package.parent.name != "src" or not (root / ".git").exists():

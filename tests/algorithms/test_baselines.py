@@ -1,4 +1,4 @@
-"""The baselines' server halves, by worked examples, and the laws that tie them to plain averaging."""
+"""The baselines' server halves: worked examples, and laws that tie them to plain averaging."""
 
 import math
 from dataclasses import replace

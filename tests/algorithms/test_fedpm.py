@@ -73,7 +73,7 @@ def test_models_are_drawn_or_cut_at_one_half() -> None:
 
 
 def test_training_moves_probabilities_with_the_gradient() -> None:
-    """Masks that trained clients send have a lower loss than masks drawn from what they started with."""
+    """Masks of trained clients have a lower loss than masks drawn from where they started."""
     problem = Problem(FedPM(clients_per_round=8))
     first = problem.moments[0]
     federation = problem.federation()

@@ -1,4 +1,4 @@
-"""Fine-tuning before use: the same training a client could do by itself, wherever models are used."""
+"""Fine-tuning before use: the training a client could do by itself, wherever models are used."""
 
 from dataclasses import replace
 

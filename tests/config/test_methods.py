@@ -1,4 +1,4 @@
-"""Several algorithms on one experiment: who is changed by what is asked for, and what is a mistake."""
+"""Several algorithms on one experiment: what a change applies to, and what is a mistake."""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""A grid in this process: the same apps, without processes and sockets; and what tests on it share."""
+"""A grid in this process: the same apps, without processes and sockets.
+
+And what tests on it share.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable

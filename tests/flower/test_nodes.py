@@ -1,4 +1,7 @@
-"""Nodes of a Flower federation that are unknown, late, reconnected, or too few; all in one process."""
+"""Nodes of a Flower federation that are unknown, late, reconnected, or too few.
+
+All in one process.
+"""
 
 import time
 from dataclasses import replace

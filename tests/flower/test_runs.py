@@ -1,4 +1,7 @@
-"""Runs on Flower: resuming after a kill, data on nodes, the run configuration; all in one process."""
+"""Runs on Flower: resuming after a kill, data on nodes, the run configuration.
+
+All in one process.
+"""
 
 import subprocess
 import sys

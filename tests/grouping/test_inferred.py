@@ -84,7 +84,7 @@ def test_both_rules_take_the_mask_of_lowest_entropy_not_of_highest():
 
 
 def literal_listing(masks, x, learner):
-    """The paper's listing as printed: whatever is not above the median of the gradient is dropped."""
+    """The paper's listing as printed: what is not above the median gradient is dropped."""
     shares = np.full(len(masks), 1 / len(masks))
     while np.count_nonzero(shares) > 1:
         gradient = slopes(shares.tolist(), x, masks, learner)

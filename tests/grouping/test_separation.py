@@ -8,7 +8,8 @@ from e2fl.runs.group_survey import MAX_RELATIVE_BLUR
 
 
 def test_silhouette_by_hand():
-    # Points 0 and 1, and 10: own distances 1 and 1, others 10 and 9; the third is alone and counts 0.
+    # Points 0 and 1, and 10: own distances 1 and 1, others 10 and 9; the third is alone and counts
+    # 0.
     distances = np.array([[0, 1, 10], [1, 0, 9], [10, 9, 0]], dtype=float)
     assert silhouette(distances, np.array([4, 4, 7])) == pytest.approx((9 / 10 + 8 / 9 + 0) / 3)
     assert silhouette(distances, np.array([1, 1, 1])) == 0
@@ -17,9 +18,10 @@ def test_silhouette_by_hand():
 def test_blur_by_hand():
     places = np.array([0.0, 2, 10, 12])
     distances = (places[:, None] - places) ** 2
-    # Two in a group are 4 apart, and their middles (100 + 144 + 64 + 100) / 4 - 4 / 2 - 4 / 2 = 98 from each other.
-    # Client 0: own 4 - 4 / 2 = 2, next (100 + 144) / 2 - 4 / 2 = 120; (120 - 2) / 98 is beyond the middle, so 0.
-    # Client 1: own 2, next (64 + 100) / 2 - 4 / 2 = 80; (80 - 2) / 98 of the way from the border to the middle.
+    # Two in a group are 4 apart, and their middles (100 + 144 + 64 + 100) / 4 - 4 / 2 - 4 / 2 = 98
+    # from each other. Client 0: own 4 - 4 / 2 = 2, next (100 + 144) / 2 - 4 / 2 = 120; (120 - 2) /
+    # 98 is beyond the middle, so 0. Client 1: own 2, next (64 + 100) / 2 - 4 / 2 = 80; (80 - 2) /
+    # 98 of the way from the border to the middle.
     assert blur(distances, np.array([0, 0, 1, 1])) == pytest.approx((1 - 78 / 98) / 2)
     assert blur(distances, np.array([0, 1, 0, 1])) == 1  # no client is nearer to its own group
     assert blur(distances, np.array([5, 5, 5, 5])) == 1
@@ -27,12 +29,13 @@ def test_blur_by_hand():
 
 def test_a_client_alone_in_its_group_is_all_blur():
     distances = np.array([[0, 1, 10], [1, 0, 10], [10, 10, 0]], dtype=float)
-    # Clients 0 and 1 stand in the middle of their group, as far as the distances tell; client 2 is alone.
+    # Clients 0 and 1 stand in the middle of their group, as far as the distances tell; client 2 is
+    # alone.
     assert blur(distances, np.array([0, 0, 1])) == pytest.approx(1 / 3)
 
 
 def points(sizes, seed, apart=3.0, edges=400):
-    """Squared distances between points around one middle for each group, with noise in all directions."""
+    """Squared distances between points around the middle of their group, with noise."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(len(sizes)), sizes)
     middles = apart * rng.standard_normal((len(sizes), edges)) / np.sqrt(edges)

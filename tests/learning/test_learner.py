@@ -1,4 +1,4 @@
-"""Local training: the golden trace of edge-popup, dense SGD against torch's own, and what a client counts."""
+"""Local training: a golden trace of edge-popup, SGD against torch's own, a client's counts."""
 
 import math
 
@@ -16,7 +16,7 @@ from e2fl.networks import mlp
 from e2fl.rankings.order import invert, mask_layers, mask_of, order_of, rank_of
 
 SCORES = [0.30, 0.10, 0.50, 0.20, 0.60, 0.40]
-TRACE = [  # order before, mask, loss, gradient of the scores, scores after; worked out by hand for three steps
+TRACE = [  # order before, mask, loss, gradient, scores after; three steps by hand
     (
         [1, 3, 0, 5, 2, 4], [0, 0, 1, 0, 1, 1], 1.811427,
         [-0.683064, 1.366128, 0.683064, -0.683064, 1.366128, -0.683064],

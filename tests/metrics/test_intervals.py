@@ -1,4 +1,4 @@
-"""Intervals over seeds and over clients: by hand, against SciPy, and how often they hold the truth."""
+"""Intervals over seeds and clients: by hand, against SciPy, and how often they hold the truth."""
 
 import math
 
@@ -81,7 +81,8 @@ def test_strata_are_redrawn_apart():
     rng = np.random.default_rng(5)
     one, two = rng.normal(40, 3, 60), rng.normal(40, 3, 60)
     both, single = over_clients([one, two]), over_clients([one])
-    # Independent errors add up in squares: the same draws for both strata would add the widths themselves.
+    # Independent errors add up in squares: the same draws for both strata would add the widths
+    # themselves.
     width = math.hypot(single.high - single.low, over_clients([two]).high - over_clients([two]).low)
     assert both.high - both.low == pytest.approx(width, rel=0.1)
 

@@ -1,4 +1,4 @@
-"""The bytes of ballots, which must not change: old messages and the bits in the ledger depend on them."""
+"""The bytes of ballots must not change: old messages and the bits in the ledger depend on them."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws everything, fetches nothing, runs nothing foreign, and fits the screen."""
+"""The page in a browser: it draws everything, fetches and runs nothing foreign, fits the screen."""
 
 import json
 import math
@@ -116,7 +116,7 @@ def drawn(page):
 
 
 def overflow(page):
-    """Pixels by which the page is wider than the screen, and what sticks out of it outside of scrolling boxes."""
+    """Pixels by which the page is wider than the screen, and what sticks out of it."""
     return page.evaluate(
         """() => [document.documentElement.scrollWidth - document.documentElement.clientWidth,
             [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, .aloud, svg, script')

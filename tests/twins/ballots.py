@@ -1,4 +1,4 @@
-"""Plain twins of the compiled loops behind ballots: buckets, frequency tables and the entropy coder, in Python."""
+"""Plain twins of the compiled loops behind ballots: buckets, tables and the entropy coder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bucket_symbols(
 
 
 def rank_of_symbols(symbols: UInt8, reference: Int32, bucket_of: UInt8, borders: Int64) -> Int32:
-    """Return the rank with these moves: inside a bucket in the order of the reference, others at their place."""
+    """Return the rank with these moves: inside a bucket in the order of the reference."""
     low, buckets = int(borders[0]), borders.size - 1
     order = np.argsort(reference)
     members: list[list[int]] = [[] for _ in range(buckets)]
@@ -69,7 +69,7 @@ def rank_of_moves(
 
 
 def moved_edges(symbols: UInt8, reference: Int32, low: int, fan_in: int) -> tuple[Int64, Int64]:
-    """Count the edges that left their bucket, by the unit they come from and by the unit they lead to."""
+    """Count the edges that left their bucket, by the units they come from and lead to."""
     moved = np.zeros(reference.size, np.int64)
     moved[low : low + symbols.size] = symbols != 0
     by_unit = moved[reference].reshape(-1, fan_in)
@@ -85,7 +85,7 @@ def kinds_at(
 
 
 def positions_by_kind(kinds: UInt8, number: int, cells: int) -> tuple[Int32, Int64]:
-    """Sort places by kind, then by cell: where each place goes, and the size of each (kind, cell)."""
+    """Sort places by kind, then cell: where each goes, and the size of each (kind, cell)."""
     starts = np.arange(cells) * kinds.size // cells
     cell = np.searchsorted(starts, np.arange(kinds.size), side="right") - 1
     group = kinds.astype(np.int64) * cells + cell
@@ -172,7 +172,10 @@ class _Bits:
 
 
 def read_tables(raw: UInt8, ends: Int64, alphabet: int) -> tuple[Int64, int]:
-    """Read rounded counts and how many bytes they take; ValueError where the bytes are not tables."""
+    """Read rounded counts and how many bytes they take.
+
+    ValueError where the bytes are not tables.
+    """
     bits = _Bits(raw)
     changes: list[int] = []
     while len(changes) < ends.size * alphabet:
@@ -197,7 +200,10 @@ def read_tables(raw: UInt8, ends: Int64, alphabet: int) -> tuple[Int64, int]:
 
 
 def frequencies(rounded: Int64) -> UInt32:
-    """Return frequencies in proportion to rounded counts; they add up to 1 << PRECISION in each segment."""
+    """Return frequencies in proportion to rounded counts.
+
+    They add up to 1 << PRECISION in each segment.
+    """
     out = np.zeros(rounded.shape, np.uint32)
     for segment, row in enumerate(rounded.tolist()):
         free = (1 << PRECISION) - sum(count > 0 for count in row)
@@ -223,7 +229,10 @@ def rans_encode(symbols: UInt8, ends: Int64, tables: UInt32) -> bytes:
 
 
 def rans_decode(raw: bytes, ends: Int64, tables: UInt32) -> UInt8:
-    """Decode as many symbols as the segments have; ValueError unless the bytes end exactly there."""
+    """Decode as many symbols as the segments have.
+
+    ValueError unless the bytes end exactly there.
+    """
     if len(raw) < 16 or len(raw) % 4:
         raise ValueError("the coded symbols have a wrong length")
     states = [int(state) for state in np.frombuffer(raw[:16], "<u8")]

@@ -53,7 +53,10 @@ def pack(values: Int32, bits: int) -> UInt8:
 
 
 def unpack(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read `count` values of `bits` bits; ValueError when the bytes are not exactly what `pack` writes."""
+    """Read `count` values of `bits` bits.
+
+    ValueError when the bytes are not exactly what `pack` writes.
+    """
     flat = np.unpackbits(raw, bitorder="little")
     if raw.size != (count * bits + 7) // 8 or flat[count * bits :].any():
         raise ValueError("wrong length, or unused bits that are not zero")
@@ -67,7 +70,10 @@ def pack_order_of_rank(rank: Int32, bits: int) -> UInt8:
 
 
 def unpack_rank(raw: UInt8, count: int, bits: int) -> Int32:
-    """Read a packed order and return its rank; ValueError unless it is a permutation of 0 to count - 1."""
+    """Read a packed order and return its rank.
+
+    ValueError unless it is a permutation of 0 to count - 1.
+    """
     order = unpack(raw, count, bits)
     if sorted(order.tolist()) != list(range(count)):
         raise ValueError("not a permutation")
@@ -80,12 +86,12 @@ def footrule(a: Int32, b: Int32) -> int:
 
 
 def footrules(ranks: Int32, centroids: Int32) -> Int64:
-    """Return the footrule of each rank to each centroid: [clients, edges] and [groups, edges] to [clients, groups]."""
+    """Return the footrule of each rank to each centroid: [clients, groups]."""
     return np.array([[footrule(a, b) for b in centroids] for a in ranks], np.int64)
 
 
 class ScoreStep:
-    """The scores of one layer under SGD with momentum, and the weights they select: in NumPy, with a sort."""
+    """The scores of one layer under SGD with momentum, and what they select: NumPy and a sort."""
 
     def __init__(self, scores: Float32, weights: Float32, dropped: int):
         self.scores, self.weights, self.dropped = scores, weights, dropped
@@ -104,7 +110,10 @@ class ScoreStep:
 
 
 class _Select(torch.autograd.Function):
-    """Zero for the lowest scores, one for the others, by a full stable sort; the gradient passes straight through."""
+    """Zero for the lowest scores, one for the others, by a full stable sort.
+
+    The gradient passes straight through.
+    """
 
     @staticmethod
     def forward(ctx: object, scores: Tensor, dropped: int) -> Tensor:  # torch passes it
@@ -119,7 +128,7 @@ class _Select(torch.autograd.Function):
 
 
 def _select(scores: Tensor, dropped: int) -> Tensor:
-    mask: Tensor = _Select.apply(scores, dropped)  # type: ignore[no-untyped-call]  # torch has no type for it
+    mask: Tensor = _Select.apply(scores, dropped)  # type: ignore[no-untyped-call]
     return mask
 
 
@@ -134,7 +143,7 @@ def plain_edge_popup(
     momentum: float,
     weight_decay: float,
 ) -> dict[str, Tensor]:
-    """Train scores as the public code of edge-popup does: sort them at each forward pass, autograd, torch's own SGD."""
+    """Train scores as the public code does: a sort at each pass, autograd, torch's own SGD."""
     trained = {name: score.clone().requires_grad_() for name, score in scores.items()}
     optimizer = torch.optim.SGD(
         list(trained.values()), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
@@ -143,6 +152,6 @@ def plain_edge_popup(
         masked = {name: weights[name] * _select(trained[name], dropped[name]) for name in trained}
         loss = nn.functional.cross_entropy(functional_call(network, masked, (x,)), y)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return {name: score.detach() for name, score in trained.items()}

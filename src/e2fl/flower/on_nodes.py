@@ -1,4 +1,7 @@
-"""OnNodes: data that only the nodes have. The server knows its shape and the clients there may be."""
+"""OnNodes: data that only the nodes have.
+
+The server knows its shape and the clients there may be.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""The server app: runs an experiment on the connected nodes, and writes the folder of `e2fl run`."""
+"""The server app: runs an experiment on connected nodes, and writes the folder of `e2fl run`."""
 
 from pathlib import Path
 

@@ -6,8 +6,9 @@ memory and forks itself for each message, so that messages are still isolated fr
 handles one message at a time, as Flower's SuperNode does, and takes the next when the last process
 has ended: on a busy machine there are never more processes than nodes.
 
-Flower also waits: its SuperNode for three seconds when it has no message, and the process that looks
-for the SuperNode's messages for one second. Here both wait for a tenth of the time since the last
+Flower also waits: its SuperNode for three seconds when it has no message, and the process that
+looks for the SuperNode's messages for one second. Here both wait for a tenth of the time since the
+last
 message: a busy node is quick, and an idle one costs no more than Flower's.
 """
 

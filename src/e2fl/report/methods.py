@@ -131,7 +131,10 @@ def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
 
 
 def sent_column(methods: Iterable[Method], title: str) -> Column:
-    """Return the column of all bytes sent, in a unit that fits; {unit} in the title is that unit."""
+    """Return the column of all bytes sent, in a unit that fits.
+
+    {unit} in the title is that unit.
+    """
     unit, size, digits = byte_unit(m.mean("bytes/total") for m in methods if not m.alone)
     title = title.format(unit=unit)
     return Column("bytes/total", title, digits, definition="bytes", scale=1 / size)

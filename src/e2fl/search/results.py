@@ -1,4 +1,4 @@
-"""The results of a search: trials and their objectives, the Pareto front, what is chosen and why."""
+"""The results of a search: trials, objectives, the Pareto front, what is chosen and why."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -321,7 +321,7 @@ def _column(measure: Measure) -> Column:
 
 
 def _cells(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the mean of each measure over seeds, and the standard deviation if there are several."""
+    """Return the mean of each measure over seeds, and the standard deviation of several."""
     cells: dict[str, float] = {}
     for path, over_seeds in values.items():
         cells[path] = float(np.mean(over_seeds))

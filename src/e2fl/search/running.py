@@ -1,4 +1,4 @@
-"""The search: a grid or Optuna's sampler gives settings, trials are run, and the chosen ones tested.
+"""The search: a grid or Optuna's sampler gives settings, trials run, the chosen are tested.
 
 Nothing of Optuna is stored: its storage does not keep the state of a sampler. The sampler is seeded
 and gets the same results in the same order when a search is resumed, so it draws the same settings

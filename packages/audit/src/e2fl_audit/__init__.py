@@ -1,8 +1,8 @@
 """Fairness audits of tables of predictions or scores: `e2fl-audit`, `e2fl audit` and `audit`.
 
-The steps: files (cells) -> columns (which column is what) -> reader (one frame of what they mean) ->
-counting -> rates and clients (values with intervals and tests) -> findings (sentences) -> api -> page.
-Names are imported when they are first used, so that `e2fl --help` does not wait for pandas.
+The steps: files (cells) -> columns (which column is what) -> reader (one frame of what they mean)
+-> counting -> rates and clients (values with intervals and tests) -> findings (sentences) -> api ->
+page. Names are imported when they are first used, so that `e2fl --help` does not wait for pandas.
 """
 
 from importlib import import_module

@@ -1,4 +1,7 @@
-"""The command: `e2fl-audit`, and `e2fl audit` of the package e2fl; its options are in options.toml."""
+"""The command: `e2fl-audit`, and `e2fl audit` of the package e2fl.
+
+Its options are in options.toml.
+"""
 
 import argparse
 import shlex
@@ -9,7 +12,8 @@ from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
-DESCRIPTION = """Audit a table of scores or predictions for fairness, and write one self-contained page.
+DESCRIPTION = """\
+Audit a table of scores or predictions for fairness, and write one self-contained page.
 
 One row per person: y (label), y_hat (prediction, probability or score), and columns that name
 groups, such as sex and race; a client column where rows belong to clients. One row per client:

@@ -197,7 +197,7 @@ def visible(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a column's name as it is compared: lower case, with underscores for blanks, hyphens."""
+    """Return a column's name as it is compared: lower case, underscores for blanks and hyphens."""
     return visible(name).casefold().replace(" ", "_").replace("-", "_")
 
 
@@ -223,8 +223,8 @@ def name_codes(column: Text, notes: list[str]) -> tuple[list[str], Codes]:
         notes.append(f"Column '{column.name}': missing values ({blank}) are counted as unknown.")
     if several := [f"'{name}'" for name in names if len(written[name]) > 1]:
         notes.append(
-            f"Column '{column.name}': {', '.join(several[:5])} is written in several ways that look "
-            "the same; they are read as one name."
+            f"Column '{column.name}': {', '.join(several[:5])} is written in several ways "
+            "that look the same; they are read as one name."
         )
     seen: dict[str, str] = {}
     for name in names:

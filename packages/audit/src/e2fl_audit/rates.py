@@ -191,9 +191,9 @@ class _Estimate:
         return p
 
     def _turned(self, judged: Codes) -> tuple[int, int] | None:
-        """Return inside how many clients the difference of the extreme groups turns, and of how many.
+        """Return inside how many clients the difference of the extreme groups turns, of how many.
 
-        None if it does not: the mean difference inside clients (Mantel and Haenszel) must be certain.
+        None if it does not: the mean difference inside clients (Mantel, Haenszel) must be certain.
         """
         if not self.counts.named or len(judged) < 2:
             return None

@@ -10,7 +10,10 @@ MIN_CLIENTS = 5
 
 
 class AuditError(ValueError):
-    """A table or a setting that cannot be audited; the message says what is wrong and what to do."""
+    """A table or a setting that cannot be audited.
+
+    The message says what is wrong and what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Settings:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the closest known name, and all of them."""
+    """Return the end of a sentence about an unknown name: the closest known name, and all."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ";"

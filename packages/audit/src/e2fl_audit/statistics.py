@@ -120,7 +120,7 @@ def mean_interval(values: Numbers) -> tuple[float, float]:
 def permutation_test(
     values: Numbers, group: Codes, permutations: int = 1999, seed: int = 0
 ) -> float:
-    """Return the p-value of "all groups have one mean": how often shuffled groups differ as much."""
+    """Return the p-value of "all groups have one mean": shuffled groups differ as much."""
     sizes = np.maximum(np.bincount(group), 1).astype(np.float64)
     centred = values - values.mean()
 

@@ -100,7 +100,7 @@ def for_page(text: str, most: int = 200) -> str:
 
 
 def safe(name: str, most: int = 200) -> str:
-    """Return a name without control characters and direction overrides, cut to a length that fits."""
+    """Return a name without control characters and direction overrides, cut to fit."""
     kinds = ("Cc", "Cf", "Cs")
     shown = "".join("\ufffd" if unicodedata.category(sign) in kinds else sign for sign in name)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
