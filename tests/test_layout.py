@@ -66,7 +66,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 31_100, 195  # of src/e2fl; lower them when it shrinks
+MOST_LINES, MOST_FILES = 27_000, 195  # of src/e2fl; lower them when it shrinks
 # Folders whose lines have at most 100 characters.
 SHORT = ("paper", "benchmarks", "docs", "examples", "tests/paper", "tests/docs")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import e2fl
-from e2fl.algorithms import PARTS
 from e2fl.cli import main
+from e2fl.rankings.votes import VOTES
 from e2fl.testing.toy import Toy
 from tests.docs.pages import ROOT, blocks, defined_in
 
@@ -61,7 +61,7 @@ def test_a_grouping_finds_groups(toy, monkeypatch):
 
 def test_a_vote_rule_elects(toy, monkeypatch):
     rule = defined_in(EXTENDING, "TrimmedBorda")
-    monkeypatch.setitem(PARTS, "vote", PARTS["vote"] | {"mine": rule})
+    monkeypatch.setitem(VOTES, "mine", rule)
     algorithm = {"name": "e2fl", "clients_per_round": 8, "vote": {"name": "mine", "share": 0.2}}
     run = e2fl.run(toy, algorithm=algorithm, rounds=2)
     assert run.summary["rounds"] == 2
