@@ -1,7 +1,7 @@
-"""Run and compare from Python, and what comes out: tables as data frames, plots, the report page."""
+"""Run and compare from Python, and what comes out: data frames, plots, the report page."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -186,14 +186,10 @@ class Run:
 
     def plot(self) -> "Chart":
         """Return a plot of the accuracy of each group, and of clients on average, over rounds."""
-        rows = []
-        for line in self.record.history:
-            means = {"mean of clients": line["clients"]["mean"]}
-            means |= {name: group["accuracy"] for name, group in line["groups"].items()}
-            rows += [
-                {"round": line["round"], "group": name, "accuracy": mean}
-                for name, mean in means.items()
-            ]
+        lines = {"mean of clients": "clients/mean"}
+        lines |= {name: f"groups/{name}/accuracy" for name in self.summary["groups"]}
+        means = self.history[list(lines.values())].set_axis(list(lines), axis=1)
+        rows = means.reset_index().melt("round", var_name="group", value_name="accuracy")
         return _lines(rows, "group", f"{self.label}, seed {self.record.seed}")
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -241,21 +237,18 @@ class Comparison(Sequence[Run]):
         self.runs, self.folder = list(runs), folder
 
     @overload
-    def __getitem__(self, place: int) -> Run: ...
+    def __getitem__(self, position: int) -> Run: ...
 
     @overload
-    def __getitem__(self, place: slice) -> "Comparison": ...
+    def __getitem__(self, position: slice) -> "Comparison": ...
 
-    def __getitem__(self, place: int | slice) -> "Run | Comparison":
-        if isinstance(place, slice):
-            return Comparison(self.runs[place], self.folder)
-        return self.runs[place]
+    def __getitem__(self, position: int | slice) -> "Run | Comparison":
+        if isinstance(position, slice):
+            return Comparison(self.runs[position], self.folder)
+        return self.runs[position]
 
     def __len__(self) -> int:
         return len(self.runs)
-
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self.runs)
 
     @property
     def seeds(self) -> list[int]:
@@ -283,13 +276,13 @@ class Comparison(Sequence[Run]):
         return pandas.concat([named, measures, sent], axis=1).reset_index(drop=True)
 
     def plot(self, measure: str = "group/worst10") -> "Chart":
-        """Return a plot of one measure, such as clients/mean, over the rounds: a line per method."""
+        """Return a plot of a measure, such as clients/mean, over the rounds: a line per method."""
         rows = frame(self.runs).query("view == ''")
         if measure not in rows or not rows[measure].notna().any():
             known = ", ".join(name for name in rows.columns if "/" in name)
             raise ReportError(f"there is no figure '{measure}'; known: {known}")
-        records = rows[["round", "label", measure]].rename(columns={"label": "algorithm"})
-        return _lines(records.to_dict("records"), "algorithm", measure, measure)
+        named = rows[["round", "label", measure]].rename(columns={"label": "algorithm"})
+        return _lines(named, "algorithm", measure, measure)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page, by default into the comparison's folder, and return its path."""
@@ -317,13 +310,9 @@ class Comparison(Sequence[Run]):
         return f"<p>{escape(repr(self)[1:-1])}</p>{_html(self.runs)}"
 
     def _together(self, frames: Sequence[pandas.DataFrame]) -> pandas.DataFrame:
-        named = [
-            rows.assign(algorithm=run.label, seed=run.record.seed)
-            for run, rows in zip(self.runs, frames, strict=True)
-        ]
-        whole = pandas.concat(named, ignore_index=True)
-        first = ["algorithm", "seed"]
-        return whole[[*first, *(name for name in whole.columns if name not in first)]]
+        keys, names = [(run.label, run.record.seed) for run in self.runs], ["algorithm", "seed"]
+        whole = pandas.concat(frames, keys=keys, names=names)
+        return whole.reset_index(names).reset_index(drop=True)
 
 
 def read_run(path: str | Path) -> Run:
@@ -358,10 +347,9 @@ def _html(runs: Sequence[Run]) -> str:
     return summary_table(study_of([run.record for run in runs])).html()
 
 
-def _lines(
-    rows: Sequence[Mapping[Any, Any]], colour: str, title: str, value: str = "accuracy"
-) -> "Chart":
-    data = pandas.DataFrame(list(rows)).rename(columns={value: "value"})
+def _lines(rows: pandas.DataFrame, colour: str, title: str, value: str = "accuracy") -> "Chart":
+    """Return a plot with a line per colour; several runs of one colour are averaged."""
+    data = rows.rename(columns={value: "value"})
     chart: Chart = altair.Chart(data, title=title).mark_line(point=True)
     return chart.encode(
         x=altair.X("round:Q", title="round"),
@@ -400,11 +388,9 @@ def _named_measures(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warn_of_imports(config: Config, experiment: Experiment, name: str | None) -> None:
-    if not isinstance(config, str | Path):
-        return
-    known = [code for code in experiment.imports() if not code.startswith("__main__:")]
-    names = [code for code in known if code != name]
-    if names:
+    given = [code for code in experiment.imports() if not code.startswith("__main__:")]
+    names = [code for code in given if code != name]
+    if names and isinstance(config, str | Path):
         text = f"{config} names code that is imported and run: {', '.join(names)}"
         warnings.warn(text, E2flWarning, stacklevel=3)
 

@@ -282,7 +282,7 @@ class Experiment:
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
-        """Return the settings of the algorithm and its parts: label, grouping.name, ballot.buckets."""
+        """Return the settings of the algorithm and its parts: label, grouping.name."""
         names = ["label", *fields_of(look_up(self.algorithm["name"], ALGORITHMS, "algorithm"))]
         for part in [part for part in PARTS if part in names]:
             section = self.algorithm.get(part)

@@ -1,4 +1,4 @@
-"""The methods of a comparison: algorithms or variants of one experiment, with changes made to them."""
+"""The methods of a comparison: algorithms or variants of one experiment, with changes."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,1 +1,1 @@
-"""Runs: executing an experiment, its files on disk, resuming, comparing, and clients that never took part."""
+"""Runs: executing an experiment, its files on disk, resuming, comparing, and unseen clients."""

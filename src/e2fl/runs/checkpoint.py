@@ -1,4 +1,4 @@
-"""Checkpoints: the state after a round in one file with a digest, and when a run may resume from it."""
+"""Checkpoints: the state after a round in one file, and when a run may resume from it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

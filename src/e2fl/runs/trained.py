@@ -3,8 +3,6 @@
 Nothing that the files of a run name is imported, unless the caller trusts them.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+import pandas
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
@@ -51,13 +50,12 @@ class Prediction:
 
     def to_csv(self) -> str:
         """Return a row for each example, in their order; rows are numbered from 1."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("row", "prediction", "probability"))
-        highest = self.probabilities.max(axis=1)
-        for row, (label, probability) in enumerate(zip(self.labels, highest, strict=True), start=1):
-            writer.writerow((row, neutral(label), f"{probability:.6f}"))
-        return text.getvalue()
+        rows = {
+            "row": range(1, len(self.classes) + 1),
+            "prediction": [neutral(label) for label in self.labels],
+            "probability": [f"{highest:.6f}" for highest in self.probabilities.max(axis=1)],
+        }
+        return pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 class TrainedRun:
