@@ -12,9 +12,9 @@ help: ## show this list
 
 # Another seed for the demo: make demo SEED=7
 SEED ?= 0
-demo: .venv/ready-demo ## train five methods on bundled data, print the table, write the report
-	$(BIN)/e2fl compare demo --algorithms local,fedavg,fedavg_by_group,e2fl,e2fl_steady \
-	  --seeds $(SEED)
+demo: .venv/ready-demo ## train six methods on bundled data, print the table, write the report
+	$(BIN)/e2fl compare demo --seeds $(SEED) \
+	  --algorithms local,fedavg,fedavg_by_group,fedavg_finetuned,e2fl,e2fl_steady
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 test: .venv/ready-dev ## run the tests; those that take long are left to test-all
