@@ -156,7 +156,7 @@ def server_of(experiment):
 
 
 def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
-    """After a trial of IFCA, groups chosen among the models of one start say nothing about others."""
+    """After a trial of IFCA, groups among the models of one start say nothing about others."""
     ifca = {"name": "ifca", "groups": 2, "restarts": 2, "trial_rounds": 1, "clients_per_round": 2}
     server = server_of(replace(toy, algorithm=ifca, participation={"name": "by_group"}))
     chosen = replace(server.state, assigned={0: 0, **dict.fromkeys(range(1, 8), 1)})

@@ -1,4 +1,4 @@
-"""The audit's page in a real browser: it fits every screen, is whole without scripts, and runs nothing foreign."""
+"""The audit's page in a browser: it fits every screen, needs no scripts, runs nothing foreign."""
 
 import shutil
 from contextlib import contextmanager
@@ -96,7 +96,8 @@ def test_groups_can_be_put_in_another_order(browser, pages):
 
         def names():
             return page.evaluate(
-                """() => [...document.querySelectorAll('#group-1-2 svg.wide')[0].querySelectorAll('g.row')]
+                """() => [...document.querySelector('#group-1-2 svg.wide')
+                .querySelectorAll('g.row')]
                 .sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top)
                 .map((row) => row.dataset.name)"""
             )
@@ -133,7 +134,8 @@ def test_plain_text_has_enough_contrast_in_both_schemes(browser, pages):
             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
         };
         const page = luminance(getComputedStyle(document.body).backgroundColor);
-        return ['h1', '.subtitle', '.figure .title', 'a', '.interval', 'thead th', 'dt'].map((which) => {
+        const shown = ['h1', '.subtitle', '.figure .title', 'a', '.interval', 'thead th', 'dt'];
+        return shown.map((which) => {
             const text = luminance(getComputedStyle(document.querySelector(which)).color);
             return (Math.max(page, text) + 0.05) / (Math.min(page, text) + 0.05);
         });

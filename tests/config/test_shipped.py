@@ -1,4 +1,4 @@
-"""Every data set runs with every algorithm, as the shipped experiments set them up, only much smaller."""
+"""Every data set runs with every algorithm, as in the shipped experiments, only smaller."""
 
 from dataclasses import replace
 

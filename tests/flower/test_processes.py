@@ -1,4 +1,4 @@
-"""Flower with real processes on loopback: a simulation, deployments that lose parts, one with keys."""
+"""Flower with processes on loopback: a simulation, deployments that lose parts, one with keys."""
 
 import json
 import os
@@ -97,8 +97,8 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
     nodes = [
         machines.start(
             f"node-{number}",
-            "flower-supernode", "--insecure", "--superlink", address, "--host", "127.0.0.1", "--port", str(port()),
-            "--node-config", f"partition-id={number}",
+            "flower-supernode", "--insecure", "--superlink", address,
+            "--host", "127.0.0.1", "--port", str(port()), "--node-config", f"partition-id={number}",
         )
         for number in range(3)
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
 
     # A node is killed after the first round of another run, which continues without it.
     out = tmp_path / "without-node"
-    # Flower reports the lost node after about 75 seconds; the others must have time to reply on a busy machine.
+    # Flower reports the lost node after about 75 seconds; the others need time on a busy machine.
     deadlines = f"round-seconds=300.0 evaluate-seconds=300.0 {ANY}"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
     machines.wait("the first round", saved(out, 1), DONE)
@@ -182,9 +182,11 @@ def test_the_shipped_scripts_accept_registered_nodes_only(
     script = str(machines.app / "scripts") + "/"
     unregistered = machines.start(
         "unregistered",
-        "flower-supernode", "--superlink", f"127.0.0.1:{environment['PORT']}", "--host", "127.0.0.1",
-        "--port", str(port()), "--root-certificates", str(machines.app / "keys/ca.crt"),
-        "--auth-supernode-private-key", str(machines.app / "keys/unregistered"), "--node-config", "partition-id=0",
+        "flower-supernode", "--superlink", f"127.0.0.1:{environment['PORT']}",
+        "--host", "127.0.0.1", "--port", str(port()),
+        "--root-certificates", str(machines.app / "keys/ca.crt"),
+        "--auth-supernode-private-key", str(machines.app / "keys/unregistered"),
+        "--node-config", "partition-id=0",
     )  # fmt: skip
     machines.start("run", script + "run", "-c", PATIENT, **environment)
     out = machines.app / "runs/tiny"

@@ -1,4 +1,4 @@
-"""Dense algorithms on networks that cannot be ranked: biases, norms, dropout, embeddings, recurrent layers."""
+"""Dense algorithms on networks that cannot be ranked: biases, norms, dropout, recurrent layers."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,7 +41,7 @@ def affine(inputs, classes):
 
 
 class Recurrent(nn.Module):
-    """An embedding, two LSTM layers with dropout between, attention with dropout, and a constant buffer."""
+    """An embedding, two LSTM layers and attention with dropout, and a constant buffer."""
 
     def __init__(self, inputs, classes):
         super().__init__()
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
 
 
 class Noisy(nn.Module):
-    """Operations that draw random numbers without a generator, and a weight that no output depends on."""
+    """Random numbers drawn without a generator, and a weight that no output depends on."""
 
     def __init__(self, inputs, classes):
         super().__init__()

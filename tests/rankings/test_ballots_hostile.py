@@ -1,4 +1,4 @@
-"""Mutated ballots give `WireError` only, in bounded time; `benchmarks.fuzz_ballots` runs a million."""
+"""Mutated ballots give `WireError` only, in bounded time; `benchmarks.fuzz_ballots` has more."""
 
 import tracemalloc
 

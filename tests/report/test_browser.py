@@ -106,11 +106,12 @@ def drawn(page):
     """For each plot: how many marks it has, and whether they have an extent."""
     return page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll('.plot')].map((plot) => {
-            const marks = [...plot.querySelectorAll('svg .mark-rect path, svg .mark-symbol path, svg .mark-line path,'
-                + ' svg .mark-rule line, svg .mark-area path')];
-            const extent = (mark) => { const b = mark.getBoundingClientRect(); return b.width + b.height; };
-            const seen = marks.filter((mark) => extent(mark) > 0).length;
-            return [plot.id, {state: plot.dataset.drawn, marks: seen, width: plot.getBoundingClientRect().width}];
+            const marks = [...plot.querySelectorAll('svg .mark-rect path, svg .mark-symbol path,'
+                + ' svg .mark-line path, svg .mark-rule line, svg .mark-area path')];
+            const box = (mark) => mark.getBoundingClientRect();
+            const seen = marks.filter((mark) => box(mark).width + box(mark).height > 0).length;
+            const state = plot.dataset.drawn, width = plot.getBoundingClientRect().width;
+            return [plot.id, {state, marks: seen, width}];
         }))"""
     )
 
@@ -119,8 +120,10 @@ def overflow(page):
     """Pixels by which the page is wider than the screen, and what sticks out of it."""
     return page.evaluate(
         """() => [document.documentElement.scrollWidth - document.documentElement.clientWidth,
-            [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, .aloud, svg, script')
-                && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))]"""
+            [...document.querySelectorAll('body *')]
+                .filter((e) => !e.closest('.scroll, .aloud, svg, script')
+                    && e.getBoundingClientRect().right > innerWidth + 1)
+                .map((e) => e.outerHTML.slice(0, 80))]"""
     )
 
 
@@ -187,10 +190,12 @@ def contrast(page, selector):
     return page.evaluate(
         """(selector) => {
             const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-            const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map((v) => linear(v / 255));
+            const light = (text) => {
+                const [r, g, b] = text.match(/[\\d.]+/g).map((v) => linear(v / 255));
                 return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
             let back = document.querySelector(selector), ink = light(getComputedStyle(back).color);
-            while (getComputedStyle(back).backgroundColor === 'rgba(0, 0, 0, 0)') back = back.parentElement;
+            while (getComputedStyle(back).backgroundColor === 'rgba(0, 0, 0, 0)')
+                back = back.parentElement;
             const ground = light(getComputedStyle(back).backgroundColor);
             return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05); }""",
         selector,
@@ -227,10 +232,13 @@ def test_a_dark_page_has_dark_plots(browser, made):
         with opened(browser, made / "report.html", scheme=scheme) as (page, _, _):
             colours.append(
                 page.evaluate(
-                    """() => [getComputedStyle(document.body).backgroundColor,
-                    getComputedStyle(document.querySelector('#plot-distribution .mark-rect path')).fill,
-                    getComputedStyle(document.querySelector('#plot-group-accuracy .dot path')).stroke,
-                    getComputedStyle(document.querySelector('#plot-distribution .role-axis-label text')).fill]"""
+                    """() => {
+                        const style = (what) => getComputedStyle(document.querySelector(what));
+                        return [style('body').backgroundColor,
+                            style('#plot-distribution .mark-rect path').fill,
+                            style('#plot-group-accuracy .dot path').stroke,
+                            style('#plot-distribution .role-axis-label text').fill];
+                    }"""
                 )
             )
     assert all(light != dark for light, dark in zip(*colours, strict=True))
@@ -350,7 +358,9 @@ def test_every_group_is_named_at_every_width(browser, made, runs, width):
 def test_the_policy_forbids_what_was_not_written_here(browser, made):
     with opened(browser, made / "report.html") as (page, said, _):
         page.evaluate(
-            """() => { const s = document.createElement('script'); s.textContent = "document.title = 'owned'";
+            """() => {
+                const s = document.createElement('script');
+                s.textContent = "document.title = 'owned'";
                 document.body.append(s); }"""
         )
         assert page.title() == "Fairness report: toy"

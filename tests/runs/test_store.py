@@ -1,4 +1,4 @@
-"""The files of a run: what they hold, that damage is one clear error, that nothing hostile is read."""
+"""The files of a run: what they hold, that damage is one clear error, that no link is followed."""
 
 import json
 import math

@@ -50,10 +50,10 @@ def exchange(
     group_id: str = "",
     warn: Callable[[NodeId, str], None] = lambda node, warning: None,
 ) -> dict[NodeId, RecordDict | str]:
-    """Send its content to each node; return each reply or fault when all have replied or time is up.
+    """Send its content to each node; return replies or faults when all replied or time is up.
 
-    A fault is "kind: reason". A reply that comes later is not used, and Flower drops it. warn: called
-    for further replies of a node.
+    A fault is "kind: reason". A reply that comes later is not used, and Flower drops it. warn:
+    called for further replies of a node.
     """
     messages = [
         Message(content, node, message_type, ttl=seconds + TTL_MARGIN, group_id=group_id)

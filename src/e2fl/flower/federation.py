@@ -130,7 +130,7 @@ class FlowerFederation:
         return kept
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
-        """Evaluate clients that never took part; they have no nodes, but the server has their data."""
+        """Evaluate clients that never took part and have no nodes: the server has their data."""
         learner = self.experiment.build_learner(self.model)
         threads = self.experiment.threads
         simulator = SimulatedFederation(self.data, self.algorithm, learner, threads=threads)

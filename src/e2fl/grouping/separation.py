@@ -7,8 +7,8 @@ expected number comes from a reference cloud with the same covariance and no gro
 many pieces.
 
 `divide` is a deterministic first division. K-means from random clients seldom finds a group of a
-few clients, and its sum of distances is smaller when it splits a large group than when it separates two
-small ones. Here, Ward's method first divides the clients into several times as many clusters as
+few clients, and its sum of distances is smaller when it splits a large group than when it separates
+two small ones. Here, Ward's method first divides the clients into several times as many clusters as
 wanted. Then the two most similar clusters are merged, repeatedly. Similarity is the energy distance
 (how much farther clients are from the other cluster than from their own), which favours neither
 small nor large clusters, divided by its standard error.

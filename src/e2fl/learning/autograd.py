@@ -186,8 +186,8 @@ def custom_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
         shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
         raise ConfigError(
-            f"the loss passed to learner.fit returned {type(value).__name__}{shape}; it must be one "
-            "number, as a tensor that is computed from the outputs, such as a mean"
+            f"the loss passed to learner.fit returned {type(value).__name__}{shape}; it must be "
+            "one number, as a tensor that is computed from the outputs, such as a mean"
         )
     return value.reshape(())
 

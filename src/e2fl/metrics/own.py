@@ -70,7 +70,7 @@ def as_measure(name: str, function: Function) -> OwnMeasure:
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
-    """Return mean, lowest and highest tenth, and variance of the finite values; None without any."""
+    """Return mean, tenths and variance of the finite values; None if there are none."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     names = {"worst10": "low10", "best10": "high10"}

@@ -80,9 +80,9 @@ class TableAudit:
 class Audit:
     """The audit of one or more tables.
 
-    `rates` has one row per group and rate, with intervals, differences, ratios and tests; `by_group`
-    has one row per group, as in fairlearn's MetricFrame; `clients` has one row per client. Rates are
-    fractions. All frames are about the first table; `tables` holds the others.
+    `rates` has one row per group and rate, with intervals, differences, ratios and tests;
+    `by_group` has one row per group, as in fairlearn's MetricFrame; `clients` has one row per
+    client. Rates are fractions. All frames are about the first table; `tables` holds the others.
     """
 
     tables: list[TableAudit]
@@ -193,13 +193,13 @@ def audit(
     y_true, y_pred, sensitive_features, client, score: names of columns, or arrays; columns with
     usual names (y, y_hat, group, client, accuracy, ...) are found without. sensitive_features may
     hold several features: each is examined alone, then all crossed. score: with y_true a score or
-    probability that `threshold` turns into a prediction, otherwise a measure of each client, such as
-    AUROC. positive: the label that counts as positive. reference: "best" (the default), "largest",
-    or the names of groups that others are compared with. min_n: groups with fewer rows (clients, for
-    a table of clients) are shown but not judged; 30 rows or 5 clients by default. suppress_below:
-    groups with fewer are hidden. profile: "ll144" for the tables of New York City's Local Law 144.
-    unit: "percent" or "fraction", for accuracies; inferred by default. drop_missing: leave out rows
-    without a label or prediction.
+    probability that `threshold` turns into a prediction, otherwise a measure of each client, such
+    as AUROC. positive: the label that counts as positive. reference: "best" (the default),
+    "largest", or the names of groups that others are compared with. min_n: groups with fewer rows
+    (clients, for a table of clients) are shown but not judged; 30 rows or 5 clients by default.
+    suppress_below: groups with fewer are hidden. profile: "ll144" for the tables of New York City's
+    Local Law 144. unit: "percent" or "fraction", for accuracies; inferred by default. drop_missing:
+    leave out rows without a label or prediction.
     """
     settings = Settings(
         positive=None if positive is None else str(positive),
@@ -285,8 +285,8 @@ def _examine_one(table: Table, settings: Settings) -> TableAudit:
         spread = client_spread(table, settings.suppress_below, settings.seed)
     figures, sentences = find(table, results, everything, spread)
     notes = [
-        f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences between "
-        "groups cannot be told from differences between clients."
+        f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences "
+        "between groups cannot be told from differences between clients."
         for first, *_ in results
         if first.columns["clients"].max() < MIN_CLIENTS and not table.is_measure
     ]

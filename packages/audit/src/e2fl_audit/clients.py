@@ -82,7 +82,7 @@ def client_spread(table: Table, suppress_below: int, seed: int) -> ClientSpread 
 
 
 def _spread(value: Numbers) -> dict[str, float]:
-    """Return the measures in the unit of the values. cvar10: the mean of the lowest 10 %, in part."""
+    """Return the measures in the unit of the values; cvar10: mean of the lowest 10 %, in part."""
     ordered = np.sort(value)
     tenth, amount = max(1, len(value) // 10), 0.1 * len(value)
     weights = np.clip(amount - np.arange(len(value)), 0.0, 1.0)

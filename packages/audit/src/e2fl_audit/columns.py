@@ -99,9 +99,9 @@ def choose(sheet: Sheet, settings: Settings) -> Roles:
         what = "y_hat" if "y" in values else "accuracy"
         hint = did_you_mean(what, [name.strip() for name in header.names[:40]])
         raise AuditError(
-            f"{sheet.name} has no column '{what}'{hint}. An audit needs one of two forms: one row per "
-            "person needs predictions (y_hat; name the column with --y-hat or --score) and labels "
-            "(y), one row per client needs accuracy, or another measure named with --score"
+            f"{sheet.name} has no column '{what}'{hint}. An audit needs one of two forms: one row "
+            "per person needs predictions (y_hat; name the column with --y-hat or --score) and "
+            "labels (y), one row per client needs accuracy, or another measure named with --score"
         )
     return Roles(values, _groups(header, settings, sheet.notes))
 
@@ -138,9 +138,9 @@ def cautions(sheet: Sheet, roles: Roles) -> list[str]:
             persons, rows = sheet.cells[position].nunique(), len(sheet.cells)
             if 1 < persons < rows:
                 sentences.append(
-                    f"Column '{title}' looks like an identifier of persons: {noun(rows, 'row')} are "
-                    f"of {noun(persons, 'person')}. Rows of one person are not independent; pass "
-                    f"--client '{title}', or keep one row of each."
+                    f"Column '{title}' looks like an identifier of persons: {noun(rows, 'row')} "
+                    f"are of {noun(persons, 'person')}. Rows of one person are not independent; "
+                    f"pass --client '{title}', or keep one row of each."
                 )
     return sentences + (_repeats(sheet.cells) if roles.values.keys() & {"y", "y_hat"} else [])
 

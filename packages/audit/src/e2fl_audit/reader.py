@@ -94,7 +94,7 @@ class Table:
 
 
 class Mistakes:
-    """What is wrong with a table, with row and column, collected so that all can be fixed at once."""
+    """What is wrong with a table, with row and column: all of it, to be fixed at once."""
 
     def __init__(self, table: str) -> None:
         self.table, self.count = table, 0
@@ -251,8 +251,8 @@ def _codes(table: Table, column: Text, labels: Labels) -> Codes:
         what = f"has more than {MAX_LABELS:,} different values"
         what = f"holds {texts[fractions][0].strip()!r}, not a label" if fractions.any() else what
         raise AuditError(
-            f"{table.name}: column '{column.name}' {what}; labels are classes; for a numeric measure "
-            "of each client, name its column with --score and leave y out"
+            f"{table.name}: column '{column.name}' {what}; labels are classes; for a numeric "
+            "measure of each client, name its column with --score and leave y out"
         )
     return np.asarray(column.map(labels.code), np.int64)
 
@@ -310,8 +310,9 @@ def _note_labels(table: Table, labels: Labels) -> None:
     if table.positive is None and len(labels.names) == 2:
         one, other = labels.names
         table.cautions.append(
-            f"It is not known whether '{one}' or '{other}' is the positive label, so selection rates "
-            f"and true and false positive rates are not shown; name it, as in --positive '{other}'."
+            f"It is not known whether '{one}' or '{other}' is the positive label, so selection "
+            f"rates and true and false positive rates are not shown; name it, as in "
+            f"--positive '{other}'."
         )
 
 

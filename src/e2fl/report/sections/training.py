@@ -61,7 +61,7 @@ def curves(study: Study) -> Section | None:
 
 
 def curve_rows(method: Method, keys: Iterable[str]) -> Iterator[Row]:
-    """Yield the rounds that all seeds have: bytes sent so far, and measures with their intervals."""
+    """Yield the rounds that all seeds have: bytes sent so far, measures with their intervals."""
     for number in sorted(set(method.rows["round"])):
         rows = method.rows[method.rows["round"] == number]
         if len(rows) == len(method.seeds):
