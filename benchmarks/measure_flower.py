@@ -20,9 +20,8 @@ from pathlib import Path
 import psutil
 
 from e2fl.config.experiment import load
-from e2fl.flower.certificates import make_keys
 from e2fl.flower.client import client_app
-from e2fl.flower.export import export
+from e2fl.flower.export import export, make_keys
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment

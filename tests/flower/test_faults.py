@@ -366,4 +366,4 @@ def test_the_strategy_counts_faults_and_continues(
     strategy = AlgorithmStrategy(experiment, QUICK)
     counted = strategy.start(grid, timeout=0.05).train_metrics_clientapp[1]
     assert dict(counted) == {"asked": 8, "answered": 7, f"faults-{kind}": 1}
-    assert plain(strategy.state) == plain(without_client_3(experiment, "train").state)
+    assert plain(strategy.run.state) == plain(without_client_3(experiment, "train").state)

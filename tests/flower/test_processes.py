@@ -14,8 +14,7 @@ pytest.importorskip("psutil", reason="psutil finds the processes to end")
 import psutil
 
 from e2fl.config.experiment import Experiment, from_dict
-from e2fl.flower.certificates import make_keys
-from e2fl.flower.export import export
+from e2fl.flower.export import export, make_keys
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from tests.flower.machines import DONE, STARTED, Machines, finished, listening, port

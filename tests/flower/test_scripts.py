@@ -18,8 +18,7 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 from e2fl.cli import main
 from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError
-from e2fl.flower.certificates import make_keys
-from e2fl.flower.export import export
+from e2fl.flower.export import export, make_keys
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.superlink import LocalControl, is_loopback
 from tests.flower.machines import port

@@ -93,7 +93,7 @@ def flower_export(options: argparse.Namespace) -> None:
 
 def flower_keys(options: argparse.Namespace) -> None:
     """Write certificates for the server and a key for each node."""
-    from e2fl.flower.certificates import make_keys
+    from e2fl.flower.export import make_keys
 
     hosts = options.hosts or ["127.0.0.1", "localhost"]
     print("\n".join(map(str, make_keys(options.out, options.nodes, hosts))))
