@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from e2fl.metrics.chance import chance, chance_draws
+from e2fl.metrics.intervals import chance, chance_draws
 from e2fl.report.finish import printed
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import page

@@ -28,7 +28,7 @@ from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, is_out_of_memory
 from e2fl.learning import Learner, Settings, build_learner
 from e2fl.metrics import accuracies
-from e2fl.metrics.own import OwnMeasure, as_measure
+from e2fl.metrics.measures import OwnMeasure, as_measure
 from e2fl.models import Model
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation

@@ -17,7 +17,7 @@ from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally, total
 from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
 from e2fl.learning.compiled_engine import engine_for
-from e2fl.metrics.own import OwnMeasure
+from e2fl.metrics.measures import OwnMeasure
 from e2fl.models import Model, Params, Supernet
 from e2fl.randomness import TorchStream, stream
 from e2fl.rankings.order import Mask, Ranking, rank_of

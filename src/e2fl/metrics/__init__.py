@@ -9,17 +9,20 @@ registry of everything that a run records; docs/metrics.md explains each measure
 from e2fl.metrics.accuracy import (
     METRICS,
     accuracies,
+    adjusted_rand,
     best10,
+    changed,
     combined,
     fairness,
     group_means,
+    matched,
     mean,
+    purity,
     spread,
     tenth,
     variance,
     worst10,
 )
-from e2fl.metrics.groupings import adjusted_rand, changed, matched, purity
 from e2fl.metrics.inequality import (
     atkinson,
     between_group_entropy,
@@ -36,8 +39,7 @@ from e2fl.metrics.inequality import (
     theil,
 )
 from e2fl.metrics.intervals import Interval, bootstrap
-from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of
-from e2fl.metrics.own import own_measure
+from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of, own_measure
 from e2fl.metrics.protected import (
     calibration_by_group,
     demographic_parity_difference,

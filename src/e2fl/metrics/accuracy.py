@@ -1,12 +1,49 @@
-"""Accuracy over clients and over groups: mean, worst and best tenth, variance."""
+"""Accuracy over clients and over groups, and how well two groupings of clients agree.
 
-from collections.abc import Callable
+What is missing or not finite in an argument is a `ValueError`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.arrays import Labels, Numbers, codes, finite, labels, means_of, numbers
+Labels = Sequence[Any] | NDArray[Any]  # one label per row: a group, a client
+Numbers = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+MIN_STABILITY = 0.6  # of found groups that are called clear; see `e2fl groups`
+
+
+def numbers(values: ArrayLike, name: str = "", low: float = -np.inf) -> Numbers:
+    """Return a flat array of at least one value; with a name, finite and not below `low`."""
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    if not len(array):
+        raise ValueError("there is nothing to measure")
+    if name and not np.isfinite(array).all():
+        raise ValueError(f"{name} is not a number in row {np.argmin(np.isfinite(array))}")
+    if name and array.min() < low:
+        raise ValueError(f"{name}: row {np.argmin(array)} is below {low:g}")
+    return array
+
+
+def codes(values: Labels, what: str) -> tuple[NDArray[Any], Positions]:
+    """Return the distinct labels in order, and for each row the position of its label there."""
+    missing = np.array([value is None or value != value for value in values], dtype=bool)
+    if missing.any():
+        raise ValueError(f"row {np.argmax(missing)} has no {what}")
+    names, positions = np.unique(np.asarray(values), return_inverse=True)
+    return names, positions.astype(np.int64)
+
+
+def means_of(values: Numbers, groups: Labels) -> tuple[list[Any], Positions, Numbers]:
+    """Return the groups in order, the group of each row, and the mean of each group."""
+    names, positions = codes(groups, "group")
+    if len(positions) != len(values):
+        raise ValueError(f"{len(values)} values for {len(positions)} groups")
+    means = np.bincount(positions, weights=values) / np.bincount(positions)
+    return names.tolist(), positions, means
 
 
 def mean(values: ArrayLike) -> float:
@@ -71,16 +108,16 @@ def fairness(
     key group is None and groups is empty. n: [rows], the number of examples of each row; it weighs
     the parts of one client and nothing else. loss: [rows], the mean loss of each row.
     """
-    rows = finite(accuracy, "accuracy")
+    rows = numbers(accuracy, "accuracy")
     others = {"sensitive_features": sensitive_features, "client": client, "n": n, "loss": loss}
     for name, values in others.items():
         if values is not None and len(np.asarray(values)) != len(rows):
             raise ValueError(f"{len(rows)} accuracies, but {len(np.asarray(values))} of {name}")
-    weights = np.ones(len(rows)) if n is None else finite(n, "n")
+    weights = np.ones(len(rows)) if n is None else numbers(n, "n")
     if weights.min() <= 0:
         raise ValueError("every row needs at least one example: n must be above 0")
+    losses = None if loss is None else numbers(loss, "loss")
     clients = spread(combined(rows, client, weights))
-    losses = None if loss is None else finite(loss, "loss")
     if sensitive_features is None:
         return {"clients": clients, "group": None, "groups": {}}
     names, positions, means = means_of(rows, sensitive_features)
@@ -117,19 +154,62 @@ def accuracies(
     All arguments: [examples]. Returns the columns client, n, accuracy and, where given,
     sensitive_features, ready for `fairness(**columns)`.
     """
-    columns = {"client": labels(client, "client")}
-    if sensitive_features is not None:
-        columns["sensitive_features"] = labels(sensitive_features, "group")
     truth, predicted = np.asarray(y_true), np.asarray(y_pred)
-    shapes = {values.shape for values in (truth, predicted, *columns.values())}
-    if len(shapes) > 1 or truth.ndim != 1:
+    coded = {"client": codes(client, "client")}
+    if sensitive_features is not None:
+        coded["sensitive_features"] = codes(sensitive_features, "group")
+    positions = [position for _, position in coded.values()]
+    shapes = {values.shape for values in (truth, predicted, *positions)}
+    if len(shapes) > 1:
         raise ValueError(f"one value for each example is needed, not shapes {shapes}")
     if not len(truth):
         raise ValueError("there is nothing to measure")
-    coded = {name: np.unique(values, return_inverse=True) for name, values in columns.items()}
-    positions = np.stack([position for _, position in coded.values()])
-    parts, rows = np.unique(positions, axis=1, return_inverse=True)
+    parts, rows = np.unique(np.stack(positions), axis=1, return_inverse=True)
     pairs = zip(coded.items(), parts, strict=True)
-    made = {name: values[part] for (name, (values, _)), part in pairs}
+    columns = {name: names[part] for (name, (names, _)), part in pairs}
     n, right = np.bincount(rows), np.bincount(rows, weights=truth == predicted)
-    return made | {"n": n, "accuracy": 100.0 * right / n}
+    return columns | {"n": n, "accuracy": 100.0 * right / n}
+
+
+def matched(found: Labels, true: Labels) -> float:
+    """Return the percentage of clients in the right group, groups matched one to one.
+
+    The matching is the one with the most clients in the right group; groups left over on either
+    side match nothing.
+    """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
+    table = _contingency(found, true)
+    pairs = linear_sum_assignment(table, maximize=True)
+    return 100.0 * float(table[pairs].sum()) / float(table.sum())
+
+
+def purity(found: Labels, true: Labels) -> float:
+    """Return the percentage of clients with the most frequent true group of their found group."""
+    table = _contingency(found, true)
+    return 100.0 * float(table.max(axis=1).sum()) / float(table.sum())
+
+
+def adjusted_rand(one: Labels, other: Labels) -> float:
+    """Return the adjusted Rand index: 1 for identical groupings, 0 on average for random ones."""
+    table = _contingency(one, other)
+    margins = (table, table.sum(axis=1), table.sum(axis=0), table.sum())
+    both, rows, columns, whole = (int((count * (count - 1) // 2).sum()) for count in margins)
+    expected = rows * columns / whole if whole else 0.0
+    best = (rows + columns) / 2
+    return 1.0 if best == expected else float((both - expected) / (best - expected))
+
+
+def changed(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> float | None:
+    """Return the percentage of clients whose group changed; None if none had a group before."""
+    moved = [now[client] != before[client] for client in now if client in before]
+    return 100.0 * sum(moved) / len(moved) if moved else None
+
+
+def _contingency(one: Labels, other: Labels) -> Positions:
+    """Return the number of clients in each pair of groups."""
+    if len(one) != len(other) or not len(one):
+        raise ValueError(f"two groupings of the same clients, not of {len(one)} and {len(other)}")
+    (rows, row), (columns, column) = codes(one, "group"), codes(other, "group")
+    cells = np.bincount(row * len(columns) + column, minlength=len(rows) * len(columns))
+    return cells.reshape(len(rows), len(columns))

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from e2fl.metrics.arrays import Labels, finite, means_of, numbers
+from e2fl.metrics.accuracy import Labels, means_of, numbers
 
 
 def gap(values: ArrayLike) -> float:
@@ -39,7 +39,7 @@ def cvar(values: ArrayLike, alpha: float = 0.1) -> float:
     """
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be above 0 and at most 1, not {alpha}")
-    ordered = np.sort(finite(values, "cvar"))
+    ordered = np.sort(numbers(values, "cvar"))
     amount = alpha * len(ordered)
     weights = np.clip(amount - np.arange(len(ordered)), 0.0, 1.0)
     return float(ordered @ weights / amount)
@@ -47,7 +47,7 @@ def cvar(values: ArrayLike, alpha: float = 0.1) -> float:
 
 def gini(values: ArrayLike) -> float:
     """Return the Gini coefficient: 0 where all values are equal, near 1 where one has all."""
-    ordered = np.sort(finite(values, "gini", 0))
+    ordered = np.sort(numbers(values, "gini", 0))
     count, total = len(ordered), ordered.sum()
     ranks = 2 * np.arange(1, count + 1) - count - 1
     return float(ranks @ ordered / (count * total)) if total else 0.0
@@ -55,14 +55,14 @@ def gini(values: ArrayLike) -> float:
 
 def jain(values: ArrayLike) -> float:
     """Return Jain's index: 1 where all values are equal, 1 / count where one has everything."""
-    array = finite(values, "jain", 0)
+    array = numbers(values, "jain", 0)
     squares = float(array @ array)
     return float(array.sum() ** 2 / (len(array) * squares)) if squares else 1.0
 
 
 def entropy(values: ArrayLike) -> float:
     """Return the entropy of the shares divided by its maximum: 1 where all values are equal."""
-    array = finite(values, "entropy", 0)
+    array = numbers(values, "entropy", 0)
     if len(array) == 1 or not array.any():
         return 1.0
     shares = array[array > 0] / array.sum()
@@ -76,7 +76,7 @@ def atkinson(values: ArrayLike, epsilon: float = 1.0) -> float:
     """
     if epsilon <= 0:
         raise ValueError(f"epsilon must be above 0, not {epsilon}")
-    array = finite(values, "atkinson", 0)
+    array = numbers(values, "atkinson", 0)
     average = array.mean()
     if average == 0:
         return 0.0
@@ -98,7 +98,7 @@ def generalized_entropy(values: ArrayLike, alpha: float = 2.0) -> float:
 
     With alpha 0 or below, a value of 0 makes the index infinite.
     """
-    array = finite(values, "generalized_entropy", 0)
+    array = numbers(values, "generalized_entropy", 0)
     if not array.any():
         return 0.0
     relative = array / array.mean()
@@ -116,7 +116,7 @@ def between_group_entropy(
     values: ArrayLike, sensitive_features: Labels, alpha: float = 2.0
 ) -> float:
     """Return the generalised entropy between groups: that of the means of their groups."""
-    array = finite(values, "between_group_entropy", 0)
+    array = numbers(values, "between_group_entropy", 0)
     _, positions, means = means_of(array, sensitive_features)
     return generalized_entropy(means[positions], alpha)
 
@@ -130,6 +130,6 @@ def objective_std(
     mean loss of each client, or of a client's part in one group. A group's objective is the mean
     over its rows; every group weighs the same.
     """
-    rows = finite(loss, "loss")
+    rows = numbers(loss, "loss")
     groups = None if sensitive_features is None else std(means_of(rows, sensitive_features)[2])
     return {"clients": std(rows), "group": groups}

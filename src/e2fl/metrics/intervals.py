@@ -1,4 +1,9 @@
-"""The uncertainty of a value: Student's t over seeds, bootstraps over clients, tests of means."""
+"""The uncertainty of a value, and the spread that chance alone gives.
+
+Intervals are Student's t over seeds and bootstraps over clients. For chance, every client gets its
+own number of test rows and the same true accuracy, the mean over clients: what its test set shows
+then varies by chance alone, and so do the spreads over clients and groups.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -6,15 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
-from e2fl.metrics.accuracy import tenth
-from e2fl.metrics.arrays import Numbers, codes
+from e2fl.metrics.accuracy import Labels, Numbers, Positions, codes, combined, numbers, tenth
 
 LEVEL = 0.95
 RESAMPLES = 2000
 FEW = 5  # with fewer clients than this, an interval over clients means nothing
 BLOCK = 4_000_000  # values that are drawn at a time, which bounds the memory
+DRAWS = 1000
+CELLS = 20_000_000  # draws times rows, which bounds the memory
+FEW_ROWS = 50  # with a lower median of test rows, spreads over clients are mostly chance
+TAIL = 5.0  # percent of the draws beyond the limit
 
 
 @dataclass(frozen=True)
@@ -156,3 +165,60 @@ def _p_value(difference: float, error: float, freedom: float) -> float:
     if error == 0:
         return 1.0 if difference == 0 else 0.0
     return 2 * float(stdtr(freedom, -abs(difference / error)))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The spread that chance gives: its mean over draws, and the limit that 95 % of them keep."""
+
+    value: float
+    limit: float
+    lower: bool  # the limit is a lower one, as for the worst tenth
+
+    def explains(self, observed: float) -> bool:
+        """Return whether an observed spread is one that chance alone gives."""
+        return observed >= self.limit if self.lower else observed <= self.limit
+
+
+def chance_draws(
+    accuracy: ArrayLike, n: ArrayLike, client: Labels, group: Labels | None = None, *, seed: int = 0
+) -> dict[str, Numbers]:
+    """Return draws of every spread, such as clients/variance, by its path: [draws].
+
+    accuracy: [rows], in percent; n: [rows], test rows; a row is a client, or its part in a group.
+    """
+    sizes = np.maximum(1, np.round(numbers(n, "n"))).astype(np.int64)
+    rate = float(np.mean(combined(numbers(accuracy, "accuracy"), client, sizes))) / 100
+    draws = int(min(DRAWS, max(100, CELLS // len(sizes))))
+    rng = np.random.default_rng(seed)
+    right = rng.binomial(sizes, min(1.0, max(0.0, rate)), (draws, len(sizes)))
+    _, clients = codes(client, "client")
+    levels = {"clients": _summed(right, clients) / np.bincount(clients, weights=sizes)}
+    if group is not None:
+        _, groups = codes(group, "group")
+        levels["group"] = _summed(right / sizes, groups) / np.bincount(groups)
+    spreads: dict[str, Numbers] = {}
+    for level, shares in levels.items():
+        rows = 100 * shares
+        variance = np.var(rows, axis=1)
+        spreads |= {f"{level}/variance": variance, f"{level}/std": np.sqrt(variance)}
+        spreads |= {f"{level}/worst10": row_worst10(rows), f"{level}/best10": -row_worst10(-rows)}
+    return spreads
+
+
+def chance(draws: Mapping[str, Numbers]) -> dict[str, Chance]:
+    """Return what chance gives for every spread, by its path."""
+    expected = {}
+    for key, values in draws.items():
+        lower = key.endswith("/worst10")
+        limit = float(np.percentile(values, TAIL if lower else 100 - TAIL))
+        expected[key] = Chance(float(np.mean(values)), limit, lower)
+    return expected
+
+
+def _summed(rows: NDArray[Any], column_codes: Positions) -> Numbers:
+    """Return the sums of the columns with the same code, for each row."""
+    order = np.argsort(column_codes, kind="stable")
+    starts = np.flatnonzero(np.diff(column_codes[order], prepend=-1))
+    sums: Numbers = np.add.reduceat(rows[:, order], starts, axis=1)
+    return sums

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.arrays import Labels, binary, codes, finite
+from e2fl.metrics.accuracy import Labels, Positions, codes, numbers
 
 COUNTS = ("n", "true_positive", "false_positive", "false_negative")
 
@@ -32,9 +32,8 @@ def protected(
     impact" usually means. Undefined differences are NaN: `eod` without positives in a group, `spd`
     without examples.
     """
-    first, second = (
-        _rates(*(group[name] for name in COUNTS)) for group in (unprivileged, privileged)
-    )
+    groups = (unprivileged, privileged)
+    first, second = (_rates(*(group[name] for name in COUNTS)) for group in groups)
     names = {"eod": "true_positive_rate", "di": "f1", "spd": "selection_rate"}
     return {key: first[name] - second[name] for key, name in names.items()}
 
@@ -43,7 +42,7 @@ def signed_differences(
     y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: ArrayLike
 ) -> dict[str, float]:
     """Return `protected` of 0/1 labels and predictions: rows with feature 0 minus those with 1."""
-    group = binary(sensitive_features, "sensitive_features").astype(np.int64)
+    group = _binary(sensitive_features, "sensitive_features").astype(np.int64)
     counts = _counts(y_true, y_pred, group, 2)
     first, second = (dict(zip(COUNTS, row, strict=True)) for row in counts)
     return protected(first, second)
@@ -59,35 +58,36 @@ def rates_by_group(
     """
     names, positions = codes(sensitive_features, "group")
     counts = _counts(y_true, y_pred, positions, len(names))
-    return {name: _rates(*row) for name, row in zip(names, counts, strict=True)}
+    return {name: _rates(*row) for name, row in zip(names.tolist(), counts, strict=True)}
 
 
 def _rates(n: float, hits: float, false_alarms: float, missed: float) -> dict[str, float]:
     positives, selected = hits + missed, hits + false_alarms
-    return {
-        "n": n,
-        "positives": positives,
-        "accuracy": _share(n - false_alarms - missed, n),
-        "selection_rate": _share(selected, n),
-        "true_positive_rate": _share(hits, positives),
-        "false_positive_rate": _share(false_alarms, n - positives),
-        "predictive_value": _share(hits, selected),
-        "f1": f1(hits, false_alarms, missed),
+    shares = {
+        "accuracy": (n - false_alarms - missed, n),
+        "selection_rate": (selected, n),
+        "true_positive_rate": (hits, positives),
+        "false_positive_rate": (false_alarms, n - positives),
+        "predictive_value": (hits, selected),
     }
+    rates = {name: part / whole if whole else np.nan for name, (part, whole) in shares.items()}
+    return {"n": n, "positives": positives, **rates, "f1": f1(hits, false_alarms, missed)}
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else np.nan
+def _binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
+    """Return 0/1 values as booleans."""
+    array = np.asarray(values).reshape(-1)
+    if not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only")
+    return array.astype(np.bool_)
 
 
-def _counts(
-    y_true: ArrayLike, y_pred: ArrayLike, groups: NDArray[np.int64], count: int
-) -> list[list[int]]:
+def _counts(y_true: ArrayLike, y_pred: ArrayLike, groups: Positions, count: int) -> list[list[int]]:
     """Return `COUNTS` for each group."""
-    truth, predicted = binary(y_true, "y_true"), binary(y_pred, "y_pred")
-    if not len(truth) == len(predicted) == len(groups):
-        lengths = f"{len(truth)} labels, {len(predicted)} predictions and {len(groups)} groups"
-        raise ValueError(lengths)
+    truth, predicted = _binary(y_true, "y_true"), _binary(y_pred, "y_pred")
+    lengths = [len(truth), len(predicted), len(groups)]
+    if len({*lengths}) > 1:
+        raise ValueError("{} labels, {} predictions and {} groups".format(*lengths))
     cells = np.bincount(4 * groups + 2 * truth + predicted, minlength=4 * count).reshape(-1, 4)
     return [[sum(row), row[3], row[1], row[2]] for row in cells.tolist()]
 
@@ -121,12 +121,10 @@ def predictive_parity_difference(
     return _largest_gap(y_true, y_pred, sensitive_features, "predictive_value")
 
 
-def _largest_gap(
-    y_true: ArrayLike, y_pred: ArrayLike, sensitive_features: Labels, *kinds: str
-) -> float:
+def _largest_gap(y_true: ArrayLike, y_pred: ArrayLike, groups: Labels, *kinds: str) -> float:
     """Return the largest gap in these rates over the groups; NaN where a group has no value."""
-    groups = rates_by_group(y_true, y_pred, sensitive_features=sensitive_features).values()
-    return float(np.max(np.ptp([[group[kind] for kind in kinds] for group in groups], axis=0)))
+    rates = rates_by_group(y_true, y_pred, sensitive_features=groups).values()
+    return float(np.max(np.ptp([[group[kind] for kind in kinds] for group in rates], axis=0)))
 
 
 def calibration_by_group(
@@ -137,23 +135,24 @@ def calibration_by_group(
     y_score: [rows], probabilities from 0 to 1. Returns n, mean_score, positive_rate, their
     difference and `ece`, the expected calibration error over bins of equal width.
     """
-    probability, truth = finite(y_score, "y_score"), binary(y_true, "y_true")
+    probability, truth = numbers(y_score, "y_score"), _binary(y_true, "y_true")
     names, positions = codes(sensitive_features, "group")
     if probability.min() < 0 or probability.max() > 1:
         raise ValueError("y_score must hold probabilities from 0 to 1")
-    if not len(truth) == len(probability) == len(positions):
-        raise ValueError(f"{len(truth)} labels, {len(probability)} scores, {len(positions)} groups")
-    made = {}
-    for position, name in enumerate(names):
+    lengths = [len(truth), len(probability), len(positions)]
+    if len({*lengths}) > 1:
+        raise ValueError("{} labels, {} scores and {} groups".format(*lengths))
+    calibration = {}
+    for position, name in enumerate(names.tolist()):
         rows = positions == position
         cell = np.minimum((probability[rows] * bins).astype(np.int64), bins - 1)
         scores, positives = (np.bincount(cell, weights=v[rows]) for v in (probability, truth))
-        mean_score, positive_rate = scores.sum() / len(cell), positives.sum() / len(cell)
-        made[name] = {
-            "n": len(cell),
-            "mean_score": float(mean_score),
-            "positive_rate": float(positive_rate),
-            "difference": float((scores.sum() - positives.sum()) / len(cell)),
-            "ece": float(np.abs(scores - positives).sum() / len(cell)),
+        sums = {
+            "mean_score": scores.sum(),
+            "positive_rate": positives.sum(),
+            "difference": scores.sum() - positives.sum(),
+            "ece": np.abs(scores - positives).sum(),
         }
-    return made
+        shares = {kind: float(value / len(cell)) for kind, value in sums.items()}
+        calibration[name] = {"n": len(cell), **shares}
+    return calibration

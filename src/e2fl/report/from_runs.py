@@ -17,9 +17,9 @@ from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics import Measure
-from e2fl.metrics.chance import FEW_ROWS
-from e2fl.metrics.groupings import MIN_STABILITY
-from e2fl.metrics.own import measures_of
+from e2fl.metrics.accuracy import MIN_STABILITY
+from e2fl.metrics.intervals import FEW_ROWS
+from e2fl.metrics.measures import measures_of
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label
 from e2fl.report.table import words
 

@@ -12,9 +12,17 @@ import pandas as pd
 from e2fl import metrics
 from e2fl.errors import ConfigError
 from e2fl.metrics import Interval, Measure, measure_of
-from e2fl.metrics.arrays import Numbers
-from e2fl.metrics.chance import Chance, chance, chance_draws
-from e2fl.metrics.intervals import over_clients, over_seeds, paired, row_means, row_worst10
+from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.intervals import (
+    Chance,
+    chance,
+    chance_draws,
+    over_clients,
+    over_seeds,
+    paired,
+    row_means,
+    row_worst10,
+)
 from e2fl.runs.records import numbers_of
 
 if TYPE_CHECKING:

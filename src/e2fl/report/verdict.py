@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from e2fl.metrics import Interval
-from e2fl.metrics.arrays import Numbers
+from e2fl.metrics.accuracy import Numbers
 from e2fl.metrics.intervals import FEW, mean_test, welch
 from e2fl.report.charts import counted
 from e2fl.report.methods import all_by_chance

@@ -21,7 +21,7 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
 from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, kmeans, stability
 from e2fl.grouping.separation import blur, cloud, pieces, silhouette
-from e2fl.metrics.groupings import MIN_STABILITY
+from e2fl.metrics.accuracy import MIN_STABILITY
 from e2fl.randomness import stream
 from e2fl.rankings.order import Ranking
 from e2fl.rounds import Server

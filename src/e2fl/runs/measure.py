@@ -13,7 +13,7 @@ from e2fl.codec import to_json
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId, Population
 from e2fl.errors import RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
-from e2fl.metrics.own import spread_of
+from e2fl.metrics.measures import spread_of
 from e2fl.participation import burden
 from e2fl.rounds import Round, Traffic, UnseenScores
 from e2fl.runs.records import Evaluation, GroupsAre, Json, Measures, View

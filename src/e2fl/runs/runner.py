@@ -17,7 +17,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import finite, remove
-from e2fl.metrics.own import descriptions
+from e2fl.metrics.measures import descriptions
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure

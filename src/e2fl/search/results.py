@@ -14,7 +14,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.config.overrides import Change
 from e2fl.errors import ConfigError, RunError
 from e2fl.metrics import Measure, measure_of
-from e2fl.metrics.own import descriptions, measures_of
+from e2fl.metrics.measures import descriptions, measures_of
 from e2fl.report.table import Column, Table, column_of
 from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.store import Run
