@@ -17,34 +17,23 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from e2fl.data.federated import ClientId, Examples, FederatedData, GroupId
 
 ALL_CLIENTS = "all clients"  # the name of the one group if there are none
-SHOWN = 60  # clients whose labels are counted
+SHOWN = 40  # clients whose labels are counted
 SECONDS = 5.0  # for counting all clients; what is not counted by then is left out
 
 WIDTH = 900
 PIXEL = 44  # side of a sample
-ROW = 20
+ROW = 16  # height of a bar
 MARGIN = 24
 NAMES = 176  # beside the bars
 LEFT, RIGHT = MARGIN + NAMES + 10, WIDTH - MARGIN  # of the bars
 LEGEND = (5, 70)  # names beside each other, and names in all
 INK, FAINT = "#222", "#666"
-
-Counts = Sequence[int] | NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class ClientSummary:
-    """The training examples of one client."""
-
-    name: str
-    group: str | None  # the one it declares
-    labels: NDArray[np.int64]  # examples of each class
-    groups: Mapping[str, int]  # examples of each group, if groups lie inside it
 
 
 @dataclass(frozen=True)
@@ -58,14 +47,10 @@ class DataSummary:
     shape: tuple[int, ...]
     clients_per_group: Mapping[str, int]  # a client with rows of several groups counts in each
     samples: Mapping[str, tuple[NDArray[np.uint8], ...]]  # grey images of each group, if any
-    label_mix: Mapping[str, NDArray[np.int64]]  # examples of each class, by group, of `shown`
-    shown: tuple[ClientSummary, ...]  # all clients, or an even choice of them
+    mix: pd.DataFrame  # training examples of each class, by client and group, of clients shown
+    shown: Mapping[ClientId, str]  # names of all clients, or of an even choice of them
     sizes: tuple[int, ...]  # training examples of every client, or of those shown
-
-    @property
-    def inside(self) -> bool:
-        """Whether groups lie inside clients; then `clients_per_group` counts the clients shown."""
-        return any(client.groups for client in self.shown)
+    inside: bool  # groups lie inside clients; then `clients_per_group` counts the clients shown
 
     @property
     def headline(self) -> str:
@@ -81,34 +66,37 @@ class DataSummary:
     def __str__(self) -> str:
         some = self.part(len(self.shown)) if self.inside else ""
         groups = [f"  {name}: {count} clients" for name, count in self.clients_per_group.items()]
-        lines = [f"{self.name}: {self.headline}", f"groups{some}:", *groups]
-        if self.sizes:
-            lines.append(
+        return "\n".join(
+            [
+                f"{self.name}: {self.headline}",
+                f"groups{some}:",
+                *groups,
                 f"training examples of a client{self.part(len(self.sizes))}: {min(self.sizes)} to "
-                f"{max(self.sizes)}, median {sorted(self.sizes)[len(self.sizes) // 2]}"
-            )
-        return "\n".join(lines)
+                f"{max(self.sizes)}, median {sorted(self.sizes)[len(self.sizes) // 2]}",
+            ]
+        )
 
 
 def summarise(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) -> DataSummary:
     """Summarise a data set; at most `clients` clients are built, one of each group at least."""
-    shown: list[ClientSummary] = []
-    mix: dict[str, NDArray[np.int64]] = {}
+    mix: dict[tuple[ClientId, str], NDArray[np.int64]] = {}
     images: dict[str, tuple[NDArray[np.uint8], ...]] = {}
+    shown: dict[ClientId, str] = {}
+    inside = False
     for client_id in _picked(data, clients):
         client = data.client(client_id)
-        y, groups = client.train.y, rows_by_group(data, client.train, client.group)
-        for name, rows in groups.items():
-            mix[name] = mix.get(name, 0) + np.bincount(y[rows], minlength=data.classes)
-            if _is_image(data.shape) and name not in images and len(rows):
+        inside |= client.train.group is not None
+        shown[client_id] = data.client_name(client_id)
+        if client.group is not None:
+            shown[client_id] = f"{data.group_name(client.group)}, {shown[client_id]}"
+        for name, rows in rows_by_group(data, client.train, client.group).items():
+            mix[client_id, name] = np.bincount(client.train.y[rows], minlength=data.classes)
+            if _is_image(data.shape) and name not in images:
                 images[name] = _samples(client.train, rows, samples)
-        inside = {} if client.train.group is None else {n: len(rows) for n, rows in groups.items()}
-        declared = None if client.group is None else data.group_name(client.group)
-        labels = np.bincount(y, minlength=data.classes)
-        shown.append(ClientSummary(data.client_name(client_id), declared, labels, inside))
     members = Counter(_group_of(data, group) for group in data.population.declared.values())
-    if any(client.groups for client in shown):
-        members = Counter(name for client in shown for name in client.groups)
+    if inside:
+        members = Counter(name for _, name in mix)
+    counts = pd.DataFrame(list(mix.values()), index=pd.MultiIndex.from_tuples(list(mix)))
     return DataSummary(
         name=data.name,
         clients=len(data.population),
@@ -117,9 +105,10 @@ def summarise(data: FederatedData, *, samples: int = 5, clients: int = SHOWN) ->
         shape=data.shape,
         clients_per_group={name: members[name] for name in _in_order(data, members)},
         samples={name: images[name] for name in _in_order(data, images)},
-        label_mix={name: mix[name] for name in _in_order(data, mix)},
-        shown=tuple(shown),
-        sizes=data.train_sizes() or tuple(int(client.labels.sum()) for client in shown),
+        mix=counts,
+        shown=shown,
+        sizes=data.train_sizes() or tuple(counts.sum(axis=1).groupby(level=0).sum()),
+        inside=inside,
     )
 
 
@@ -214,23 +203,27 @@ def _samples(
 
 def draw(summary: DataSummary) -> str:
     """Return the picture as an SVG document."""
-    picture = _Picture()
+    mix, groups, labels = summary.mix, list(summary.clients_per_group), summary.labels
     some = summary.part(len(summary.shown))
-    groups, labels = summary.clients_per_group, summary.labels
+    picture = _Picture()
     picture.text(MARGIN, 32, summary.name, size=18)
     picture.text(MARGIN, 52, summary.headline, colour=FAINT)
     if summary.samples:
         picture.samples(summary.samples)
-    picture.heading(f"Clients and labels of each group{some}: shares of its examples")
-    for name, counts in summary.label_mix.items():
-        beside = f"{name}: {groups.get(name, 0)} clients"
-        picture.bar(ROW, beside, name, counts, labels, 1 / max(1, sum(counts)))
-    picture.legend(labels)
+    by_group = mix.groupby(level=1).sum().reindex([g for g in groups if g in mix.index.levels[1]])
+    names = [f"{group}: {summary.clients_per_group[group]} clients" for group in by_group.index]
+    title = f"Clients and labels of each group{some}: shares of its examples"
+    picture.bars(title, names, by_group, labels, by_group.sum(axis=1))
+    # Clients of a group are adjacent.
+    order = sorted(summary.shown, key=lambda client: groups.index(mix.loc[client].index[0]))
+    names = [summary.shown[client] for client in order]
+    tables = {"Labels of": (mix.groupby(level=0).sum(), labels)}
     if summary.inside:
-        mixes = [[client.groups.get(group, 0) for group in groups] for client in summary.shown]
-        picture.clients(f"Groups inside each client{some}", summary, mixes, tuple(groups))
-    mix = [client.labels for client in summary.shown]
-    picture.clients(f"Labels of each client{some}", summary, mix, labels)
+        tables = {"Groups inside": (mix.sum(axis=1).unstack(fill_value=0)[groups], groups)} | tables
+    for what, (counts, kinds) in tables.items():
+        title = f"{what} each client{some}: length is the number of examples"
+        longest = pd.Series(counts.sum(axis=1).max(), order)
+        picture.bars(title, names, counts.loc[order], kinds, longest)
     height = picture.y + MARGIN
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
@@ -269,75 +262,53 @@ class _Picture:
             f'<text y="{size}" font-size="{size}" fill="{colour}">{shown}</text></svg>'
         )
 
-    def heading(self, text: str) -> None:
-        self.text(MARGIN, self.y, text, size=14)
-        self.y += 10
-
     def samples(self, samples: Mapping[str, Sequence[NDArray[np.uint8]]]) -> None:
-        self.heading("Samples of each group")
+        self.text(MARGIN, self.y, "Samples of each group", size=14)
+        self.y += 10
         for group, images in samples.items():
             self.text(MARGIN, self.y + PIXEL // 2 + 4, group, width=NAMES)
             for position, image in enumerate(images):
-                data = base64.b64encode(png(image)).decode()
                 self.parts.append(
                     f'<image x="{LEFT + position * (PIXEL + 6)}" y="{self.y}" width="{PIXEL}" '
                     f'height="{PIXEL}" style="image-rendering:pixelated" '
-                    f'href="data:image/png;base64,{data}"/>'
+                    f'href="data:image/png;base64,{base64.b64encode(png(image)).decode()}"/>'
                 )
             self.y += PIXEL + 6
         self.y += 24
 
-    def clients(
-        self, title: str, summary: DataSummary, mixes: Sequence[Counts], kinds: Sequence[str]
+    def bars(
+        self,
+        title: str,
+        names: Sequence[str],
+        table: pd.DataFrame,
+        kinds: Sequence[str],
+        whole: pd.Series,
     ) -> None:
-        """Draw a bar for each client, as long as its examples; those of a group are adjacent."""
-        self.heading(f"{title}: length is the number of examples")
-        unit = 1 / max([1, *(sum(counts) for counts in mixes)])
-        height = max(7, min(ROW, 480 // max(1, len(mixes))))
-        order = [*summary.clients_per_group, None]
-        bars = sorted(
-            zip(summary.shown, mixes, strict=True), key=lambda bar: order.index(bar[0].group)
-        )
-        group: str | None = None
-        for client, counts in bars:
-            name = client.name if client.group is None else f"{client.group}, {client.name}"
-            first = client.group != group
-            group = client.group
-            self.y += 8 * first  # names of groups do not touch
-            beside = name if height > 14 else group if first else None
-            self.bar(height, beside or "", name, counts, kinds, unit)
-        self.y += 8
-        self.legend(kinds)
-
-    def bar(
-        self, height: int, beside: str, name: str, counts: Counts, kinds: Sequence[str], unit: float
-    ) -> None:
-        """Draw one bar, divided by kind; unit: the share of the width for an example."""
-        if beside:
-            self.text(MARGIN, self.y + 13, beside, width=NAMES)
-        x, unit = float(LEFT), (RIGHT - LEFT) * unit
-        for kind, colour, count in zip(kinds, _colours(len(kinds)), counts, strict=True):
-            if count:
-                hint = f"<title>{_escaped(f'{name}: {count} of {kind}')}</title>"
-                size = f'width="{unit * count:.2f}" height="{height - 2}"'
+        """Draw a bar for each row, divided by kind, and a legend; whole: examples of full width."""
+        self.text(MARGIN, self.y, title, size=14)
+        self.y += 10
+        colours = _colours(len(kinds))
+        for name, counts, most in zip(names, table.to_numpy(), whole, strict=True):
+            self.text(MARGIN, self.y + 13, name, width=NAMES)
+            widths = counts * (RIGHT - LEFT) / max(1, most)
+            starts = LEFT + np.cumsum(widths) - widths
+            for kind in np.flatnonzero(counts):
+                hint = _escaped(f"{name}: {counts[kind]} of {kinds[kind]}")
                 self.parts.append(
-                    f'<rect x="{x:.2f}" y="{self.y + 2}" {size} fill="{colour}">{hint}</rect>'
+                    f'<rect x="{starts[kind]:.2f}" y="{self.y + 2}" width="{widths[kind]:.2f}" '
+                    f'height="{ROW - 2}" fill="{colours[kind]}"><title>{hint}</title></rect>'
                 )
-            x += unit * count
-        self.y += height
-
-    def legend(self, kinds: Sequence[str]) -> None:
-        """Draw the meaning of the colours in columns."""
-        columns, most = LEGEND
+            self.y += ROW
+        columns, limit = LEGEND
         width = (RIGHT - MARGIN) // columns
-        self.y += 8
-        for position, colour in enumerate(_colours(len(kinds))[:most]):
+        self.y += 16
+        for position, colour in enumerate(colours[:limit]):
             x, y = MARGIN + position % columns * width, self.y + position // columns * 18
             self.parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
             self.text(x + 16, y + 11, kinds[position], colour=FAINT, width=width - 24)
-        self.y += -(-min(most, len(kinds)) // columns) * 18
-        if len(kinds) > most:
-            self.text(MARGIN, self.y + 11, f"and {len(kinds) - most} more", colour=FAINT)
+        self.y += -(-min(limit, len(kinds)) // columns) * 18
+        if len(kinds) > limit:
+            self.text(MARGIN, self.y + 11, f"and {len(kinds) - limit} more", colour=FAINT)
         self.y += 30
 
 
