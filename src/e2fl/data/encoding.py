@@ -27,7 +27,6 @@ CATEGORIES = 1000  # different texts in one column, at most
 FEW = 20  # up to this many different texts are categories, even if each row has its own
 NEARLY_ALL = 0.9  # of the rows; a column with more different texts is an identifier or free text
 ROUNDING = 1e-12  # deviation relative to the mean at which a column counts as constant
-ROWS_NAMED = 3  # incomplete rows that a message names
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,8 @@ class Encoding:
             cells[column.name] = read(column.name)
         used = [name for name in (self.label, self.group) if name in sheet.header]
         names = {name: sheet.names(name) for name in used if name is not None}
-        _reject_incomplete({**names} if self.fill else {**cells, **names}, sheet)
+        needed = {**names} if self.fill else {**cells, **names}
+        sheet.refuse_missing(needed, "fill it in, or leave such rows out")
         x, unknown = self.apply(cells)
         for name, rows in unknown.items():
             known = next(column.categories for column in self.columns if column.name == name)
@@ -154,22 +154,6 @@ class Encoding:
         if self.group is not None and self.group in names:
             group = _indices(names[self.group], self.groups, "group", sheet)
         return Encoded(x, y, group, made_by={"encoding": self.digest})
-
-
-def _reject_incomplete(columns: Mapping[str, Cells], sheet: Sheet) -> None:
-    """Raise an error for rows with missing values: dropping them would shift the others."""
-    missing = sorted(
-        (row, name)
-        for name, cells in columns.items()
-        for row in np.flatnonzero(missing_in(cells)).tolist()
-    )
-    if missing:
-        rows = ", ".join(
-            f"{sheet.row_name(row)} has nothing in column '{name}'"
-            for row, name in missing[:ROWS_NAMED]
-        )
-        more = f" (and {len(missing) - ROWS_NAMED} more)" if len(missing) > ROWS_NAMED else ""
-        raise DataError(f"{sheet.where}: {rows}{more}; fill it in, or leave such rows out")
 
 
 def _codes(cells: Cells, known: tuple[str, ...]) -> NDArray[np.int64]:
@@ -201,10 +185,9 @@ def learn(
     for name, cells in columns.items():
         if cells.dtype.kind == "f":
             seen = cells[train & ~missing_in(cells)]
+            seen = seen if len(seen) else np.zeros(1)
             with np.errstate(all="ignore"):
-                mean, deviation = (
-                    (float(seen.mean()), float(seen.std())) if len(seen) else (0.0, 0.0)
-                )
+                mean, deviation = float(seen.mean()), float(seen.std())
             constant = deviation <= ROUNDING * max(1.0, abs(mean))
             learnt.append(Column(name, mean=mean, deviation=1.0 if constant else deviation))
             continue

@@ -4,14 +4,13 @@ A cell means the same whatever it was read from: missing, a number or a text. Er
 column.
 """
 
-import csv
 import math
 import re
-import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +75,12 @@ def missing_in(cells: Cells) -> NDArray[np.bool_]:
     return missing
 
 
+def missing_counts(columns: Mapping[str, Cells]) -> dict[str, int]:
+    """Return the number of missing cells of each column that has some."""
+    counts = {name: int(missing_in(cells).sum()) for name, cells in columns.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
 @dataclass(frozen=True)
 class Sheet(Origin):
     """A table: a file, a DataFrame or a list of dictionaries."""
@@ -90,6 +95,16 @@ class Sheet(Origin):
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    def refuse_missing(self, columns: Mapping[str, Cells], advice: str) -> None:
+        """Raise an error about the first row without a value; advice: what to do about it."""
+        counts = missing_counts(columns)
+        for name in counts:
+            by_column = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise self.error(
+                missing_in(columns[name]),
+                f"has nothing in column '{name}'; {advice}. Missing values by column: {by_column}",
+            )
 
     def texts(self, name: str) -> Texts:
         """Return a column as it is written, even if it holds numbers."""
@@ -183,7 +198,12 @@ def _read(path: Path) -> Sheet:
         elif kind in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
         elif kind in (".xlsx", ".xlsm"):
-            frame = _read_excel(path)
+            with pd.ExcelFile(path) as book:
+                names = book.sheet_names
+                cells = pd.read_excel(book, header=None, dtype=object, keep_default_na=False)
+            if len(names) > 1:
+                warnings.warn(f"{path} has {len(names)} sheets; '{names[0]}' is read", stacklevel=4)
+            frame = _with_header(cells[(cells != "").any(axis=1)])
         else:
             raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
     except DataError:
@@ -193,52 +213,34 @@ def _read(path: Path) -> Sheet:
     return Sheet(str(path), row_name, frame=frame, sha256=sha256_of(path))
 
 
-def _read_excel(path: Path) -> pd.DataFrame:
-    """Return the first sheet of a workbook."""
-    with pd.ExcelFile(path) as book:
-        names = book.sheet_names
-        cells = pd.read_excel(book, header=None, dtype=object, keep_default_na=False)
-    if len(names) > 1:
-        warnings.warn(f"{path} has {len(names)} sheets; '{names[0]}' is read", stacklevel=5)
-    cells = cells[(cells != "").any(axis=1)]
-    return cells.iloc[1:].set_axis([as_text(name) for name in cells.iloc[0]], axis=1)
+def _with_header(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells below their first row, which names the columns."""
+    names = [as_text(name) for name in cells.iloc[0]]
+    return cells.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
 
 
 def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
-    """Return a text file, in UTF-8, UTF-16 or Windows-1252."""
-    with path.open("rb") as file:
-        encoding = "utf-16" if file.read(2) in UTF_16 else "utf-8-sig"
-    try:
-        return _read_text(path, encoding)
-    except UnicodeError:
-        table = _read_text(path, "cp1252")
-    warnings.warn(f"{path} is not UTF-8; it is read as Windows-1252", stacklevel=5)
-    return table
+    """Return separated values as texts, in UTF-8, UTF-16 or Windows-1252.
 
-
-def _read_text(path: Path, encoding: str) -> tuple[pd.DataFrame, RowName]:
-    """Return separated values as texts; the separator is the one that the header has most of.
-
-    The lines are counted as an editor does, which pandas cannot: cells may hold line breaks.
+    The separator is the one that the header has most of. Rows are called by the line that an
+    editor shows: cells may hold line breaks.
     """
-    rows: list[list[str]] = []
-    lines: list[int] = []  # that rows begin on
-    line = 1
-    with path.open(encoding=encoding, newline="") as file:
-        likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
-        separator = max(likely, key=re.sub(r'"[^"]*"', "", file.readline()).count)
-        file.seek(0)
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                rows.append([sys.intern(cell) for cell in row])  # equal texts take memory once
-                lines.append(line)
-            line = reader.line_num + 1
-    if not rows:
-        raise DataError(f"{path} is empty; its first row must name the columns")
-    width = len(rows[0])
-    for line, row in zip(lines, rows, strict=True):
-        if len(row) != width:
-            raise DataError(f"{path}: line {line} has {len(row)} fields, the header has {width}")
-    frame = pd.DataFrame(rows[1:], columns=[name.strip() for name in rows[0]], dtype="str")
-    return frame, lambda row: f"line {lines[row + 1]}"
+    with path.open("rb") as file:
+        header = file.readline()
+    likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    separator = max(likely, key=re.sub(r'"[^"]*"', "", header.decode("latin-1")).count)
+    read = partial(
+        pd.read_csv, path, sep=separator, header=None, dtype=str, keep_default_na=False,
+        skip_blank_lines=False,
+    )  # fmt: skip
+    try:
+        cells = read(encoding="utf-16" if header[:2] in UTF_16 else "utf-8-sig")
+    except UnicodeError:
+        cells = read(encoding="cp1252")
+        warnings.warn(f"{path} is not UTF-8; it is read as Windows-1252", stacklevel=5)
+    cells = cells.fillna("")
+    breaks = sum(cells[column].str.count("\n").to_numpy() for column in cells)
+    cells = cells.apply(lambda column: column.str.strip())
+    used = np.flatnonzero((cells != "").any(axis=1))
+    lines = (np.arange(1, len(cells) + 1) + np.cumsum(breaks) - breaks)[used]
+    return _with_header(cells.iloc[used]), lambda row: f"line {lines[row + 1]}"

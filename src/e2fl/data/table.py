@@ -31,7 +31,7 @@ from e2fl.data.rows import (
     check_rows,
     encode_labels,
 )
-from e2fl.data.sheet import Cells, Sheet, Texts, as_text, missing_in, open_sheet
+from e2fl.data.sheet import Cells, Sheet, Texts, as_text, missing_counts, missing_in, open_sheet
 from e2fl.errors import ConfigError, DataError
 
 IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|record|case)", re.I)
@@ -206,32 +206,17 @@ class Table:
     built: dict[int, TableData] = field(default_factory=dict)  # the last one, by its seed
 
     @cached_property
-    def missing_values(self) -> dict[str, int]:
-        """The number of missing cells of each column that has some."""
-        columns = {**self.names, **self.inputs}
-        counts = {name: int(missing_in(cells).sum()) for name, cells in columns.items()}
-        return {name: count for name, count in counts.items() if count}
-
-    @cached_property
     def complete(self) -> NDArray[np.int64]:
         """The rows to keep. A missing client, label, group or split is never filled in."""
-        sheet, counts = self.sheet, self.missing_values
-        columns = {**self.names, **self.inputs}
+        columns = self.names | ({} if self.missing == "fill" else self.inputs)
         if self.missing == "drop":
             whole = ~np.any([missing_in(cells) for cells in columns.values()], axis=0)
             if not whole.any():
-                raise DataError(f"{sheet.where}: every row has a missing value; no rows are left")
+                raise DataError(f"{self.sheet.where}: every row has a missing value")
             return np.flatnonzero(whole)
-        for name in counts:
-            if name in self.inputs and name not in self.names and self.missing == "fill":
-                continue
-            raise sheet.error(
-                missing_in(columns[name]),
-                f"has nothing in column '{name}'; fill it in, or set missing = 'drop' or, for "
-                "inputs, 'fill'. Missing values by column: "
-                + ", ".join(f"{name} {count}" for name, count in counts.items()),
-            )
-        return np.arange(len(sheet))
+        advice = "fill it in, or set missing = 'drop' or, for inputs, 'fill'"
+        self.sheet.refuse_missing(columns, advice)
+        return np.arange(len(self.sheet))
 
     def build(self, run_seed: int) -> TableData:
         """Return the rows split into clients; run_seed: the seed if the table has none."""
@@ -281,7 +266,7 @@ class Table:
             "columns": encoding.kinds,
             "values_unseen_in_training": unknown,
             "rows_left_out": len(self.sheet) - rows,
-            "missing_values": self.missing_values,
+            "missing_values": missing_counts({**self.names, **self.inputs}),
             **({} if group is None else {"group_column": group}),
             **({} if self.sheet.sha256 is None else {"sha256": self.sheet.sha256}),
         }
