@@ -203,14 +203,15 @@ def _samples(
 
 def draw(summary: DataSummary) -> str:
     """Return the picture as an SVG document."""
-    mix, groups, labels = summary.mix, list(summary.clients_per_group), summary.labels
+    mix, groups, labels = summary.mix, tuple(summary.clients_per_group), summary.labels
     some = summary.part(len(summary.shown))
     picture = _Picture()
     picture.text(MARGIN, 32, summary.name, size=18)
     picture.text(MARGIN, 52, summary.headline, colour=FAINT)
     if summary.samples:
         picture.samples(summary.samples)
-    by_group = mix.groupby(level=1).sum().reindex([g for g in groups if g in mix.index.levels[1]])
+    by_group = mix.groupby(level=1).sum()
+    by_group = by_group.loc[[group for group in groups if group in by_group.index]]
     names = [f"{group}: {summary.clients_per_group[group]} clients" for group in by_group.index]
     title = f"Clients and labels of each group{some}: shares of its examples"
     picture.bars(title, names, by_group, labels, by_group.sum(axis=1))
@@ -219,7 +220,8 @@ def draw(summary: DataSummary) -> str:
     names = [summary.shown[client] for client in order]
     tables = {"Labels of": (mix.groupby(level=0).sum(), labels)}
     if summary.inside:
-        tables = {"Groups inside": (mix.sum(axis=1).unstack(fill_value=0)[groups], groups)} | tables
+        inside = mix.sum(axis=1).unstack(fill_value=0)[list(groups)]
+        tables = {"Groups inside": (inside, groups)} | tables
     for what, (counts, kinds) in tables.items():
         title = f"{what} each client{some}: length is the number of examples"
         longest = pd.Series(counts.sum(axis=1).max(), order)
@@ -292,7 +294,7 @@ class _Picture:
             self.text(MARGIN, self.y + 13, name, width=NAMES)
             widths = counts * (RIGHT - LEFT) / max(1, most)
             starts = LEFT + np.cumsum(widths) - widths
-            for kind in np.flatnonzero(counts):
+            for kind in np.flatnonzero(counts).tolist():
                 hint = _escaped(f"{name}: {counts[kind]} of {kinds[kind]}")
                 self.parts.append(
                     f'<rect x="{starts[kind]:.2f}" y="{self.y + 2}" width="{widths[kind]:.2f}" '

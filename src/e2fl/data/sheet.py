@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +228,13 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
         header = file.readline()
     likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
     separator = max(likely, key=re.sub(r'"[^"]*"', "", header.decode("latin-1")).count)
-    read = partial(
-        pd.read_csv, path, sep=separator, header=None, dtype=str, keep_default_na=False,
-        skip_blank_lines=False,
-    )  # fmt: skip
+    settings: dict[str, Any] = {"header": None, "dtype": str, "skip_blank_lines": False}
+    settings |= {"sep": separator, "keep_default_na": False}
     try:
-        cells = read(encoding="utf-16" if header[:2] in UTF_16 else "utf-8-sig")
+        encoding = "utf-16" if header[:2] in UTF_16 else "utf-8-sig"
+        cells: pd.DataFrame = pd.read_csv(path, encoding=encoding, **settings)
     except UnicodeError:
-        cells = read(encoding="cp1252")
+        cells = pd.read_csv(path, encoding="cp1252", **settings)
         warnings.warn(f"{path} is not UTF-8; it is read as Windows-1252", stacklevel=5)
     cells = cells.fillna("")
     breaks = sum(cells[column].str.count("\n").to_numpy() for column in cells)
