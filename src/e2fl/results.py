@@ -296,7 +296,7 @@ class Comparison(Sequence[Run]):
     def __str__(self) -> str:
         from e2fl.report.finish import printed
         from e2fl.report.from_runs import study_of
-        from e2fl.report.methods import summary_table
+        from e2fl.report.table import summary_table
 
         study = study_of([run.record for run in self.runs])
         seeds = ", ".join(map(str, self.seeds))
@@ -342,7 +342,7 @@ def _report(runs: Sequence[Run], path: str | Path | None, folder: Path | None) -
 
 def _html(runs: Sequence[Run]) -> str:
     from e2fl.report.from_runs import study_of
-    from e2fl.report.methods import summary_table
+    from e2fl.report.table import summary_table
 
     return summary_table(study_of([run.record for run in runs])).html()
 

@@ -14,7 +14,7 @@ from e2fl.config.completion import completed
 from e2fl.errors import ConfigError
 from e2fl.metrics import COLUMNS
 from e2fl.report.from_runs import labels_of, read_runs, study_of
-from e2fl.report.methods import summary_table
+from e2fl.report.table import summary_table
 from e2fl.report.verdict import verdict
 from e2fl.runs.store import read_run
 

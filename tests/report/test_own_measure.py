@@ -12,8 +12,8 @@ from e2fl.evaluation import Tally, total
 from e2fl.metrics import own_measure
 from e2fl.report.finish import printed
 from e2fl.report.from_runs import study_of
-from e2fl.report.methods import summary_table
 from e2fl.report.page import page
+from e2fl.report.table import summary_table
 from e2fl.runs.runner import run_experiment
 
 MINE = """

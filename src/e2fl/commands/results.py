@@ -7,7 +7,7 @@ def report(options: argparse.Namespace) -> None:
     """Write the report page for runs on disk."""
     from e2fl.report import report_runs
     from e2fl.report.finish import printed, write_paper
-    from e2fl.report.methods import require_columns, summary_table
+    from e2fl.report.table import require_columns, summary_table
     from e2fl.runs.store import PAGE
 
     require_columns(options.columns)

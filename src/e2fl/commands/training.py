@@ -47,7 +47,7 @@ def compare(options: argparse.Namespace) -> int:
     from e2fl.config.completion import completed
     from e2fl.report.finish import finish_comparison
     from e2fl.report.from_runs import labels_of
-    from e2fl.report.methods import require_columns, require_order
+    from e2fl.report.table import require_columns, require_order
     from e2fl.runs.batch import compare as run_all
 
     _, methods = methods_of(options, changes_of(options))

@@ -10,9 +10,8 @@ from e2fl.files import write_text
 from e2fl.metrics import COLUMNS
 from e2fl.report import write_report
 from e2fl.report.from_runs import study_of
-from e2fl.report.methods import summary_table
 from e2fl.report.study import Study
-from e2fl.report.table import PlusMinus, Table
+from e2fl.report.table import PlusMinus, Table, summary_table
 from e2fl.report.verdict import verdict
 from e2fl.runs.store import COMMAND, PAGE
 

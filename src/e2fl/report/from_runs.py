@@ -5,7 +5,7 @@ loaded.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,19 +36,16 @@ def read_runs(paths: Sequence[Path]) -> tuple[list["Run"], list[str]]:
     """Return all finished runs in these folders or below them, and what was left out."""
     from e2fl.runs.store import Folder, read_run, run_folders
 
-    runs: list[Run] = []
-    left_out = []
+    runs, left_out = [], []
     for path in paths:
         folders = list(run_folders(path))
         if not folders:
             raise RunError(f"{path} holds no run: no config.toml in it or in a folder below it")
-        finished = [folder for folder in folders if Folder(folder).finished()]
-        runs += [read_run(folder) for folder in finished]
-        left_out += [
-            f"{folder.name} is not finished and was left out; continue it with --resume."
-            for folder in folders
-            if folder not in finished
-        ]
+        for folder in folders:
+            if Folder(folder).finished():
+                runs.append(read_run(folder))
+            else:
+                left_out.append(words("unfair", "unfinished", folder=folder.name))
     if not runs:
         names = ", ".join(map(str, paths))
         raise RunError(f"no run in {names} is finished; continue it with --resume")
@@ -63,7 +60,7 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
         repeats = by_settings.setdefault(json.dumps(_settings(run.config), sort_keys=True), {})
         if run.seed in repeats:
             name = _name(run.config, run.summary.get("title"))
-            warnings.append(f"{name} was given twice with seed {run.seed}; the last one is shown.")
+            warnings.append(words("unfair", "twice", label=name, seed=run.seed))
         repeats[run.seed] = run
     by_method = [[repeats[seed] for seed in sorted(repeats)] for repeats in by_settings.values()]
     firsts = [repeats[0] for repeats in by_method]
@@ -84,7 +81,7 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
         own=_own_measures(runs),
     )
-    warnings += [*_recorded(named), *_unfair(study, firsts, runs), *_noise(study, named)]
+    warnings += [*_by_method(named), *_of_comparison(study, firsts, runs)]
     return replace(study, warnings=tuple(dict.fromkeys(warnings)))
 
 
@@ -211,54 +208,38 @@ def _own_measures(runs: Sequence["Run"]) -> tuple[Measure, ...]:
     )
 
 
-def _recorded(named: Mapping[str, Sequence["Run"]]) -> list[str]:
-    """Return the warnings that runs recorded."""
-    return [
-        f"{label}: {str(text).removesuffix('.')}."
-        for label, repeats in named.items()
-        for run in repeats
-        for text in run.summary.get("warnings", ())
-    ]
-
-
-def _unfair(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"]) -> list[str]:
-    """Return warnings about an unfair comparison, and about replies that were rejected."""
-    together = [run for run in firsts if not _alone(run)]
-    algorithms = [run.config["algorithm"] for run in together]
-    values: dict[str, Iterable[Any]] = {
-        name: [json.dumps(run.config[name], sort_keys=True) for run in firsts]
-        for name in ("data", "model")
-    }
-    values["rounds"] = [run.config["rounds"] for run in together]
-    values["clients"] = [algorithm.get("clients_per_round") for algorithm in algorithms]
-    values["seeds"] = [method.seeds for method in study.methods]
-    values["groups"] = [run.summary.get("groups_are") for run in runs]
-    differing = [words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1]
-    faults = {run.label: sum(map(_faults, run.history)) for run in runs}
-    return differing + [
-        words("unfair", "faults", label=label, count=count)
-        for label, count in faults.items()
-        if count
-    ]
-
-
-def _faults(line: Json) -> int:
-    return sum(line.get("faults", {}).values())
-
-
-def _noise(study: Study, named: Mapping[str, Sequence["Run"]]) -> list[str]:
-    """Return warnings about groups that clustering would not find again, and few test rows."""
-    warnings = []
+def _by_method(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
+    """Yield warnings about single methods: recorded ones, faults, groups that may be noise."""
     for label, repeats in named.items():
+        for run in repeats:
+            for text in run.summary.get("warnings", ()):
+                yield f"{label}: {str(text).removesuffix('.')}."
+        lines = [line for run in repeats for line in run.history]
+        count = sum(sum(line.get("faults", {}).values()) for line in lines)
+        if count:
+            yield words("unfair", "faults", label=label, count=count)
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
         known = [float(c["stability"]) for c in clusterings if c and c.get("stability") is not None]
-        if known and min(known) < MIN_STABILITY:
+        if min(known, default=MIN_STABILITY) < MIN_STABILITY:
             doubt = {"stability": min(known), "least": MIN_STABILITY}
-            warnings.append(words("unfair", "unstable", label=label, **doubt))
+            yield words("unfair", "unstable", label=label, **doubt)
+
+
+def _of_comparison(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"]) -> Iterator[str]:
+    """Yield warnings about an unfair comparison, and about few test rows."""
+    together = [run.config for run in firsts if not _alone(run)]
+    values: dict[str, Iterable[Any]] = {
+        "data": [json.dumps(run.config["data"], sort_keys=True) for run in firsts],
+        "model": [json.dumps(run.config["model"], sort_keys=True) for run in firsts],
+        "rounds": [config["rounds"] for config in together],
+        "clients": [config["algorithm"].get("clients_per_round") for config in together],
+        "seeds": [method.seeds for method in study.methods],
+        "groups": [run.summary.get("groups_are") for run in runs],
+    }
+    yield from (words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1)
     medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
     if min(medians, default=FEW_ROWS) < FEW_ROWS:
-        warnings.append(words("unfair", "few_rows", rows=min(medians)))
-    return warnings
+        yield words("unfair", "few_rows", rows=min(medians))
 
 
 def _subtitle(run: "Run", methods: Sequence[Method]) -> str:

@@ -14,9 +14,8 @@ from e2fl.metrics import Interval
 from e2fl.metrics.accuracy import Numbers
 from e2fl.metrics.intervals import FEW, mean_test, welch
 from e2fl.report.charts import counted
-from e2fl.report.methods import all_by_chance
 from e2fl.report.study import Method, Study, difference, worse_off
-from e2fl.report.table import environment
+from e2fl.report.table import all_by_chance, environment
 
 SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
 LEVEL = 0.05  # of the test whether the worst group is truly worse

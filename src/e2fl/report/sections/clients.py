@@ -11,10 +11,9 @@ from e2fl.metrics.accuracy import Numbers
 from e2fl.metrics.intervals import over_clients
 from e2fl.report import study as studies
 from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, tips
-from e2fl.report.methods import method_table
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, words
+from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, method_table, words
 from e2fl.report.verdict import subject_of
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)

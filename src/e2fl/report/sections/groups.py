@@ -1,16 +1,13 @@
 """Equity: does every group get a good model, and do protected groups get the same chances?"""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from e2fl.metrics import Interval
 from e2fl.metrics.intervals import FEW
 from e2fl.report.charts import Dot, DotRow, Plot, dot_plot
-from e2fl.report.methods import method_table
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study, names_in
-from e2fl.report.table import Column, Table, interval_cells, words
+from e2fl.report.table import Column, Table, interval_cells, method_table, words
 from e2fl.report.verdict import subject_of
 
 UNEVEN = 1.5  # times as often: then the burden on some groups is mentioned
@@ -66,16 +63,13 @@ def _group(study: Study) -> str:
 
 
 def _dots(study: Study, key: str, scale: float = 1.0, *, hollow: bool = False) -> list[Dot]:
-    return [
-        Dot(position, method.label, scaled.value, scaled.low, scaled.high, hollow)
-        for position, method in enumerate(study.methods)
-        if (interval := method.interval(key)) is not None and (scaled := _times(interval, scale))
-    ]
-
-
-def _times(interval: Interval, scale: float) -> Interval:
-    low, high = (None if end is None else scale * end for end in (interval.low, interval.high))
-    return replace(interval, value=scale * interval.value, low=low, high=high)
+    dots = []
+    for position, method in enumerate(study.methods):
+        interval = method.interval(key)
+        if interval is not None:
+            low, high = (end and scale * end for end in (interval.low, interval.high))
+            dots.append(Dot(position, method.label, scale * interval.value, low, high, hollow))
+    return dots
 
 
 def _ranges(study: Study, rows: Iterable[DotRow]) -> str:

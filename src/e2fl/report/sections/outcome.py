@@ -3,17 +3,21 @@
 from typing import Any
 
 from e2fl.metrics import COLUMNS, MEASURES, Interval
-from e2fl.report.methods import (
+from e2fl.report.sections.section import Section
+from e2fl.report.study import Method, Study, difference
+from e2fl.report.table import (
+    Column,
+    Table,
     all_by_chance,
     best_cells,
+    column_of,
+    interval_cells,
     known_measures,
     measure_columns,
     method_table,
     sent_column,
+    words,
 )
-from e2fl.report.sections.section import Section
-from e2fl.report.study import Method, Study, difference
-from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, words
 from e2fl.report.verdict import chosen
 
 
@@ -35,7 +39,7 @@ def main_table(study: Study) -> Table:
         note += words("outcome", "chance")
     if any(all_by_chance(study.methods, measure.key) for measure in measures):
         note += words("outcome", "unmarked")
-    columns = measure_columns(study, measures)[1:]
+    columns = measure_columns(study, measures)
     marked = best_cells(study.methods, measures)
     return method_table(
         "main", words("outcome", "table"), study.methods, columns, note, bold=marked
@@ -90,11 +94,8 @@ def budget_table(study: Study) -> Table | None:
         *(column_of(MEASURES[key]) for key in keys),
         sent_column(methods, "{unit} sent in all"),
     ]
-    rows = [
-        {"method": method.label} | {column.key: method.mean(column.key) for column in columns}
-        for method in methods
-    ]
-    return Table.of("budget", words("outcome", "budget"), [METHOD, *columns], rows)
+    title = words("outcome", "budget")
+    return method_table("budget", title, methods, columns, plus_minus="none")
 
 
 def budget_sentence(study: Study) -> str:

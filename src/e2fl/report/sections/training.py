@@ -22,10 +22,19 @@ from e2fl.report.charts import (
     rounds_axis,
     tips,
 )
-from e2fl.report.methods import method_table, sent_column
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import METHOD, Column, Table, byte_unit, column_of, interval_cells, words
+from e2fl.report.table import (
+    METHOD,
+    Column,
+    Table,
+    byte_unit,
+    column_of,
+    interval_cells,
+    method_table,
+    sent_column,
+    words,
+)
 
 UP, ENTROPY, DOWN, OVER = COLUMNS["bits"]
 SENT = "bytes/total"
