@@ -140,18 +140,25 @@ class Roster:
         """
         self.grid, self.config, self.known, self.warn = grid, config, known, warn
         self.query, self.pinned = pack(Query(fingerprint=fingerprint)), config.pinned
-        # The clients of each node and their groups; none: the node was rejected.
+        # By node, in the order of connecting: its clients and their groups; none: it was rejected.
         self.identities: dict[NodeId, dict[ClientId, GroupId | None]] = {}
-        self.nodes: dict[ClientId, NodeId] = {}  # the first, for as long as it is connected
         self.silent: set[NodeId] = set()  # nodes that once did not reply in time
         self.last_reason = ""  # why a node was rejected
+
+    @property
+    def nodes(self) -> dict[ClientId, NodeId]:
+        """The node of each client: the first that has it, for as long as it is connected."""
+        return {
+            client: node
+            for node, declared in reversed(self.identities.items())
+            for client in declared
+        }
 
     def gather(self, expected: int) -> Population:
         """Wait for this many clients, at most `wait_seconds`; return those that are connected."""
         self._wait(expected, patience=self.config.wait_seconds)
-        declared = {
-            client: self.identities[self.nodes[client]][client] for client in sorted(self.nodes)
-        }
+        nodes = sorted(self.nodes.items())
+        declared = {client: self.identities[node][client] for client, node in nodes}
         return Population(declared, self.known.groups, self.known.most_examples)
 
     def update(self) -> None:
@@ -161,8 +168,9 @@ class Roster:
     def by_node(self, clients: Iterable[ClientId]) -> dict[NodeId, list[ClientId]]:
         """Return the nodes of these clients, each with its clients in rising order."""
         clients_of: dict[NodeId, list[ClientId]] = {}
-        for client in sorted(set(clients) & self.nodes.keys()):
-            clients_of.setdefault(self.nodes[client], []).append(client)
+        nodes = self.nodes
+        for client in sorted(set(clients) & nodes.keys()):
+            clients_of.setdefault(nodes[client], []).append(client)
         return clients_of
 
     def _wait(self, expected: int, *, patience: float) -> None:
@@ -187,16 +195,11 @@ class Roster:
         """Ask new nodes which clients they have, and remove nodes that left."""
         listed = set(self.grid.get_node_ids())
         self.silent &= listed
-        self.identities = {node: self.identities[node] for node in self.identities.keys() & listed}
-        self.nodes = {client: node for client, node in self.nodes.items() if node in listed}
-        for node, declared in sorted(self.identities.items()):
-            for client in declared:
-                self.nodes.setdefault(client, node)
+        for node in self.identities.keys() - listed:
+            del self.identities[node]
         queries = dict.fromkeys(sorted(listed - self.identities.keys()), self.query)
-        poll_seconds = self.config.poll_seconds
-        received = exchange(
-            self.grid, POPULATION, queries, seconds=seconds, poll_seconds=poll_seconds
-        )
+        pause = self.config.poll_seconds
+        received = exchange(self.grid, POPULATION, queries, seconds=seconds, poll_seconds=pause)
         for node, reply in received.items():
             # A lost node may come back and is asked again. One that does not reply is asked only
             # once more, since it would delay every round. One that fails would fail again.
@@ -219,10 +222,9 @@ class Roster:
             claim = f"a node says it is client {forbidden[0]}, and pins do not allow it"
             self._reject(node, f"impostor: {claim}")
             return
+        for client in sorted(declared.keys() & self.nodes.keys()):
+            self.warn(f"impostor: a second node says it is client {client}; the first counts")
         self.identities[node] = declared
-        for client in declared:
-            if self.nodes.setdefault(client, node) != node:
-                self.warn(f"impostor: a second node says it is client {client}; the first counts")
 
     def _reject(self, node: NodeId, reason: str) -> None:
         self.identities[node] = {}

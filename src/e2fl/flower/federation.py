@@ -250,8 +250,6 @@ class FlowerFederation:
 def _load(record: Path) -> Started:
     try:
         started: Started = codec.decode(json.loads(record.read_text(encoding="utf-8")), Started)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(
-            f"{record} is damaged ({error}); start the run again in another folder"
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{record} is damaged; start the run again in another folder") from error
     return started

@@ -1,6 +1,7 @@
 """The results of a search: trials, objectives, the Pareto front, what is chosen and why."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,6 @@ from e2fl.config.experiment import Experiment
 from e2fl.config.overrides import Change
 from e2fl.errors import ConfigError, RunError
 from e2fl.metrics import Measure, measure_of
-from e2fl.metrics.measures import descriptions, measures_of
 from e2fl.report.table import Column, Table, column_of
 from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.store import Run
@@ -33,14 +33,8 @@ ALGORITHM = Column("algorithm", "algorithm")
 STATES: tuple[State, ...] = ("complete", "pruned", "diverged")
 
 
-def own_measures(experiment: Experiment) -> list[Measure]:
-    """Return the measures that the user added to an experiment."""
-    described = descriptions(experiment.build_measures())
-    return [measure for name, entry in described.items() for measure in measures_of(name, entry)]
-
-
 def objective_of(path: str, own: Sequence[Measure] = ()) -> Measure:
-    """Return the measure that a search improves, or raise `ConfigError`."""
+    """Return the measure that a search improves, or raise `ConfigError`; own: a user's measures."""
     measure = measure_of(BYTES if path.strip() == "bytes" else path.strip(), own)
     if not measure.sign:
         raise ConfigError(f"'{path}' has no better direction; name another objective")
@@ -62,8 +56,7 @@ def objectives_of(
 def pick_of(path: str | None, objectives: Sequence[Measure]) -> Measure:
     """Return the objective that decides the choice; default: a worst tenth, or the first."""
     if path is None:
-        worst = [objective for objective in objectives if objective.key.endswith("/worst10")]
-        return [*worst, objectives[0]][0]
+        return next((one for one in objectives if one.key.endswith("/worst10")), objectives[0])
     pick = objective_of(path, objectives)
     if pick not in objectives:
         keys = ", ".join(objective.key for objective in objectives)
@@ -94,18 +87,11 @@ class Trial:
         return float(np.mean(self.values(path)))
 
 
-def curve_of(history: Iterable[Json], paths: Iterable[str]) -> Curve:
-    """Return the measures of these paths on validation data, by evaluated round."""
-    return {line["round"]: measured(line, paths) for line in history}
-
-
 def measured(line: Json, paths: Iterable[str]) -> dict[str, float]:
     """Return measures of an evaluated round on validation data; NaN where training diverged."""
     if line.get("validation") is None:
         raise RunError("a run has no validation rows; raise data.validation_share")
-    numbers = numbers_of(line["validation"])
-    if line["validation"].get("diverged"):
-        numbers = {}
+    numbers = {} if line["validation"].get("diverged") else numbers_of(line["validation"])
     numbers[BYTES] = line["bytes"]["up_total"] + line["bytes"]["down_total"]
     return {path: numbers.get(path, math.nan) for path in paths}
 
@@ -165,11 +151,10 @@ def dominates(one: Points, other: Points) -> bool:
 def front(trials: Sequence[Trial], objectives: Sequence[Measure]) -> list[Trial]:
     """Return the complete trials that no other one dominates."""
     complete = [trial for trial in trials if trial.state == "complete"]
-    keys = [objective.key for objective in objectives]
-    points = [oriented({key: trial.mean(key) for key in keys}, objectives) for trial in complete]
-    every = np.array(points)
+    signed = [[one.sign * trial.mean(one.key) for one in objectives] for trial in complete]
+    points = np.array(signed)
     return [
-        trial for trial, point in zip(complete, points, strict=True) if not dominates(every, point)
+        trial for trial, point in zip(complete, points, strict=True) if not dominates(points, point)
     ]
 
 
@@ -273,14 +258,19 @@ class Result:
 
     def effort_table(self) -> Table:
         """Return how each method was searched."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for one in self.tuned:
-            states = [trial.state for trial in one.trials]
+            states = Counter(trial.state for trial in one.trials)
             space = [f"{name}: {described(values)}" for name, values in one.space.items()]
-            row: dict[str, Any] = {state: states.count(state) for state in STATES}
-            row |= {"algorithm": one.name, "space": "; ".join(space) or "nothing varies"}
-            row |= {"trials": len(states), "rounds": sum(trial.rounds for trial in one.trials)}
-            rows.append(row)
+            rows.append(
+                {
+                    "algorithm": one.name,
+                    "space": "; ".join(space) or "nothing varies",
+                    "trials": len(one.trials),
+                    **{state: states[state] for state in STATES},
+                    "rounds": sum(trial.rounds for trial in one.trials),
+                }
+            )
         keys = ("space", "trials", *STATES, "rounds")
         columns = [ALGORITHM, *(Column(key, key, 0) for key in keys)]
         return Table.of("effort", "How each algorithm was searched", columns, rows)

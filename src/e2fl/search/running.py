@@ -21,6 +21,7 @@ from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import write_text
 from e2fl.metrics import MEASURES, Measure
+from e2fl.metrics.measures import descriptions, measures_of
 from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
 from e2fl.runs.store import COMMAND, Folder, Run, json_text
 from e2fl.runs.watcher import Watcher, Watchers
@@ -91,9 +92,9 @@ def search(
         raise ConfigError(f"the grid has more than {LIMIT:,} points")
     data, first = SharedData(), next(iter(validated.values()))
     levels = _checked(validated, searched, data)
-    objectives = results.objectives_of(
-        options.paths(levels[0]), levels, results.own_measures(first)
-    )
+    described = descriptions(first.build_measures())
+    own = [measure for name, entry in described.items() for measure in measures_of(name, entry)]
+    objectives = results.objectives_of(options.paths(levels[0]), levels, own)
     pick = results.pick_of(options.pick, objectives)
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
@@ -174,17 +175,15 @@ class Runner:
         if self.options.sampler == "tpe":
             return self._drawn(name, method, space)
         values = itertools.product(*map(spaces.ends_of, space.values()))
-        points = [dict(zip(space, point, strict=True)) for point in values]
+        points = list(enumerate((dict(zip(space, point, strict=True)) for point in values), 1))
         if self.options.jobs > 1:  # the trials read these runs
             tasks = [
                 self._task(name, method, number, point, seed)
                 for seed in self.seeds
-                for number, point in enumerate(points, start=1)
+                for number, point in points
             ]
             run_all(tasks, jobs=self.options.jobs, tell=self.tell)
-        return [
-            self._trial(name, method, number, point, []) for number, point in enumerate(points, 1)
-        ]
+        return [self._trial(name, method, number, point, []) for number, point in points]
 
     def test(self, chosen: Mapping[str, Experiment]) -> dict[str, list[Run]]:
         """Train the chosen settings on all training rows: a comparison that `e2fl report` reads."""
@@ -249,7 +248,8 @@ class Runner:
             watchers = [results.Pruner(self.objectives, before)] if prune else []
             state = self._run(task, Watchers(self.watcher, *watchers))
             assert task.folder is not None
-            curve = results.curve_of(Folder(task.folder).read_history(), self.paths)
+            history = Folder(task.folder).read_history()
+            curve = {line["round"]: results.measured(line, self.paths) for line in history}
             curves.append(curve)
             if state != "complete":
                 break
