@@ -100,7 +100,7 @@ def test_test_rows_that_are_given_stay_for_testing():
         ({"a": ([[1, 2], [3]], [0, 1])}, "client 'a': inputs must be numbers, as many"),
         ({"a": ([[1, 2], [3, None]], [0, 1])}, "client 'a', row 1, input 1 is missing"),
         ({"a": ([[1, 2], [3, "x"]], [0, 1])}, "inputs must be numbers"),
-        ({"a": (np.float32(1), [0, 1])}, "client 'a': inputs must be rows of numbers"),
+        ({"a": (np.float32(1), [0, 1])}, r"client 'a' has inputs of shape \(\)"),
         ({"a": (torch.eye(4, dtype=torch.bfloat16), Y[:4])}, "client 'a': inputs"),
         ({"a": (np.eye(2), [0, [1, 2]])}, "labels must be one for each row"),
         ({"a": (np.eye(2), ["u", None])}, "client 'a', row 1 has no label"),

@@ -184,10 +184,11 @@ def _part(name: str, where: str, given: Given, split: int) -> _Part:
     rows = rows_of(given) if is_dataset(given) else given
     if not isinstance(rows, tuple) or len(rows) not in (2, 3):
         raise DataError(f"{where} must be (x, y), (x, y, group) or a data set of such rows")
-    x, y = _as_inputs(rows[0], where), _as_column(rows[1], f"{where}: labels")
-    if y.ndim != 1 or len(x) != len(y) or not len(y):
+    x = _array(rows[0], f"{where}: inputs", numbers=True)
+    y = _array(rows[1], f"{where}: labels")
+    if y.ndim != 1 or not x.ndim or len(x) != len(y) or not len(y):
         raise DataError(f"{where} has inputs of shape {x.shape} for labels of shape {y.shape}")
-    group = _as_column(rows[2], f"{where}: groups") if len(rows) == 3 else None
+    group = _array(rows[2], f"{where}: groups") if len(rows) == 3 else None
     if group is not None:
         if group.ndim and group.shape != y.shape:
             raise DataError(f"{where} has groups of shape {group.shape} for {len(y)} rows")
@@ -207,29 +208,22 @@ def _own(rows: CheckedRows, division: Division) -> OwnData:
     return OwnData(rows, division)
 
 
-def _as_inputs(values: Any, where: str) -> NDArray[Any]:
-    """Return inputs given in Python as one array of numbers, with NaN for missing values."""
+def _array(values: Any, what: str, *, numbers: bool = False) -> NDArray[Any]:
+    """Return values given in Python as one array; a missing number is NaN, others are found later.
+
+    numbers: inputs, rather than labels or groups.
+    """
     try:
-        x = np.asarray(_plain(values))
-        if x.dtype == np.object_:
-            cells = np.array(x.tolist(), dtype=np.object_)
-            x = np.where(pd.isna(cells), np.nan, cells).astype(np.float64)
+        array = np.asarray(_plain(values))
+        if array.dtype == np.object_ and numbers:
+            cells = np.array(array.tolist(), dtype=np.object_)
+            return np.where(pd.isna(cells), np.nan, cells).astype(np.float64)
+        if array.dtype == np.object_:  # as pandas has some integers
+            array = np.asarray(array.tolist())
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{where}: inputs must be numbers, as many in each row: {error}") from error
-    if not x.ndim:
-        raise DataError(f"{where}: inputs must be rows of numbers, not {values}")
-    return x
-
-
-def _as_column(values: Any, what: str) -> NDArray[Any]:
-    """Return labels or groups given in Python; missing ones are found later."""
-    try:
-        column = np.asarray(_plain(values))
-        if column.dtype == np.object_:  # as pandas has some integers
-            column = np.asarray(column.tolist())
-    except ValueError as error:
-        raise DataError(f"{what} must be one for each row: {error}") from error
-    return column.astype(str) if column.dtype == np.object_ else column
+        form = "be numbers, as many in" if numbers else "be one for"
+        raise DataError(f"{what} must {form} each row: {error}") from error
+    return array.astype(str) if array.dtype == np.object_ else array
 
 
 def is_dataset(value: object) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from e2fl.data.clients import TEST, TRAIN, UNDECIDED
-from e2fl.data.sets.femnist import DEVIATION, MEAN, Femnist, convert, read, read_npz
+from e2fl.data.sets.femnist import DEVIATION, MEAN, Femnist, convert, read
 from e2fl.errors import ConfigError, DataError
 
 PARTIAL = "femnist/femnist_leaf_partial.npz"
@@ -177,7 +177,7 @@ def test_absent_files_and_impossible_settings_are_refused(tmp_path):
         tmp_path / "odd.npz", x=np.zeros((3, 28, 27)), y=[0] * 3, writer=0, split=0, writer_ids=0
     )
     with pytest.raises(DataError, match=r"odd\.npz: x must be bytes"):
-        read_npz(tmp_path / "odd.npz")
+        read(tmp_path / "odd.npz")
 
 
 @pytest.mark.parametrize("name", ["all_data_0.json", "fed_emnist_train.h5", "femnist.npz"])
@@ -209,7 +209,7 @@ def test_the_partial_femnist_has_300_writers_240_others_and_the_sources_split(re
     assert all(abs(len(client.train) - len(client.test)) <= 1 for client in unseen.values())
     assert sum(len(client.train) == 0 for client in unseen.values()) == 2
     assert data.client_name(300) not in names(data)
-    images = read_npz(real_data / PARTIAL)
+    images = read(real_data / PARTIAL)
     rows = np.flatnonzero(images.writer == images.names.index(data.client_name(7)))
     assert len(data.client(7).train) == (images.split[rows] == TRAIN).sum()
     assert np.array_equal(data.client(7).test.x[:, 0], images.x[rows[images.split[rows] == TEST]])

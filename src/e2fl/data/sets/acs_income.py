@@ -88,13 +88,12 @@ class ACSIncome(PartitionedData):
     def people(self) -> pd.DataFrame:
         """The rows: STATE by name, the columns by their codes (-1 if missing), and PINCP."""
         people = read(self.source)
-        if self.states is None:
-            return people
-        unknown = sorted(set(self.states) - set(people["STATE"]))
-        if unknown:
-            known = ", ".join(sorted(set(people["STATE"])))
-            raise ConfigError(f"{self.source} has no state '{unknown[0]}'; it has: {known}")
-        return people[people["STATE"].isin(self.states)].reset_index(drop=True)
+        known = set(people["STATE"])
+        for name in self.states or ():
+            if name not in known:
+                has = ", ".join(sorted(known))
+                raise ConfigError(f"{self.source} has no state '{name}'; it has: {has}")
+        return people[people["STATE"].isin(self.states or known)].reset_index(drop=True)
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:
@@ -192,17 +191,14 @@ def _read_file(path: Path) -> pd.DataFrame:
         people = people[["STATE", *COLUMNS]]
         people[list(COLUMNS)] = people[list(COLUMNS)].fillna(-1).astype(np.int64)
     except Exception as error:  # whatever pandas does with another or a damaged file
-        raise DataError(
-            f"{path} is not a file of folktables, nor one with STATE: {error}"
-        ) from error
-    if not people["STATE"].isin(list(STATES.values())).all():
-        raise DataError(f"{path} has a row of an unknown state")
+        reason = f"is not a file of folktables, nor one with STATE: {error}"
+        raise DataError(f"{path} {reason}") from error
     if raw:
         for name, least in FILTER.items():
             people = people[people[name] > least]
         people["PINCP"] = (people["PINCP"] > INCOME).astype(np.int64)
-    if not people["PINCP"].isin((0, 1)).all():
-        raise DataError(f"{path}: PINCP must be 0 or 1 where there is a column STATE")
+    if not (people["STATE"].isin(STATES.values()) & people["PINCP"].isin((0, 1))).all():
+        raise DataError(f"{path} has an unknown state, or a PINCP other than 0 and 1")
     return people
 
 
@@ -221,10 +217,9 @@ def _category(name: str, codes: NDArray[np.int64], size: int) -> NDArray[np.int6
 
 def _find(home: Path) -> Path:
     for folder in (home / "acs", home):
-        csvs = sorted(folder.glob("acs_income*.csv*")) if folder.is_dir() else []
-        if csvs:
+        if csvs := sorted(folder.glob("acs_income*.csv*")):
             return csvs[0]
-        if folder.is_dir() and next(folder.rglob("psam_p*.csv*"), None) is not None:
+        if any(folder.rglob("psam_p*.csv*")):
             return folder
     raise DataError(
         f"no ACS files in {home / 'acs'}: download them there with folktables "

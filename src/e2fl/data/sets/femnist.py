@@ -50,6 +50,8 @@ SIDE = 28
 TEST_SHARE = 0.1
 NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
+LEAF = {"train": TRAIN, "test": TEST}  # folders, and parts of file names
+ARRAYS = ("x", "y", "writer", "split", "writer_ids")
 ARCHIVE = SOURCES["femnist"].files[0]
 MEAN, DEVIATION = 0.0385, 0.1642  # of the ink in the training images of the partial set, in [0, 1]
 
@@ -168,11 +170,9 @@ def files_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     h5 = [path / name for name in H5 if (path / name).is_file()]
-    if len(h5) == 1:
-        raise DataError(f"{path} has only {h5[0].name}; both {' and '.join(H5)} are needed")
     files = h5 or json_files(path)
-    if not files:
-        raise DataError(f"{path} holds neither all_data_*.json nor {' and '.join(H5)}")
+    if not files or len(h5) == 1:
+        raise DataError(f"{path} holds neither all_data_*.json nor both {' and '.join(H5)}")
     return files
 
 
@@ -184,34 +184,28 @@ def json_files(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Images:
-    """Return all images of a source."""
+    """Return all images of a source: an .npz of `convert`, or the files of others."""
     if path.suffix == ".npz":
-        return read_npz(path)
+        x, y, writer, split, names = load_arrays(path, ARRAYS).values()
+        if x.dtype != np.uint8 or x.shape != (len(y), SIDE, SIDE) or y.max(initial=0) >= CLASSES:
+            raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}], y below {CLASSES}")
+        return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
     parts: list[Part] = []
     for file in tqdm(files_of(path), desc="files", disable=not sys.stderr.isatty()):
         try:
             parts += _json_parts(file) if file.suffix == ".json" else _h5_parts(file)
         except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is damaged or not a file of FEMNIST: {error}") from error
-    writers, x, y, splits = zip(*parts, strict=True)
+    writers, images, labels, splits = zip(*parts, strict=True)
     codes, names = pd.factorize(np.array(writers, dtype=np.object_))
-    counts = [len(labels) for labels in y]
+    counts = list(map(len, labels))
     return Images(
-        np.concatenate(x),
-        np.concatenate(y),
+        np.concatenate(images),
+        np.concatenate(labels),
         np.repeat(codes, counts).astype(np.int64),
         np.repeat(splits, counts).astype(np.uint8),
         names.tolist(),
     )
-
-
-def read_npz(path: Path) -> Images:
-    """Return the images in an .npz with x, y, writer, split and writer_ids."""
-    arrays = load_arrays(path, ("x", "y", "writer", "split", "writer_ids"))
-    x, y, writer, split, names = arrays.values()
-    if x.dtype != np.uint8 or x.shape != (len(y), SIDE, SIDE) or not len(x) or y.max() >= CLASSES:
-        raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}], y 0 to {CLASSES - 1}")
-    return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
 
 
 def convert(source: Path, target: Path) -> int:
@@ -228,10 +222,8 @@ def convert(source: Path, target: Path) -> int:
 
 def _json_parts(path: Path) -> Iterator[Part]:
     # LEAF has folders of these names, with files ..._train_9.json and ..._test_9.json.
-    split = UNDECIDED
-    for word, purpose in (("train", TRAIN), ("test", TEST)):
-        if path.parent.name == word or re.search(rf"_{word}_\d+\.json$", path.name):
-            split = purpose
+    word = re.search(r"_(train|test)_\d+$", path.stem)
+    split = LEAF.get(word[1] if word else path.parent.name, UNDECIDED)
     for name, data in json.loads(path.read_bytes())["user_data"].items():
         yield _part(name, np.array(data["x"], dtype=np.float64), np.array(data["y"]), split)
 
@@ -246,8 +238,6 @@ def _h5_parts(path: Path) -> Iterator[Part]:
 def _part(writer: str, x: NDArray[Any], y: NDArray[Any], split: int) -> Part:
     """Return grey values from 0 to 1 as bytes, with their labels, checked."""
     images = x.reshape(len(y), SIDE, SIDE)
-    if not ((images >= 0) & (images <= 1)).all():
-        raise ValueError(f"grey values of writer '{writer}' must be 0 to 1")
-    if not ((y >= 0) & (y < CLASSES) & (y == np.floor(y))).all():
-        raise ValueError(f"labels of writer '{writer}' must be integers from 0 to {CLASSES - 1}")
+    if not ((images >= 0) & (images <= 1)).all() or not np.isin(y, range(CLASSES)).all():
+        raise ValueError(f"writer '{writer}' has grey values above 1, or labels above 61")
     return writer, np.rint(images * 255).astype(np.uint8), y.astype(np.uint8), split
