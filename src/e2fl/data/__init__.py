@@ -25,7 +25,7 @@ from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
-from e2fl.data.sets.mnist_writers import MNISTWriters
+from e2fl.data.sets.mnist import MNISTWriters
 from e2fl.data.table import from_table
 from e2fl.errors import ConfigError
 

@@ -237,6 +237,16 @@ class Table:
         train[np.concatenate([part.train for part in clients])] = True
         encoding = Encoding(learn(cells, train, origin, listed=self.words))
         x, unknown = encoding.apply(cells)
+        metadata = {
+            "inputs": encoding.width,
+            "columns": encoding.kinds,
+            "values_unseen_in_training": sum(map(len, unknown.values())),
+            "rows_left_out": len(sheet) - len(rows),
+            "missing_values": missing_counts({**self.names, **self.inputs}),
+            "group_column": self.roles["group"],
+            "sha256": sheet.sha256,
+        }
+        metadata = {name: value for name, value in metadata.items() if value is not None}
         checked = check_rows(
             x,
             y,
@@ -247,7 +257,7 @@ class Table:
             group=role["group"],
             split=split,
             unprivileged=self.unprivileged,
-            metadata=self._metadata(encoding, len(rows), sum(map(len, unknown.values()))),
+            metadata=metadata,
         )
         encoding = replace(
             encoding,
@@ -258,18 +268,6 @@ class Table:
             fill=self.missing == "fill",
         )
         return TableData(checked, division, run_seed=run_seed, encoding=encoding, source=self)
-
-    def _metadata(self, encoding: Encoding, rows: int, unknown: int) -> dict[str, object]:
-        group = self.roles["group"]
-        return {
-            "inputs": encoding.width,
-            "columns": encoding.kinds,
-            "values_unseen_in_training": unknown,
-            "rows_left_out": len(self.sheet) - rows,
-            "missing_values": missing_counts({**self.names, **self.inputs}),
-            **({} if group is None else {"group_column": group}),
-            **({} if self.sheet.sha256 is None else {"sha256": self.sheet.sha256}),
-        }
 
     def _clients(self, seed: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the rows that belong to a client, and the client of each."""

@@ -120,7 +120,9 @@ class ACSIncome(PartitionedData):
             seed=self.seed,
             rows=np.flatnonzero(client >= 0),
         )
-        clients = [replace(rows, name=self._name(int(rows.name))) for rows in clients]
+        numbers = range(1, self.clients_per_state + 1)
+        names = [f"{state} {number}" for state in self.state_names for number in numbers]
+        clients = [replace(rows, name=names[int(rows.name)]) for rows in clients]
         x = self._inputs(np.concatenate([rows.train for rows in clients]))
         if self.group == "state":
             clients = [replace(rows, group=int(state[rows.train[0]])) for rows in clients]
@@ -152,10 +154,6 @@ class ACSIncome(PartitionedData):
             for position, chosen in enumerate(np.array_split(rows, self.clients_per_state)):
                 client[chosen[: self.rows_per_client]] = number * self.clients_per_state + position
         return client
-
-    def _name(self, client: int) -> str:
-        state, position = divmod(client, self.clients_per_state)
-        return f"{self.state_names[state]} {position + 1}"
 
     def _inputs(self, train: NDArray[np.int64]) -> NDArray[np.float32]:
         columns = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from e2fl.data.sets.mnist_writers import MNISTWriters
+from e2fl.data.sets.mnist import MNISTWriters
 from e2fl.errors import ConfigError, DataError
 
 
