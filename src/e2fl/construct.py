@@ -193,5 +193,6 @@ def fit(value: Any, kind: Any, where: str) -> Any:
 
 def _described(kind: Any) -> str:
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-    other = "a list" if get_origin(kind) is tuple else f"a {getattr(kind, '__name__', kind)}"
-    return names.get(kind, other)
+    sections = {tuple: "a list", dict: "a section, such as { name = '...' }"}
+    other = f"a {getattr(kind, '__name__', kind)}"
+    return names.get(kind) or sections.get(get_origin(kind), other)

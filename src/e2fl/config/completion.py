@@ -14,28 +14,19 @@ from e2fl.construct import look_up, settings_of
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings
 
-SECTIONS = ("data", "model", "algorithm", "participation")
+SECTIONS = ("data", "model", "algorithm", "participation", "learner")
 
 
 def completed(experiment: Experiment) -> Experiment:
     """Return the experiment with every default of every section; imports what it names."""
-    sections: dict[str, Any] = {
-        name: _completed(name, getattr(experiment, name)) for name in SECTIONS
-    }
-    sections["model"] |= COMMON | experiment.model
-    return dataclasses.replace(
-        experiment, **sections, learner=defaults_of(Settings) | experiment.learner
-    )
+    sections: Any = {name: _completed(name, getattr(experiment, name)) for name in SECTIONS}
+    return dataclasses.replace(experiment, **sections)
 
 
 def trimmed(experiment: Experiment) -> Experiment:
     """Return the experiment without settings that have their default; imports nothing."""
-    sections: dict[str, Any] = {
-        name: _trimmed(name, getattr(experiment, name)) for name in SECTIONS
-    }
-    sections["model"] = _without(sections["model"], COMMON)
-    learner = _without(experiment.learner, defaults_of(Settings))
-    return dataclasses.replace(experiment, **sections, learner=learner)
+    sections: Any = {name: _trimmed(name, getattr(experiment, name)) for name in SECTIONS}
+    return dataclasses.replace(experiment, **sections)
 
 
 def defaults_of(make: Callable[..., Any]) -> Section:
@@ -49,13 +40,14 @@ def defaults_of(make: Callable[..., Any]) -> Section:
 
 
 def _completed(kind: str, section: Section) -> Section:
+    full = _common(kind) | section
     if "name" not in section:
-        return section
+        return full
     try:
         defaults = defaults_of(look_up(section["name"], REGISTRIES[kind], kind))
     except ConfigError:  # data made in Python has no name that can be looked up
-        return section
-    full = {"name": section["name"]} | defaults | section
+        return full
+    full = {"name": section["name"]} | defaults | full
     for part in PARTS:
         inner = full.get(part)
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
@@ -66,20 +58,24 @@ def _completed(kind: str, section: Section) -> Section:
 def _trimmed(kind: str, section: Section) -> Section:
     # Nothing is imported for a name that is not in the registry.
     name = str(section.get("name"))
-    defaults = _completed(kind, {"name": name}) if name in REGISTRIES[kind] else {}
-    kept = _without(section, defaults | {"name": None})
+    known = name in REGISTRIES.get(kind, ())
+    defaults = (_completed(kind, {"name": name}) if known else _common(kind)) | {"name": None}
+    kept = {
+        key: value
+        for key, value in section.items()
+        if key not in defaults or defaults[key] != value
+    }
     for part in PARTS:
         if isinstance(kept.get(part), dict):
             kept[part] = _trimmed(part, kept[part])
     return kept
 
 
-def _without(section: Section, defaults: Section) -> Section:
-    return {
-        name: value
-        for name, value in section.items()
-        if name not in defaults or defaults[name] != value
-    }
+def _common(kind: str) -> Section:
+    """Return the defaults that a section has whatever it names."""
+    if kind == "learner":
+        return defaults_of(Settings)
+    return dict(COMMON) if kind == "model" else {}
 
 
 def plain(value: Any) -> Any:

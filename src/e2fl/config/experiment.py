@@ -364,23 +364,16 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for name in ("data", "algorithm", "model"):
         if name not in values:
             raise ConfigError(f"the configuration has no section '{name}'")
-    for name, value in values.items():
+    for name in values:
         if name not in known:
             hint = did_you_mean(name, {*known, *_inner(values)})
             raise ConfigError(f"the configuration has no setting '{name}'{hint}")
-        if name in REGISTRIES or name in ("learner", "variants"):
-            _require_section(name, value)
-    for name, changes in values.get("variants", {}).items():
-        _require_section(f"variants.{name}", changes)
-        _require_section(f"variants.{name}.algorithm", changes.get("algorithm", {}))
+    for name, changes in fit(values.get("variants", {}), Section, "variants").items():
+        inner = fit(changes, Section, f"variants.{name}").get("algorithm", {})
+        fit(inner, Section, f"variants.{name}.algorithm")
     return Experiment(
         **copy.deepcopy({name: fit(value, known[name], name) for name, value in values.items()})
     )
-
-
-def _require_section(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise ConfigError(f"'{name}' must be a section, such as {name} = {{ name = '...' }}")
 
 
 def _inner(values: Mapping[str, Any]) -> set[str]:

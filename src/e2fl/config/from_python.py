@@ -38,7 +38,7 @@ def named(
 def algorithm_settings(algorithm: AlgorithmLike | None) -> dict[str, Any]:
     """Return the section of an algorithm, however it was given."""
     if isinstance(algorithm, Algorithm):
-        return _section_of(algorithm, "algorithm")
+        return section_of(algorithm, "algorithm")
     if isinstance(algorithm, type):
         return {"name": name_of(algorithm, "algorithm")}
     return _section("algorithm", algorithm)
@@ -62,14 +62,14 @@ def _section(what: str, given: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def _section_of(thing: Any, what: str) -> dict[str, Any]:
+def section_of(thing: Any, what: str) -> dict[str, Any]:
     """Return the section that makes an equal object."""
     section: dict[str, Any] = {"name": name_of(type(thing), what)}
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
         if field.init and value is not None and value != field.default:
             part = dataclasses.is_dataclass(value)
-            section[field.name] = _section_of(value, field.name) if part else value
+            section[field.name] = section_of(value, field.name) if part else value
     return section
 
 

@@ -9,13 +9,14 @@ cloud with the same covariance and no groups, cut into as many pieces.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
+from e2fl.config.from_python import section_of
 from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
@@ -76,26 +77,26 @@ class Survey:
         return [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
 
     def table(self) -> str:
-        """Return one line for each number of groups."""
-        head = ["", "", "", "blur", "", "", ""]
-        names = ["groups", "stability", "silhouette", "found", "of a cloud", "smallest group"]
-        names.append("cost")
-        if self.rows[0].matched is not None:
-            head += ["as declared, %", ""]
-            names += ["matched", "purity"]
-        return aligned([names, *(self._cells(row) for row in self.rows)], head)
-
-    def _cells(self, row: Row) -> list[str]:
-        cells = [
-            f"{row.groups}{' *' if row == self.best else ''}",
-            f"{row.stability:.2f}",
-            f"{row.silhouette:.3f}",
-            f"{row.blur:.2f}",
-            f"{row.cloud:.2f}",
-            str(row.smallest),
-            f"{row.cost:.3f}",
-        ]
-        return cells + [f"{share:.1f}" for share in (row.matched, row.purity) if share is not None]
+        """Return one line for each number of groups; a star marks the best."""
+        head = ["", "", "", "blur", "", "", "", "as declared, %"]
+        titles = (
+            "groups",
+            "stability",
+            "silhouette",
+            "found",
+            "of a cloud",
+            "smallest group",
+            "cost",
+        )
+        lines = [[*titles, "matched", "purity"]]
+        for row in self.rows:
+            cells = [f"{row.groups}{' *' if row == self.best else ''}"]
+            cells += [f"{row.stability:.2f}", f"{row.silhouette:.3f}", f"{row.blur:.2f}"]
+            cells += [f"{row.cloud:.2f}", f"{row.smallest}", f"{row.cost:.3f}"]
+            shares = [share for share in (row.matched, row.purity) if share is not None]
+            lines.append(cells + [f"{share:.1f}" for share in shares])
+        shown = len(lines[1])
+        return aligned([line[:shown] for line in lines], head[:shown])
 
     def advice(self) -> str:
         """Return a recommendation, as text."""
@@ -133,14 +134,8 @@ class Survey:
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
-        # A tree is one start.
-        unsaid = {"groups", "restarts"} if self.clustering.start == "tree" else {"groups"}
-        settings = {"name": "rank_clustering", "groups": groups} | {
-            setting.name: getattr(self.clustering, setting.name)
-            for setting in fields(self.clustering)
-            if setting.name not in unsaid
-            and getattr(self.clustering, setting.name) != setting.default
-        }
+        name = {"name": "rank_clustering", "groups": groups}
+        settings = name | section_of(self.clustering, "grouping") | name
         words = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         return f"{{ {', '.join(words)} }}"
 
@@ -164,10 +159,7 @@ def survey(
         )
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     if last >= len(data.population):
-        raise ConfigError(
-            f"--to is {last}, but there are only {len(data.population)} clients; "
-            "there must be fewer groups"
-        )
+        raise ConfigError(f"--to must be less than the {len(data.population)} clients, not {last}")
     grouping: Grouping | None = getattr(experiment.build_algorithm(), "grouping", None)
     own = None if grouping is None else grouping.clustering()
     clustering = replace(own or RankClustering(), groups=last)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,14 +22,14 @@ from e2fl.metrics.measures import descriptions
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure
-from e2fl.runs.checkpoint import Checkpoint, Progress, Schedule, memories_of
+from e2fl.runs.checkpoint import Checkpoint, Progress
 from e2fl.runs.data_files import write_data
 from e2fl.runs.measure import Totals
 from e2fl.runs.progress import compiling
 from e2fl.runs.records import Budget, Json, Summary, divergence_warnings
 from e2fl.runs.store import ENCODING, Folder, Run, read_run
 from e2fl.runs.watcher import Watcher
-from e2fl.simulation.client_memory import Memories
+from e2fl.simulation.client_memory import Memories, newest_versions
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
@@ -193,28 +194,67 @@ class _Runner:
         return resumed
 
     def _restore(self, folder: Folder, stored: Experiment) -> Round | None:
-        """Go back to the last good checkpoint: history and client models are cut to it."""
-        population = self.federation.population
-        schedule = Schedule(
-            self.fresh.number + 1, self.last, lambda asked: self.algorithm.rounds(asked, population)
-        )
+        """Go back to the last good checkpoint; None if the run starts again.
+
+        History and client models are cut to it. Raises `RunError` where recorded rounds would be
+        lost.
+        """
         if folder.finished():
-            checkpoint.require_more_rounds(folder, schedule, stored.rounds, self.experiment.rounds)
-        state, warn = types_of(self.algorithm).state, self.watcher.warn
-        restored = checkpoint.restore(folder, schedule, state, stored, self.data_file, warn)
-        if restored is None:
+            asked = stored.rounds, self.experiment.rounds
+            checkpoint.require_more_rounds(folder, self._last_of, *asked)
+        folder.clean()
+        history = folder.read_history()
+        saved = checkpoint.latest(
+            folder.checkpoints,
+            types_of(self.algorithm).state,
+            Progress,
+            require=partial(checkpoint.require_usable, folder, stored, history),
+            below=self.last,
+            warn=self.watcher.warn,
+        )
+        self._require_nothing_lost(folder, stored, saved, bool(history))
+        if saved is None or saved.round_number <= self.fresh.number:
             self.federation.rewind(self.fresh.number)
             return None
-        done, progress, self.history = restored
-        self.federation.rewind(done.number)
+        self.federation.rewind(saved.round_number)
+        progress: Progress = saved.extra
+        self.history = history[: progress.lines]
         # A last round that was evaluated only for being the last is not any more.
-        unevaluated = progress.unevaluated
-        self.totals = progress.totals if unevaluated is None else unevaluated
-        times, rounds = folder.read_times(), {line["round"] for line in self.history}
-        self.times = {number: times[number] for number in times if number in rounds}
+        self.totals = progress.unevaluated or progress.totals
+        times = folder.read_times()
+        rounds_left = [line["round"] for line in self.history if line["round"] in times]
+        self.times = {number: times[number] for number in rounds_left}
         self.seconds = progress.seconds
         self.federation.traffic = replace(self.totals.traffic)
-        return done
+        return Round(saved.round_number, saved.state, progress.ever_answered)
+
+    def _last_of(self, rounds: int) -> int:
+        """Return the last round of a run for this setting of `rounds`."""
+        return self.algorithm.rounds(rounds, self.federation.population)
+
+    def _require_nothing_lost(
+        self, folder: Folder, stored: Experiment, saved: Checkpoint | None, recorded: bool
+    ) -> None:
+        """Raise `RunError` if resuming from this checkpoint would lose recorded rounds."""
+        begun = saved is not None and saved.round_number > self.fresh.number
+        if folder.finished() and (not saved or saved.round_number != self._last_of(stored.rounds)):
+            raise RunError(
+                f"{folder.path} cannot be continued: its last checkpoint is damaged, or the models "
+                "that its clients keep were dropped; repeat it with --keep-client-models"
+            )
+        # That of the last round is never used: a round must be left to repeat.
+        numbers = checkpoint.rounds(folder.checkpoints)
+        refused = any(self.fresh.number < number != self.last for number in numbers)
+        if not begun and (refused or (saved is None and recorded)):
+            raise RunError(
+                f"{folder.path} cannot be resumed: it has recorded rounds but no checkpoint that "
+                "can be used, and starting again would erase them; start a new run with --out"
+            )
+        if saved is not None and (begun or recorded) and saved.extra.data != self.data_file:
+            raise RunError(
+                f"{folder.path} was started with other data: the file has changed since; restore "
+                "the file, or start a new run in another folder with --out"
+            )
 
     def _warn_at_the_start(self) -> None:
         for warning in self.warnings:
@@ -317,7 +357,7 @@ class _Runner:
             self.seconds,
             totals,
             checkpoint.count_lines(self.history, done.number, unevaluated),
-            memories_of(self.folder, done.number),
+            newest_versions(self.folder.memories, done.number),
             self.data_file,
             unevaluated,
         )
@@ -329,7 +369,9 @@ class _Runner:
         assert done.scores is not None
         self._save(done, self.totals, final=True)
         rows = measure.client_rows(done.scores, self.data)
-        has_models = self.folder is not None and bool(memories_of(self.folder, done.number))
+        has_models = self.folder is not None and bool(
+            newest_versions(self.folder.memories, done.number)
+        )
         drop = has_models and not self.experiment.keep_client_models
         kept = "dropped" if drop else "kept" if has_models else "none"
         summary = to_json(self._summary(done, kept))

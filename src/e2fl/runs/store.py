@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
@@ -175,19 +175,21 @@ class Folder:
         """Add a line; its seconds stand apart: histories of equal runs are equal."""
         texts = {"history.jsonl": _line(line), "times.jsonl": _time_line(line["round"], seconds)}
         for name, text in texts.items():
-            path = self.path / name
-            if not path.is_file():
-                raise StorageError(f"cannot write {path}: it was removed while the run used it")
-            with writing(path), path.open("a", encoding="utf-8") as file:
+            with self._appending(name) as file:
                 file.write(text)
 
     def flush_history(self) -> None:
         """Make sure that the history is on disk: a checkpoint must not be ahead of it."""
-        path = self.path / "history.jsonl"
+        with self._appending("history.jsonl") as file:
+            os.fsync(file.fileno())
+
+    @contextmanager
+    def _appending(self, name: str) -> Iterator[TextIO]:
+        path = self.path / name
         if not path.is_file():
             raise StorageError(f"cannot write {path}: it was removed while the run used it")
-        with writing(path), path.open("rb+") as file:
-            os.fsync(file.fileno())
+        with writing(path), path.open("a", encoding="utf-8") as file:
+            yield file
 
     def write_clients(self, rows: list[Json]) -> None:
         columns = list(dict.fromkeys((*COLUMNS, *(name for row in rows for name in row))))
@@ -214,38 +216,30 @@ class Folder:
 
     def read_config(self) -> Json:
         """Return the settings in config.toml, with the sections that every run has."""
-        with self._readable("config.toml", "is not the folder of a run"):
-            config: Json = self._parsed("config.toml", tomllib.loads)
-            for section in ("data", "algorithm", "model"):
-                if not isinstance(config[section]["name"], str):
-                    raise ValueError(f"section '{section}' has no name")
-            for name, kind in (("name", str), ("seed", int), ("rounds", int)):
-                if not isinstance(config[name], kind):
-                    raise ValueError(f"{name} is {config[name]!r}")
+        config: Json = self._read("config.toml", _config, "is not the folder of a run")
         return config
 
     def read_experiment(self) -> "Experiment":
         """Return the configuration; nothing that it names is imported."""
         from e2fl.config.experiment import from_dict
 
-        with self._readable("config.toml", "is not the folder of a run"):
+        try:
             return from_dict(self.read_config())
+        except ConfigError as error:
+            raise RunError(f"{self.path}: config.toml is not valid ({error})") from error
 
     def read_summary(self) -> Json:
-        with self._readable("summary.json", "holds no finished run"):
-            return self._object("summary.json")
+        summary: Json = self._read("summary.json", _object, "holds no finished run")
+        return summary
 
     def read_json(self, name: str) -> Json | None:
         """Return the object in a file that a run may lack; None if it is missing."""
-        if not os.path.lexists(self.path / name):
-            return None
-        with self._readable(name):
-            return self._object(name)
+        return self._read(name, _object) if os.path.lexists(self.path / name) else None
 
     def read_history(self) -> list[Json]:
         """Return the evaluated rounds."""
-        with self._readable("history.jsonl"):
-            return self._lines("history.jsonl")
+        known = os.path.lexists(self.path / "history.jsonl")
+        return self._read("history.jsonl", _lines) if known else []
 
     def read_times(self) -> dict[int, float]:
         """Return the seconds that each evaluated round and those before it took.
@@ -253,47 +247,21 @@ class Folder:
         They are only seconds: a file that cannot be read does not make a run unreadable.
         """
         try:
-            return {line["round"]: float(line["seconds"]) for line in self._lines("times.jsonl")}
-        except (OSError, ValueError, KeyError, TypeError):
+            lines = self._read("times.jsonl", _lines)
+            return {line["round"]: float(line["seconds"]) for line in lines}
+        except (RunError, ValueError, KeyError, TypeError):
             return {}
 
     def read_clients(self) -> list[Json]:
-        with self._readable("clients.csv"):
-            text = read_text(self.path / "clients.csv")
-            reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-            rows = list(reader)
-            if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
-                raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
-            return [{name: _cell(name, cell) for name, cell in row.items()} for row in rows]
+        rows: list[Json] = self._read("clients.csv", _clients)
+        return rows
 
-    @contextmanager
-    def _readable(self, name: str, what: str = "is damaged") -> Iterator[None]:
-        """Turn whatever is wrong with a file into one clear `RunError`."""
+    def _read(self, name: str, read: Callable[[str], Any], what: str = "is damaged") -> Any:
+        """Return what `read` makes of a file; whatever is wrong with it is one `RunError`."""
         try:
-            yield
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+            return parse(read, read_text(self.path / name))
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise RunError(f"{self.path} {what}: {name} cannot be read ({error})") from error
-        except ConfigError as error:
-            raise RunError(f"{self.path} {what}: {name} is not valid ({error})") from error
-
-    def _parsed(self, name: str, read: Callable[[str], Any]) -> Any:
-        return parse(read, read_text(self.path / name))
-
-    def _object(self, name: str) -> Json:
-        value = self._parsed(name, json.loads)
-        if not isinstance(value, dict):
-            raise ValueError("it is not an object")
-        return value
-
-    def _lines(self, name: str) -> list[Json]:
-        if not os.path.lexists(self.path / name):
-            return []
-        text = read_text(self.path / name).splitlines(keepends=True)
-        # A process killed while it wrote leaves half a line; that round is repeated.
-        lines = [parse(json.loads, line) for line in text if line.endswith("\n")]
-        if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in lines):
-            raise ValueError("a line is not an evaluated round")
-        return lines
 
 
 def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:
@@ -316,6 +284,41 @@ def _line(value: Json) -> str:
 
 def _time_line(round_number: int, seconds: float) -> str:
     return _line({"round": round_number, "seconds": seconds})
+
+
+def _config(text: str) -> Json:
+    config = tomllib.loads(text)
+    for section in ("data", "algorithm", "model"):
+        if not isinstance(config[section]["name"], str):
+            raise ValueError(f"section '{section}' has no name")
+    for name, kind in (("name", str), ("seed", int), ("rounds", int)):
+        if not isinstance(config[name], kind):
+            raise ValueError(f"{name} is {config[name]!r}")
+    return config
+
+
+def _object(text: str) -> Json:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")
+    return value
+
+
+def _lines(text: str) -> list[Json]:
+    # A process killed while it wrote leaves half a line; that round is repeated.
+    whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    lines = [_object(line) for line in whole]
+    if not all(isinstance(line.get("round"), int) for line in lines):
+        raise ValueError("a line is not an evaluated round")
+    return lines
+
+
+def _clients(text: str) -> list[Json]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    rows = list(reader)
+    if not set(COLUMNS) <= {*(reader.fieldnames or ())}:
+        raise ValueError(f"a column is missing: it needs {', '.join(COLUMNS)}")
+    return [{name: _cell(name, cell) for name, cell in row.items()} for row in rows]
 
 
 def _cell(column: str, text: str) -> Any:

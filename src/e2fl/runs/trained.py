@@ -236,17 +236,20 @@ def from_inputs(x: Any, shape: Sequence[int]) -> Examples:
             f"inputs must be floating-point numbers as the network sees them, not {array.dtype}; "
             "scale them as the data of the run was scaled"
         )
-    if tuple(array.shape[1:]) != tuple(shape):
-        raise DataError(
-            f"inputs have the shape {tuple(array.shape[1:])}; the run has {tuple(shape)}"
-        )
     if not len(array):
         raise DataError("there are no rows to predict")
-    finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    require_inputs(array, shape, "inputs")
+    return Examples(array.astype(np.float32), np.full(len(array), NO_LABEL, dtype=np.int64))
+
+
+def require_inputs(x: NDArray[Any], shape: Sequence[int], name: str) -> None:
+    """Raise `DataError` unless inputs have this shape and are finite; `name` says which."""
+    if tuple(x.shape[1:]) != tuple(shape):
+        raise DataError(f"{name} have the shape {tuple(x.shape[1:])}; the run has {tuple(shape)}")
+    finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
     if not finite.all():
         row = int(finite.argmin()) + 1
-        raise DataError(f"row {row} has an input that is missing or not finite")
-    return Examples(array.astype(np.float32), np.full(len(array), NO_LABEL, dtype=np.int64))
+        raise DataError(f"{name}: row {row} has an input that is missing or not finite")
 
 
 def export_model(

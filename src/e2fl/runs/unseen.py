@@ -16,7 +16,7 @@ from e2fl.errors import DataError, RunError
 from e2fl.evaluation import Tally, total
 from e2fl.models import Model, Params
 from e2fl.runs import checkpoint
-from e2fl.runs.trained import NO_LABEL, TrainedRun
+from e2fl.runs.trained import NO_LABEL, TrainedRun, require_inputs
 from e2fl.simulation.evaluator import Scoreboard, run_job
 
 UNSEEN = -1  # no client of a run has this number
@@ -124,23 +124,17 @@ def _require_fit(run: TrainedRun, name: str, examples: Examples, labelled: bool 
                 f"the {name} rows were encoded by a table that is not the one of the run, or has "
                 f"changed since (another {fact}); use the table and the configuration of the run"
             )
-    if tuple(x.shape[1:]) != run.shape:
-        shape = tuple(x.shape[1:])
-        raise DataError(f"{name} examples have the shape {shape}; the run has {run.shape}")
+    require_inputs(x, run.shape, f"{name} examples")
     if y.shape != (len(x),) or y.dtype.kind not in "iu":
         raise DataError(
             f"labels of the {len(x)} {name} examples must be as many integers, not {y.dtype} of "
             f"shape {y.shape}"
         )
-    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    if not finite.all():
-        raise DataError(f"{name} row {finite.argmin()} has an input that is missing or not finite")
     wrong = np.flatnonzero((y < 0) | (y >= run.classes))
     if labelled and len(wrong):
-        raise DataError(
-            f"{name} row {wrong[0]} has the label {y[wrong[0]]}; the run has classes 0 to "
-            f"{run.classes - 1}"
-        )
+        label = y[wrong[0]]
+        known = f"the run has classes 0 to {run.classes - 1}"
+        raise DataError(f"{name} row {wrong[0] + 1} has the label {label}; {known}")
     if examples.group is not None:
         if examples.group.shape != y.shape:
             raise DataError(

@@ -1,5 +1,6 @@
 """Watchers: objects that follow the progress of a run."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,27 +44,8 @@ class Watchers(Watcher):
 
     def __init__(self, *watchers: Watcher):
         self.watchers = watchers
-
-    def announce(self, number: int, total: int) -> None:
-        self._all("announce", number, total)
-
-    def prepare(self, what: str) -> None:
-        self._all("prepare", what)
-
-    def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        self._all("begin", experiment, first, last)
-
-    def advance(self, number: int, measured: Json | None) -> None:
-        self._all("advance", number, measured)
-
-    def pause(self, number: int) -> None:
-        self._all("pause", number)
-
-    def warn(self, message: str) -> None:
-        self._all("warn", message)
-
-    def end(self) -> None:
-        self._all("end")
+        for event in ("announce", "prepare", "begin", "advance", "pause", "warn", "end"):
+            setattr(self, event, partial(self._all, event))
 
     def _all(self, event: str, *arguments: Any) -> None:
         for watcher in self.watchers:
