@@ -21,7 +21,6 @@ from e2fl.errors import RunError, WireError
 from e2fl.flower import exchange
 from e2fl.flower.messages import PAYLOADS, VALUES, ClientReply, Reply, Work, pack, read_reply
 from e2fl.flower.server import run_on
-from e2fl.flower.strategy import AlgorithmStrategy
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Run
 from tests.flower.grid import (
@@ -348,22 +347,3 @@ def test_a_client_that_lies_in_its_score_is_left_out_of_the_evaluation(
     run = on_flower(experiment, tmp_path, QUICK, misbehave=act)
     assert run.history[-1]["faults"] == {"malformed": 1}
     assert [row["client"] for row in run.clients] == ["0", "1", "2", "4", "5", "6", "7"]
-
-
-@pytest.mark.parametrize(
-    ("act", "kind"),
-    [
-        (silent, "missing"),
-        (to_another_message, "impostor"),
-        (BAD_PAYLOADS["floats"][1], "malformed"),
-    ],
-)
-def test_the_strategy_counts_faults_and_continues(
-    act: Act, kind: str, toy: Experiment, tmp_path: Path, without_client_3: Any
-) -> None:
-    experiment = with_all_clients(toy)
-    grid = grid_of(experiment, tmp_path, misbehave=misbehaving("train", act))
-    strategy = AlgorithmStrategy(experiment, QUICK)
-    counted = strategy.start(grid, timeout=0.05).train_metrics_clientapp[1]
-    assert dict(counted) == {"asked": 8, "answered": 7, f"faults-{kind}": 1}
-    assert plain(strategy.run.state) == plain(without_client_3(experiment, "train").state)
