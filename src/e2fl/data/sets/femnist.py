@@ -187,7 +187,8 @@ def read(path: Path) -> Images:
     """Return all images of a source: an .npz of `convert`, or the files of others."""
     if path.suffix == ".npz":
         x, y, writer, split, names = load_arrays(path, ARRAYS).values()
-        if x.dtype != np.uint8 or x.shape != (len(y), SIDE, SIDE) or y.max(initial=0) >= CLASSES:
+        images = x.dtype == np.uint8 and x.shape == (len(y), SIDE, SIDE) and len(y) > 0
+        if not images or y.max() >= CLASSES:
             raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}], y below {CLASSES}")
         return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
     parts: list[Part] = []
@@ -196,11 +197,11 @@ def read(path: Path) -> Images:
             parts += _json_parts(file) if file.suffix == ".json" else _h5_parts(file)
         except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is damaged or not a file of FEMNIST: {error}") from error
-    writers, images, labels, splits = zip(*parts, strict=True)
+    writers, pixels, labels, splits = zip(*parts, strict=True)
     codes, names = pd.factorize(np.array(writers, dtype=np.object_))
     counts = list(map(len, labels))
     return Images(
-        np.concatenate(images),
+        np.concatenate(pixels),
         np.concatenate(labels),
         np.repeat(codes, counts).astype(np.int64),
         np.repeat(splits, counts).astype(np.uint8),
