@@ -215,6 +215,16 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(toy, tmp_path):
         assert any(words in warning for warning in made.warnings)
 
 
+def test_rejected_replies_are_counted_over_all_seeds(runs):
+    given = [read_run(runs / f"e2fl-seed{seed}") for seed in (0, 1)]
+    counts = ({"e2fl/a": 2}, {"e2fl/b": 1})
+    faulty = [
+        replace(run, history=[*run.history[:-1], run.history[-1] | {"faults": faults}])
+        for run, faults in zip(given, counts, strict=True)
+    ]
+    assert "E2FL: 3 replies were rejected as faulty." in study_of(faulty).warnings
+
+
 def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")

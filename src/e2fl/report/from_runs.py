@@ -166,6 +166,7 @@ def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
 def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
     """Return the runs of one configuration, and the other views of their models."""
     rows = frame(repeats)
+    found = [run.summary for run in repeats if run.summary.get("membership") == "found"]
     views = [list(run.summary.get("views", {})) for run in repeats]
     return [
         Method(
@@ -174,7 +175,7 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
             _clients(repeats, view),
             alone=not view and _alone(repeats[0]),
             view=bool(view),
-            recovers=not view and any(map(_recovers, repeats)),
+            recovers=not view and any(summary.get("inference") for summary in found),
         )
         for view in ("", *views[0])
         if not view or all(view in known for known in views)
@@ -191,11 +192,6 @@ def _clients(runs: Iterable["Run"], view: str) -> pd.DataFrame:
         if column in row
     ]
     return pd.DataFrame(rows, columns=list(PARTS)).astype({"n": float, "accuracy": float})
-
-
-def _recovers(run: "Run") -> bool:
-    """Return whether an algorithm found the groups of clients, and how well is recorded."""
-    return bool(run.summary.get("inference")) and run.summary.get("membership") == "found"
 
 
 def _own_measures(runs: Sequence["Run"]) -> tuple[Measure, ...]:

@@ -1,7 +1,7 @@
 """The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -333,6 +333,15 @@ class Study:
         if len(self.seeds) > 1:
             return f"95 % intervals over {len(self.seeds)} seeds"
         return "95 % intervals over clients (bootstrap, one run)"
+
+
+def extremes(values: Mapping[str, float | None]) -> Json | None:
+    """Return the names low and high of the lowest and highest values, least and most; or None."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return None
+    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    return {"low": low, "high": high, "least": known[low], "most": known[high]}
 
 
 def gains(method: Method, alone: Method) -> pd.DataFrame:

@@ -85,33 +85,25 @@ def verdict(study: Study) -> str:
         for method in ((study.main[0],) if pair is None else pair)
         if study.protected_groups and "protected/di" in method.final
     }
-    text = (
-        environment("e2fl.report", escape=False)
-        .get_template("verdict.j2")
-        .render(
-            study=study,
-            diverged={label: count for label, count in counts.items() if count},
-            first=study.main[0],
-            level=_level(study, study.main[0]),
-            subject=subject,
-            against="" if pair is None else pair.against,
-            worst=worst,
-            mean=mean,
-            by_chance=all_by_chance(study.main, study.worst),
-            together=sum(not method.alone for method in study.main),
-            worse=None if alone is None else worse_off(subject, alone),
-            alone_better=better.value if pair and pair.baseline is not alone and better else 0.0,
-            opportunity=opportunity,
-            small=SMALL,
-            one_run=ONE_RUN,
-            points=points,
-            way=lambda value: "better" if value > 0 else "worse",
-            counted=counted,
-            amount=amount,
-            span=span,
-            explained=explained,
-            worst_name=worst_name,
-        )
+    template = environment("e2fl.report", escape=False).get_template("verdict.j2")
+    text = template.render(
+        study=study,
+        diverged={label: count for label, count in counts.items() if count},
+        first=study.main[0],
+        level=_level(study, study.main[0]),
+        subject=subject,
+        against="" if pair is None else pair.against,
+        worst=worst,
+        mean=mean,
+        by_chance=all_by_chance(study.main, study.worst),
+        together=sum(not method.alone for method in study.main),
+        worse=None if alone is None else worse_off(subject, alone),
+        alone_better=better.value if pair and pair.baseline is not alone and better else 0.0,
+        opportunity=opportunity,
+        small=SMALL,
+        one_run=ONE_RUN,
+        way=lambda value: "better" if value > 0 else "worse",
+        **{word.__name__: word for word in (points, counted, amount, span, explained, worst_name)},
     )
     return " ".join(text.split())
 

@@ -1,9 +1,8 @@
 """The sections of the page, in order: a function for each question."""
 
 from e2fl.report.sections.clients import clients, gains
-from e2fl.report.sections.data import data
 from e2fl.report.sections.groups import groups, protected
-from e2fl.report.sections.outcome import outcome
+from e2fl.report.sections.outcome import data, outcome
 from e2fl.report.sections.section import Section
 from e2fl.report.sections.training import bits, curves, recovery, tradeoff
 from e2fl.report.study import Study

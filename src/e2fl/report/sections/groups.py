@@ -6,7 +6,7 @@ from typing import Any
 from e2fl.metrics.intervals import FEW
 from e2fl.report.charts import Dot, DotRow, Plot, dot_plot
 from e2fl.report.sections.section import Section
-from e2fl.report.study import Method, Study, names_in
+from e2fl.report.study import Method, Study, extremes, names_in
 from e2fl.report.table import Column, Table, interval_cells, method_table, words
 from e2fl.report.verdict import subject_of
 
@@ -74,14 +74,13 @@ def _dots(study: Study, key: str, scale: float = 1.0, *, hollow: bool = False) -
 
 def _ranges(study: Study, rows: Iterable[DotRow]) -> str:
     """Return the lowest and the highest group of each method, in words."""
-    texts = []
-    for method in study.methods:
-        pairs = [(d.value, row.name) for row in rows for d in row.dots if d.label == method.label]
-        if pairs:
-            ends = (min(pairs, key=lambda pair: pair[0]), max(pairs, key=lambda pair: pair[0]))
-            low, high = (f"{value:.1f} % ({name})" for value, name in ends)
-            texts.append(f"{method.label} from {low} to {high}")
-    return "; ".join(texts)
+    text = "{label} from {least:.1f} % ({low}) to {most:.1f} % ({high})"
+    by_method = {
+        method.label: {r.name: d.value for r in rows for d in r.dots if d.label == method.label}
+        for method in study.methods
+    }
+    ranges = {label: extremes(values) for label, values in by_method.items()}
+    return "; ".join(text.format(label=label, **ends) for label, ends in ranges.items() if ends)
 
 
 def group_table(study: Study) -> Table:
@@ -135,12 +134,9 @@ def participation_table(study: Study) -> Table | None:
 
 def _uneven(method: Method, names: list[str]) -> str:
     """Return a sentence if clients of some groups were asked much more often than others."""
-    known = {name: method.mean(f"participation/{name}/asked_per_client") for name in names}
-    times = {name: value for name, value in known.items() if value is not None}
-    low, high = (end(times, key=times.__getitem__, default="") for end in (min, max))
-    if not times or times[high] <= UNEVEN * times[low]:
+    ends = extremes({n: method.mean(f"participation/{n}/asked_per_client") for n in names})
+    if ends is None or ends["most"] <= UNEVEN * ends["least"]:
         return ""
-    ends = {"low": low, "high": high, "least": times[low], "most": times[high]}
     return words("groups", "uneven", method=method.label, **ends)
 
 

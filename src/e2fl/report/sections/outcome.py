@@ -1,10 +1,11 @@
-"""How good is each method, for clients and for groups, and what did it cost?"""
+"""How good is each method, for clients and for groups, what did it cost, and on what data?"""
 
+import base64
 from typing import Any
 
 from e2fl.metrics import COLUMNS, MEASURES, Interval
 from e2fl.report.sections.section import Section
-from e2fl.report.study import Method, Study, difference
+from e2fl.report.study import Json, Method, Study, difference, extremes
 from e2fl.report.table import (
     Column,
     Table,
@@ -19,6 +20,13 @@ from e2fl.report.table import (
     words,
 )
 from e2fl.report.verdict import chosen
+
+LABELS = 40  # more labels than this make no table
+# The picture follows the page: what is black on white is light on dark.
+DARK = (
+    b"<style>@media (prefers-color-scheme: dark) { text { fill: #e8ebee } "
+    b'rect[fill="white"] { fill: #12161b } }</style>'
+)
 
 
 def outcome(study: Study) -> Section:
@@ -100,15 +108,50 @@ def budget_table(study: Study) -> Table | None:
 
 def budget_sentence(study: Study) -> str:
     """Return whether the budgets differ, in words."""
-    known = {method.label: method.mean("budget/client_epochs") for method in study.main}
-    epochs = {label: value for label, value in known.items() if value is not None}
-    missing = [label for label in known if label not in epochs]
-    sentences = []
-    if len(epochs) > 1:
-        low, high = min(epochs, key=epochs.__getitem__), max(epochs, key=epochs.__getitem__)
-        ends = {"low": low, "high": high, "least": epochs[low], "most": epochs[high]}
-        same = epochs[high] <= 1.001 * epochs[low]
+    epochs = {method.label: method.mean("budget/client_epochs") for method in study.main}
+    missing = [label for label, value in epochs.items() if value is None]
+    ends, sentences = extremes(epochs), []
+    if ends and len(epochs) - len(missing) > 1:
+        same = ends["most"] <= 1.001 * ends["least"]
         sentences.append(words("outcome", "equal" if same else "differ", **ends))
-    if missing and epochs:
+    if ends and missing:
         sentences.append(words("outcome", "missing", methods=", ".join(missing)))
     return " ".join(sentences)
+
+
+def data(study: Study) -> Section | None:
+    """What data do the clients hold?"""
+    if study.data is None:
+        return None
+    picture = ""
+    if study.data_picture is not None:
+        # As an image, not as part of the page: then nothing in it runs.
+        drawing = study.data_picture.replace(b">", b">" + DARK, 1)
+        picture = f"data:image/svg+xml;base64,{base64.b64encode(drawing).decode()}"
+    behind = [_data_table(study.data)] if study.data.get("groups") else []
+    return Section.of("data", (), (), behind, picture, counts=_counts(study.data))
+
+
+def _counts(described: Json) -> str:
+    clients, examples = described.get("clients", 0), described.get("examples", {})
+    parts = [f"{examples[name]:,} {name}" for name in ("train", "test") if name in examples]
+    text = f"{clients:,} clients." + (f" {' and '.join(parts)} examples." if parts else "")
+    looked_at = described.get("looked_at", clients)
+    if looked_at < clients:
+        text += f" Examples and labels are counted over {looked_at:,} of the clients."
+    return text
+
+
+def _data_table(described: Json) -> Table:
+    labels = [str(name) for name in described.get("labels") or ()]
+    labels = labels if len(labels) <= LABELS else []
+    rows: list[dict[str, Any]] = []
+    for group in described["groups"]:
+        sizes = {key: group.get(key) for key in ("clients", "train", "test")}
+        counts = zip(labels, group.get("labels") or (), strict=False)
+        mix = {f"label_{name}": count for name, count in counts}
+        rows.append({"group": str(group["name"]), **sizes, **mix})
+    columns = [Column("group", "group"), Column("clients", "clients", 0)]
+    columns += [Column(key, key, 0, "examples") for key in ("train", "test")]
+    columns += [Column(f"label_{name}", name, 0, "training examples by label") for name in labels]
+    return Table.of("data", words("data", "table"), columns, rows)
