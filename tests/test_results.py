@@ -112,7 +112,7 @@ def test_what_is_not_stored_is_told_loudly(toy, tmp_path):
 
 
 def test_warnings_of_a_run_come_through_warnings(toy, tmp_path):
-    with pytest.warns(e2fl.E2flWarning, match="give outputs that are not finite"):
+    with pytest.warns(e2fl.E2flWarning, match="have losses that are absurd or not finite"):
         e2fl.run(toy, algorithm="tests.runs.helpers:Huge", rounds=2, out=tmp_path / "run")
     path = tmp_path / "toy.toml"
     path.write_text(replace(toy, rounds=1, algorithm={"name": "tests.test_results:Mine"}).to_toml())

@@ -9,6 +9,9 @@ from e2fl.data.federated import GroupId
 NO_GROUP: GroupId = -1
 
 
+ABSURD_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
+
+
 @dataclass(frozen=True)
 class Tally:
     """Counts over some examples; the last three are for class 1 of two classes."""
@@ -32,9 +35,9 @@ class Tally:
         return self.true_positive + self.false_negative
 
     @property
-    def finite(self) -> bool:
-        """Whether the loss is finite; a diverged model has a loss of NaN or inf."""
-        return math.isfinite(self.loss)
+    def diverged(self) -> bool:
+        """Whether the loss is that of a diverged model: NaN, infinite, or absurdly large."""
+        return not self.loss <= ABSURD_LOSS * self.n
 
     @property
     def mean_loss(self) -> float:

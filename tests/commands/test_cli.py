@@ -81,9 +81,13 @@ def test_a_run_that_diverges_has_an_exit_code_of_its_own_and_says_so(config, tmp
     huge = "tests.runs.helpers:Huge"
     assert main(["run", config, "--algorithm", huge, "--out", "run"]) == 3
     shown = capsys.readouterr()
-    assert "Huge diverged: the models of 8 clients give outputs that are not finite" in shown.out
+    assert "Huge diverged: the models of 8 clients have losses that are absurd" in shown.out
     assert "Huge diverged" in (tmp_path / "run" / "report.html").read_text()
     assert main(["compare", config, "--algorithms", f"fedavg,{huge}", "--out", "both"]) == 3
+
+
+def test_a_finite_but_absurd_loss_is_a_divergence(config):
+    assert main(["run", config, "--algorithm", "fedavg", "--set", "learner.learning_rate=50"]) == 3
 
 
 RUN, COMPARE = ["run", "toy.toml"], ["compare", "toy.toml", "--algorithms"]

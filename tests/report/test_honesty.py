@@ -64,6 +64,14 @@ def test_nothing_is_bold_and_nobody_is_better_where_chance_explains_every_spread
     assert "Chance alone explains this" in verdict(study(hospitals("E2FL", 0.8, 3)))
 
 
+def test_methods_that_differ_beyond_chance_are_told_apart_though_each_serves_all_alike():
+    made = study(hospitals("FedAvg", 0.5, 1), hospitals("E2FL", 0.95, 2))
+    assert all(method.by_chance("group/worst10") for method in made.main)
+    assert verdict(made).startswith("E2FL is ")
+    best = {figure.title: figure.value for figure in key_figures(made)}
+    assert best["Best for the worst group"] == "E2FL"
+
+
 def test_a_spread_beyond_chance_is_marked_and_judged():
     unfair = method("FedAvg", {"A": [95.0] * 20, "B": [60.0] * 20}, test_rows=ROWS)
     made = study(unfair, hospitals("E2FL", 0.8, 2))

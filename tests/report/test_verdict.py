@@ -73,7 +73,7 @@ def e2fl(*by_seed, **more):
         ),
         (
             [fedavg(diverged=3), e2fl()],
-            "FedAvg diverged: the models of 3 clients give outputs that are not finite",
+            "FedAvg diverged: the models of 3 clients have losses that are absurd or not finite",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
     done = run_experiment(replace(toy, algorithm=algorithm), out=tmp_path / "run", watcher=noting)
     assert [line["diverged"] for line in done.history] == [8, 8, 8]
     (warning,) = noting.warnings
-    assert warning.startswith("round 2: the models of 8 clients give outputs that are not finite")
+    assert warning.startswith("round 2: the models of 8 clients have losses that are absurd")
     again = read_run(tmp_path / "run")
     assert {group["loss"] for group in again.summary["groups"].values()} == {None}
     assert "diverged" not in run_experiment(toy).summary

@@ -21,6 +21,7 @@ from e2fl.learning import Settings
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Uniform
 from e2fl.rankings.ballots import BALLOTS
+from e2fl.rankings.votes import VOTES
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
     "models": MODELS,
     "participation": PARTICIPATION,
     "ballots": BALLOTS,
+    "votes": VOTES,
 }
 KEEP = "fraction of edges kept in a subnetwork: above 0, at most 1"
 SHARE = "of each client's training rows that is set aside for validation: at least 0, below 1"

@@ -95,7 +95,7 @@ def verdict(study: Study) -> str:
         against="" if pair is None else pair.against,
         worst=worst,
         mean=mean,
-        by_chance=all_by_chance(study.main, study.worst),
+        by_chance=_none_is_better(study, worst),
         together=sum(not method.alone for method in study.main),
         worse=None if alone is None else worse_off(subject, alone),
         alone_better=better.value if pair and pair.baseline is not alone and better else 0.0,
@@ -106,6 +106,14 @@ def verdict(study: Study) -> str:
         **{word.__name__: word for word in (points, counted, amount, span, explained, worst_name)},
     )
     return " ".join(text.split())
+
+
+def _none_is_better(study: Study, worst: Interval | None) -> bool:
+    """Return whether chance explains the worst group of every method, and the best two differ by no
+    more than chance.
+    """
+    differ = worst is not None and worst.may_be_chance is False
+    return all_by_chance(study.main, study.worst) and not differ
 
 
 def _level(study: Study, method: Method) -> Level | None:
@@ -227,7 +235,7 @@ def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
     if interval is None:
         return None
     title, names = f"Best for the {study.worst_label}", (pair.subject.label, pair.against)
-    if all_by_chance(study.main, study.worst):
+    if _none_is_better(study, interval):
         return KeyFigure(title, "not known", "Chance alone explains the spread of every method.")
     if abs(interval.value) < SMALL:
         return KeyFigure(title, "no difference", " and ".join(names))

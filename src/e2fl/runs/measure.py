@@ -74,7 +74,7 @@ def _view(tallies: Tallies, data: FederatedData, found: Groups) -> View:
         group=metrics.spread([group["accuracy"] for group in groups.values()]) if groups else None,
         groups=groups,
         groups_are=groups_are,
-        diverged=sum(not all(part.finite for part in parts.values()) for parts in tallies.values()),
+        diverged=sum(any(part.diverged for part in parts.values()) for parts in tallies.values()),
         protected=_protected(tallies, data),
         loss={
             "clients": _loss([tally.mean_loss for tally in clients]),

@@ -23,7 +23,7 @@ class View:
     group: Spread | None  # over groups; None where there are none
     groups: Mapping[str, Mapping[str, float]]  # by name: clients, accuracy, loss; f1 of two classes
     groups_are: GroupsAre | None = None
-    diverged: int = 0  # clients whose model gives outputs that are not finite
+    diverged: int = 0  # clients whose model has a loss that is absurd or not finite
     protected: Mapping[str, float] | None = None  # unprivileged minus privileged group
     loss: Mapping[str, Mapping[str, float] | None] | None = None  # of a summary: mean and std
     measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the user's own
@@ -97,9 +97,9 @@ def divergence_warnings(measured: Mapping[str, Any]) -> list[str]:
     counts = {name: int(view.get("diverged", 0)) for name, view in views.items()}
     return [
         f"the models of {'1 client' if count == 1 else f'{count:,} clients'}"
-        f"{f' (view {name})' if name else ''} give outputs that are not finite, so their accuracy "
-        "means nothing: training diverged; lower learner.learning_rate (or score_rate), or check "
-        "the data of these clients"
+        f"{f' (view {name})' if name else ''} have losses that are absurd or not finite, so their "
+        "accuracy means nothing: training diverged; lower learner.learning_rate (or score_rate), "
+        "or check the data of these clients"
         for name, count in counts.items()
         if count
     ]

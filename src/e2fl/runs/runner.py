@@ -301,7 +301,8 @@ class _Runner:
         warnings = self.federation.warnings()
         for client, fault in done.faults.items():
             name = self.data.client_name(client)
-            self.watcher.warn(f"round {done.number}: client {name} left out, {fault}")
+            outcome = fault if fault.startswith("clipped") else f"left out, {fault}"
+            self.watcher.warn(f"round {done.number}: client {name} {outcome}")
         for warning in warnings:
             self.watcher.warn(f"round {done.number}: {warning}")
         faults = measure.kinds_of((*done.faults.values(), *warnings))
