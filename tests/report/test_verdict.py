@@ -118,7 +118,7 @@ def test_the_verdict_begins_with_what_matters_most(methods, begins):
             [local({"A": 90, "B": 90}), fedavg(), e2fl()],
             "Training alone is better still for the worst group, by 4.0 percentage points.",
         ),
-        ([fedavg(diverged=1)], "the models of 1 client give"),
+        ([fedavg(diverged=1)], "the models of 1 client have"),
     ],
 )
 def test_the_verdict_says_what_may_be_chance_and_who_is_worse_off(methods, sentence):

@@ -152,7 +152,7 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
     assert {group["loss"] for group in again.summary["groups"].values()} == {None}
     assert "diverged" not in run_experiment(toy).summary
     (warning,) = divergence_warnings({"views": {"global": {"diverged": 1}}})
-    assert warning.startswith("the models of 1 client (view global) give")
+    assert warning.startswith("the models of 1 client (view global) have losses")
 
 
 def test_the_commit_of_a_run_is_that_of_its_start(toy, tmp_path, monkeypatch):
