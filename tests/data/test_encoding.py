@@ -144,7 +144,7 @@ def test_rows_without_labels_get_a_model_unless_the_algorithm_looks_at_labels(
         assert found.group == same.group
         assert all(np.array_equal(found.params[name], same.params[name]) for name in same.params)
         assert found.score is None
-    with pytest.raises(DataError, match="test row 0 has the label -1"):
+    with pytest.raises(DataError, match="test row 1 has the label -1"):
         assign(run, labelled, test=new, group=1)
 
 
