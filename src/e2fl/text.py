@@ -1,6 +1,7 @@
 """Text for terminals and spreadsheets."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a formula begins
@@ -14,6 +15,10 @@ def aligned(rows: Sequence[Sequence[str]], head: Sequence[str] | None = None) ->
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     if head is not None:
+        starts = [column for column, title in enumerate(head) if title]
+        for start, stop in pairwise(starts):  # a long head must not run into the next one
+            span = sum(widths[start:stop]) + 2 * (stop - start - 1)
+            widths[stop - 1] += max(0, len(head[start]) - span)
         spans = ""
         for column, title in enumerate(head):
             if title:

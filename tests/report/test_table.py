@@ -34,6 +34,12 @@ def test_a_table_is_exact_in_csv_and_runs_nothing_in_a_spreadsheet():
     assert rows[1][1:] == ["-1.5", "-2.25", repr(1 / 3), "7", ""]  # numbers stay numbers
 
 
+def test_a_long_head_does_not_run_into_the_next_one():
+    columns = (Column("a", "a"), Column("b", "b", head="a long head"), Column("c", "c", head="c"))
+    head = table({"a": "x", "b": 1.0, "c": 2.0}, columns=columns).text()
+    assert "a long head  c" in head
+
+
 def test_bytes_have_a_unit_that_shows_them():
     assert byte_unit([3.0 * 2**20, 0.5 * 2**20]) == ("MiB", 2**20, 2)
     assert byte_unit([5000.0, None]) == ("KiB", 2**10, 2)
