@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from e2fl.data.federated import GroupId
 
 NO_GROUP: GroupId = -1
-
-
 ABSURD_LOSS = 1e6  # per example; guessing among a million classes has a cross-entropy of 14
 
 

@@ -92,7 +92,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         str,
         Doc(
             "or present_only, init_vote, members: how a group without ballots in a round votes; "
-            "members: as before, while any client belongs to it"
+            "members: with its last ranking, while any client belongs to it"
         ),
     ] = "carry_forward"
     inside: Annotated[
