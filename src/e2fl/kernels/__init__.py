@@ -27,3 +27,6 @@ from e2fl.kernels.sorting import order_of_sums, rank_of, rank_of_sums, scatter, 
 from e2fl.kernels.symbols import bucket_symbols, kinds_at, move_symbols, moved_edges
 from e2fl.kernels.symbols import positions_by_kind, rank_of_moves, rank_of_symbols
 from e2fl.kernels.warming import warm
+
+# The version of the results: raised by every change of a compiled loop that changes a bit of them.
+ENGINE_VERSION = 1
