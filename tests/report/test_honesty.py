@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from e2fl.metrics.intervals import chance, chance_draws
@@ -10,9 +11,10 @@ from e2fl.report.finish import printed
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import page
 from e2fl.report.sections.outcome import main_table
+from e2fl.report.study import Method
 from e2fl.report.verdict import key_figures, verdict
 from e2fl.runs.store import read_run
-from tests.report.studies import method, study
+from tests.report.studies import method, parts_of, row_of, study
 
 HOSPITALS = 40
 ROWS = 13
@@ -40,6 +42,25 @@ def test_chance_gives_the_variance_of_a_binomial():
 def test_chance_explains_clients_served_alike_in_95_of_100_tables():
     explained = [hospitals("X", 0.8, seed).by_chance("clients/variance") for seed in range(60)]
     assert np.mean(explained) >= 0.85
+
+
+def nodes(*deviations, rows=400, rate=0.8):
+    """Three groups of one client each, so many standard errors above or below the rate."""
+    error = 100 * np.sqrt(rate * (1 - rate) / rows)
+    parts = {f"G{place}": 100 * rate + error * value for place, value in enumerate(deviations)}
+    frame = parts_of(parts, clients_each=1, test_rows=rows)
+    return Method("E2FL", pd.DataFrame([row_of(frame)]), frame.assign(seed=0))
+
+
+def test_the_range_of_few_groups_is_tested_as_well_as_the_lowest():
+    """The lowest of three is ordinary (p = 0.06), its distance from the best is not (p = 0.006)."""
+    figure = key_figures(study(nodes(-2.05, -0.1, 2.15)))[0]
+    assert "Chance alone explains" not in figure.detail
+    assert "Best and worst differ by more than chance explains" in figure.detail
+    assert "Chance alone explains" in key_figures(study(nodes(-1.2, 0.2, 1.0)))[0].detail
+    rng = np.random.default_rng(0)
+    alike = [nodes(*rng.normal(0, 1, 3)).by_chance("group/worst10") for _ in range(200)]
+    assert 0.91 <= np.mean(alike) <= 0.99  # one question, two tests, 5 % in all
 
 
 def test_what_chance_gives_stands_beside_every_spread():

@@ -207,12 +207,22 @@ def chance_draws(
 
 
 def chance(draws: Mapping[str, Numbers]) -> dict[str, Chance]:
-    """Return what chance gives for every spread, by its path."""
+    """Return what chance gives for every spread, by its path; level/gap is best10 minus worst10.
+
+    The worst and the gap are two tests of one question: together, 5 % of the draws are beyond.
+    """
     expected = {}
-    for key, values in draws.items():
-        lower = key.endswith("/worst10")
-        limit = float(np.percentile(values, TAIL if lower else 100 - TAIL))
-        expected[key] = Chance(float(np.mean(values)), limit, lower)
+    for level in dict.fromkeys(key.partition("/")[0] for key in draws):
+        values = {key: draws[key] for key in draws if key.startswith(f"{level}/")}
+        worst, gap = f"{level}/worst10", f"{level}/gap"
+        values[gap] = draws[f"{level}/best10"] - draws[worst]
+        lows = (values[worst], -values[gap])
+        ranks = [np.searchsorted(np.sort(low), low, side="right") / len(low) for low in lows]
+        both = 100 * float(np.percentile(np.minimum(*ranks), TAIL))
+        for key, drawn in values.items():
+            tail = both if key in (worst, gap) else TAIL
+            limit = float(np.percentile(drawn, tail if key == worst else 100 - tail))
+            expected[key] = Chance(float(np.mean(drawn)), limit, key == worst)
     return expected
 
 

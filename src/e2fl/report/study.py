@@ -214,9 +214,15 @@ class Method:
         return chance({key: np.mean([draw[key] for draw in draws], axis=0) for key in shared})
 
     def by_chance(self, key: str) -> bool:
-        """Return whether chance alone explains the spread of this path."""
+        """Return whether chance alone explains the spread of this path.
+
+        Of three groups, the lowest may be as chance has it, and its distance from the best not.
+        """
         value, expected = self.mean(key), self.chance.get(key)
-        return value is not None and expected is not None and expected.explains(value)
+        if value is None or expected is None or not expected.explains(value):
+            return False
+        best = self.mean(key.replace("/worst10", "/best10")) if key.endswith("/worst10") else None
+        return best is None or self.chance[key.replace("/worst10", "/gap")].explains(best - value)
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:

@@ -206,7 +206,11 @@ def _judgement(study: Study, method: Method, lowest: str) -> str:
     if len(pairs) > 1:
         p = mean_test(np.array([own.mean() - rest.mean() for own, rest in pairs]))
     elif min(map(len, pairs[0])) < FEW:
-        return f" Too few clients ({len(pairs[0][0])}) to judge whether this is chance."
+        few = f"Too few clients ({len(pairs[0][0])}) to judge whether this is"
+        if (gap := method.chance.get("group/gap")) is None:
+            return f" {few} chance."
+        what = "Best and worst differ by more than chance explains: clients that are served alike"
+        return f" {what} differ by about {points(gap.value)}. {few} the group or the client."
     else:
         p = welch(*pairs[0])
     if p * len(study.group_names) < LEVEL:
