@@ -9,8 +9,9 @@ import torch
 
 from e2fl.config.experiment import Experiment
 from e2fl.errors import RunError
+from e2fl.kernels import ENGINE_VERSION
 from e2fl.runs.store import Folder, run_folders
-from e2fl.version import ENGINE, __version__, commit
+from e2fl.version import __version__, commit
 from paper.ledger import Json, Run, merged, read_ledger, write_ledger
 from paper.recipes import command_of, method_of, overrides_of, settings_of
 
@@ -27,7 +28,7 @@ def origin_here(commit_hash: str | None = None) -> Json:
         "commit": commit_hash or commit() or None,  # "-dirty" if files differ from it
         "machine": {"instructions": kind, "cores": os.cpu_count() or 1},
         "version": __version__,
-        "engine": ENGINE,
+        "engine": ENGINE_VERSION,
     }
 
 
@@ -65,7 +66,8 @@ def read_run(path: Path, origin: Json) -> Run | None:
     if summary and (not lines or lines[-1]["clients"] != summary.get("clients")):
         raise RunError(f"{path}: history.jsonl does not end as summary.json does")
     try:
-        return _run(experiment, method, lines, summary, read_origin(path) or origin)
+        made = read_origin(path) or origin | _engine(summary)
+        return _run(experiment, method, lines, summary, made)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} is not the folder of a run ({error!r}); remove it") from error
 
@@ -76,6 +78,11 @@ def read_origin(path: Path) -> Json:
     if (path / ORIGIN).is_file():
         stored = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
     return stored
+
+
+def _engine(summary: Json) -> Json:
+    """Return the engine of a finished run; those that do not record it have the first."""
+    return {"engine": int(summary["environment"].get("engine", 1))} if summary else {}
 
 
 def _run(

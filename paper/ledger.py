@@ -53,22 +53,16 @@ class Run:
     def with_rounds_of(self, other: "Run") -> "Run":
         """Return this run with the rounds that only the other of the same identity has evaluated.
 
-        Rounds that both have evaluated must be equal. If there is none, both must come from the
-        same kind of machine and engine.
+        Rounds that both have evaluated must be equal. If there is none, both must have one engine.
         """
         own = {line["round"]: line for line in self.rounds}
         others = {line["round"]: line for line in other.rounds}
         shared = own.keys() & others.keys()
         equal = all(own[number]["clients"] == others[number]["clients"] for number in shared)
-        if not equal or not (shared or made_by(self.origin) == made_by(other.origin)):
+        if not equal or not (shared or self.origin.get("engine") == other.origin.get("engine")):
             return self
         lines = others | own
         return replace(self, rounds=tuple(lines[number] for number in sorted(lines)))
-
-
-def made_by(origin: Json) -> tuple[str | None, int | None]:
-    """Return the kind of machine and the engine of a run: with others its last bits may differ."""
-    return (origin.get("machine") or {}).get("instructions"), origin.get("engine")
 
 
 def canonical(overrides: Mapping[str, Any] | None) -> str:

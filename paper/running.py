@@ -14,7 +14,7 @@ from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
 from e2fl.text import aligned
-from paper.ledger import LEDGER, Json, Run, canonical, frame, made_by, merged, read_ledger
+from paper.ledger import LEDGER, Json, Run, canonical, frame, merged, read_ledger
 from paper.studies import Planned, missing, study
 from paper.tables import Table, declared, table
 
@@ -117,28 +117,26 @@ def run_missing(
 ) -> bool:
     """Run these into folders of their own, up to a budget of minutes; return whether all ended."""
     from e2fl.runs.batch import Task, run_all
+    from e2fl.runs.runner import simulate
     from paper.collecting import ORIGIN, origin_here
-    from paper.preparation import Preparations
 
+    origin = origin_here()
     tasks: dict[Task, Planned] = {}
     reasons: list[tuple[Planned, Exception]] = []
-    origin = origin_here()
     for planned, experiment in wanted:
         try:
             folder = folder_of(planned, out)
             tasks[Task(_continued(experiment, folder, origin), folder)] = planned
         except RunError as error:
             reasons.append((planned, error))
-    sharing = Preparations(out, [task.experiment for task in tasks])
 
     def federate(*run: Any) -> Any:
         """Store the origin when a run begins; a resumed one keeps that of its first rounds."""
-        make = sharing.federate(*run)
 
         def made(algorithm: Any, model: Any, folder: Any) -> Any:
             if not (folder.path / ORIGIN).is_file():
                 write_text(folder.path / ORIGIN, json.dumps(origin, indent=1) + "\n")
-            return make(algorithm, model, folder)
+            return simulate(*run)(algorithm, model, folder)
 
         return made
 
@@ -146,9 +144,9 @@ def run_missing(
     batch = run_all(list(tasks), budget=seconds, watcher=watcher, federate=federate)
     reasons += [(tasks[task], error) for task, error in batch.failed.items()]
     for planned, reason in reasons:
-        _tell(f"not run: {planned.label}, seed {planned.seed}: {reason}")
+        print(f"not run: {planned.label}, seed {planned.seed}: {reason}", file=sys.stderr)
     if batch.stopped:
-        _tell("stopped at the budget; the same command resumes from here")
+        print("stopped at the budget; the same command resumes from here", file=sys.stderr)
     return len(batch.runs) == len(wanted)
 
 
@@ -159,45 +157,34 @@ def folder_of(planned: Planned, out: Path) -> Path:
     """
     from e2fl.runs.store import Folder
 
-    setting = ",".join(f"{key}={_text(value)}" for key, value in planned.overrides.items())
+    setting = ",".join(f"{key}={value}" for key, value in planned.overrides.items())
     names = (planned.experiment, setting or "as-shipped", planned.method, f"seed-{planned.seed}")
-    folder = out / Path(*(folder_name(name) for name in names))
-    if (folder / "config.toml").is_file() and Folder(
-        folder
-    ).read_experiment().rounds > planned.rounds:
+    folder = out / Path(*map(folder_name, names))
+    begun = (folder / "config.toml").is_file()
+    if begun and Folder(folder).read_experiment().rounds > planned.rounds:
         return folder.with_name(f"{folder.name}-rounds-{planned.rounds}")
     return folder
 
 
-def _continued(experiment: "Experiment", folder: Path, origin: Json) -> "Experiment":
-    """Return the experiment with the evaluations of the run that is in the folder, if any.
+def folder_name(text: str) -> str:
+    """Return a string as the name of a folder; a long one is cut and gets its digest."""
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{digest}"
 
-    Raise an error if that run was begun on another kind of machine, or with another engine.
-    """
+
+def _continued(experiment: "Experiment", folder: Path, origin: Json) -> "Experiment":
+    """Return the experiment with the evaluations of the run in the folder, if one was begun."""
     from e2fl.runs.store import Folder
     from paper.collecting import read_origin
 
     if not (folder / "config.toml").is_file():
         return experiment
-    begun = made_by(read_origin(folder) or origin)
-    if begun != made_by(origin):
-        raise RunError(
-            f"{folder} was begun on another kind of machine or engine ({begun}, here "
-            f"{made_by(origin)}): continue it there, or pass another folder with --out"
-        )
-    every = Folder(folder).read_experiment().evaluate_every
-    return replace(experiment, evaluate_every=every)
-
-
-def _text(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def folder_name(text: str) -> str:
-    """Return a string as the name of a folder; a long one is cut and gets its digest."""
-    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", text).strip("-.") or "unnamed"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{digest}"
+    begun, here = (read_origin(folder) or origin)["engine"], origin["engine"]
+    if begun != here:
+        what = f"{folder} was begun with engine {begun}, this is {here}"
+        raise RunError(f"{what}: other bits; pass another folder with --out")
+    return replace(experiment, evaluate_every=Folder(folder).read_experiment().evaluate_every)
 
 
 def shown(spec: Json, runs: Sequence[Run]) -> str:
@@ -232,7 +219,3 @@ def _figures(name: str, runs: Sequence[Run], out: Path, seed: int) -> list[Path]
         if chart is not None:
             written += figures.write(chart, out, f"{name}-{samples}")
     return written
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ import tomli_w
 
 from e2fl.cli import main
 from e2fl.errors import ConfigError, RunError
-from e2fl.learning import Learner
+from e2fl.kernels import ENGINE_VERSION
 from e2fl.runs.runner import run_experiment
 from paper.collecting import collect, origin_here, read_runs
 from paper.ledger import frame, read_ledger
@@ -96,7 +96,7 @@ def folder(out):
 
 def test_a_run_is_stored_with_its_origin_and_is_not_repeated(out):
     (run,) = read_runs(out)
-    assert (run.reached, run.finished, run.origin["engine"]) == (3, True, 1)
+    assert (run.reached, run.finished, run.origin["engine"]) == (3, True, ENGINE_VERSION)
     assert run.origin["machine"] == origin_here()["machine"]
     assert missing([run for run, _ in tiny()], [run]) == []
 
@@ -120,12 +120,11 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(out, folder, capsys):
     assert run.finished
 
 
-@pytest.mark.parametrize("other", [{"machine": {"instructions": "X"}}, {"engine": 0}])
-def test_a_run_begun_elsewhere_is_not_continued(out, folder, other, capsys):
+def test_a_run_begun_with_another_engine_is_not_continued(out, folder, capsys):
     path = folder / "origin.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | other))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": 0}))
     assert not run_missing(tiny(changes=["rounds=6"]), out)
-    assert "another kind of machine or engine" in capsys.readouterr().err
+    assert "engine 0" in capsys.readouterr().err
 
 
 def test_more_rounds_continue_a_run_and_fewer_have_a_folder_of_their_own(out, folder):
@@ -136,27 +135,13 @@ def test_more_rounds_continue_a_run_and_fewer_have_a_folder_of_their_own(out, fo
     assert read_runs(out)[0].reached == 5
 
 
-def test_clients_are_trained_once_per_seed_for_all_ways_to_cluster(tmp_path, monkeypatch):
-    trained = []
-    fit_scores = Learner.fit_scores
-
-    def counted(self, *args, **settings):
-        if self.round_number == 0:
-            trained.append(self.client_id)
-        return fit_scores(self, *args, **settings)
-
-    monkeypatch.setattr(Learner, "fit_scores", counted)
-    changes = [change for change in TINY[:5] if "clients" not in change]
-    changes += ["data.clients=12", "algorithm.clients_per_round=4"]
-    wanted = planned_runs("table5", changes, [0, 1], ["conv1", "conv1_random"])
-    assert len(wanted) == 4
-    assert run_missing(wanted, tmp_path / "out")
-    assert len(trained) == 24
-    alone = tmp_path / "alone"
-    run_experiment(wanted[-1][1], out=alone)
-    stored = folder_of(wanted[-1][0], tmp_path / "out")
-    for name in ("history.jsonl", "clients.csv"):
-        assert (stored / name).read_bytes() == (alone / name).read_bytes()
+def test_the_engine_of_a_plain_run_is_that_of_its_summary(out, folder, tmp_path):
+    (folder / "origin.json").unlink()
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    for recorded, engine in (({"engine": "7"}, 7), ({}, 1)):
+        path.write_text(json.dumps(summary | {"environment": recorded}))
+        assert read_runs(out)[0].origin["engine"] == engine
 
 
 def test_a_run_is_collected_once(out, tmp_path):

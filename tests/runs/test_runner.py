@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from e2fl import version
+from e2fl import kernels, version
 from e2fl.errors import ConfigError
 from e2fl.runs import measure
 from e2fl.runs.records import divergence_warnings
@@ -164,3 +164,4 @@ def test_the_commit_of_a_run_is_that_of_its_start(toy, tmp_path, monkeypatch):
     run_experiment(toy, out=tmp_path / "run", watcher=Commit())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["environment"]["commit"] == "beef"
+    assert summary["environment"]["engine"] == str(kernels.ENGINE_VERSION)

@@ -18,6 +18,7 @@ from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import finite, remove
+from e2fl.kernels import ENGINE_VERSION
 from e2fl.metrics.measures import descriptions
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
@@ -154,7 +155,8 @@ class _Runner:
         self.seconds = 0.0
         self.totals = Totals()
         self.unevaluated: Totals | None = None  # as if the last round had not been evaluated
-        self.environment = environment()  # now: files may change while the run goes on
+        # Now: files may change while the run goes on.
+        self.environment = environment() | {"engine": str(ENGINE_VERSION)}
         # The digest of the file that a user's own data is in; None for data that stays.
         digest = None if folder is None else data.about().get("sha256")
         self.data_file = None if digest is None else str(digest)
