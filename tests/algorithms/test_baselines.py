@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from e2fl.algorithms.afl import AFL, Mixture, Slope, project
+from e2fl.algorithms.base import Graded
 from e2fl.algorithms.ditto import Ditto
 from e2fl.algorithms.fedavg import FedAvg, Shared, Update
 from e2fl.algorithms.fedprox import FedProx
 from e2fl.algorithms.ifca import IFCA, Chosen, Groups, Trial
 from e2fl.algorithms.qffl import QFFL, Step, Stepped
-from e2fl.algorithms.term import TERM, Graded
+from e2fl.algorithms.term import TERM
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, WireError

@@ -18,7 +18,7 @@ from e2fl.testing.contract import Problem
 ATTACKER = 1
 SETTINGS = {"ifca": {"groups": 2}, "afl": {"learning_rate": 1.0}}
 ROUNDS = {"afl": 25}
-DENSE = ("fedavg", "fedprox", "qffl", "ditto", "fairfed", "term", "afl", "ifca", "groupavg")
+DENSE = sorted(set(ALGORITHMS) - {"local", "fedpm", "frl", "e2fl", "e2fl_steady"})
 
 
 def attacked(name, forge):

@@ -6,6 +6,7 @@ To add one: write a subclass of `Algorithm` in a file of its own and one line in
 from collections.abc import Mapping
 from typing import Any
 
+from e2fl.algorithms.aaggff import AAggFF
 from e2fl.algorithms.afl import AFL
 from e2fl.algorithms.base import (
     Algorithm,
@@ -22,12 +23,15 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.e2fl_steady import SteadyE2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg
+from e2fl.algorithms.fedfv import FedFV
+from e2fl.algorithms.fedmgda import FedMGDA
 from e2fl.algorithms.fedpm import FedPM
 from e2fl.algorithms.fedprox import FedProx
 from e2fl.algorithms.frl import FRL
 from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.local import Local
+from e2fl.algorithms.propfair import PropFair
 from e2fl.algorithms.qffl import QFFL
 from e2fl.algorithms.term import TERM
 from e2fl.grouping import GROUPINGS
@@ -46,6 +50,10 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "ditto": Ditto,
     "afl": AFL,
     "term": TERM,
+    "propfair": PropFair,
+    "fedmgda": FedMGDA,
+    "fedfv": FedFV,
+    "aaggff": AAggFF,
     "groupavg": GroupAvg,
     "fedpm": FedPM,
     "frl": FRL,

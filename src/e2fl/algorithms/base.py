@@ -301,6 +301,23 @@ class GlobalModel(Dense[ModelState, Weights, Up, Weights]):
         return self.client_models({"global": message.params}, client, learner)
 
 
+@dataclass(frozen=True)
+class Graded(Message):
+    """A trained model, and the loss of the model that training started from."""
+
+    params: Params
+    loss: float
+
+
+@dataclass(frozen=True)
+class GradedModel(GlobalModel[ModelState, Graded]):
+    """A base for algorithms in which clients report the loss of the model they were sent."""
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Graded:
+        loss = learner.loss(message.params, client.train)
+        return Graded(learner.fit(message.params, client.train), loss)
+
+
 def to_all(message: Down, clients: Collection[ClientId]) -> dict[ClientId, Down]:
     """Return the same message for every client."""
     return dict.fromkeys(clients, message)

@@ -12,25 +12,14 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel, average
+from e2fl.algorithms.base import Graded, GradedModel, average
 from e2fl.algorithms.fedavg import Shared
-from e2fl.data.federated import Client, ClientId
+from e2fl.data.federated import ClientId
 from e2fl.errors import WireError
-from e2fl.learning import Learner
-from e2fl.models import Params
-from e2fl.wire import Message, Weights
 
 
 @dataclass(frozen=True)
-class Graded(Message):
-    """A trained model, and the loss of the model that training started from."""
-
-    params: Params
-    loss: float
-
-
-@dataclass(frozen=True)
-class TERM(GlobalModel[Shared, Graded]):
+class TERM(GradedModel[Shared]):
     """TERM: the mean of the clients' models, tilted towards those with a high loss.
 
     `tilt` says how far: 0 is the plain mean, a large value follows the worst client, a negative one
@@ -45,10 +34,6 @@ class TERM(GlobalModel[Shared, Graded]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(math.isfinite(self.tilt), "tilt", "a finite number")
-
-    def train(self, message: Weights, client: Client, learner: Learner) -> Graded:
-        loss = learner.loss(message.params, client.train)
-        return Graded(learner.fit(message.params, client.train), loss)
 
     def check(self, state: Shared, client: ClientId, reply: Graded) -> Graded:
         if not math.isfinite(self.tilt * super().check(state, client, reply).loss):

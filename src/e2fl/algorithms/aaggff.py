@@ -1,0 +1,88 @@
+"""AAggFF: the server decides, round by round, how much each client counts, by online learning.
+
+Hahn et al., "Pursuing Overall Welfare in Federated Learning through Sequential Decision Making",
+ICML 2024, the form for many clients of which few take part. A client's response is a distribution
+function of its loss relative to the round's mean loss, times the share C of clients that take part.
+The decision loss -log(1 + <p, r>) is linearised around the mean response, absent clients are filled
+in by the doubly robust estimator, and the shares p follow the regularised leader with entropy: a
+softmax of summed gradients. What is the same for all clients cancels in it, so only deviations of
+clients that took part are kept.
+
+Departures: the bound of the gradients in the step size, 1 + C, is derived here for responses from 0
+to C; three of the distribution functions are offered; clients are drawn uniformly.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from typing_extensions import Doc
+
+from e2fl.algorithms.base import Graded, GradedModel, average
+from e2fl.data.federated import ClientId, Population
+from e2fl.models import Model, Params
+
+# Distribution functions of the loss relative to the mean loss, with mean or scale 1.
+CDFS = {
+    "normal": stats.norm(loc=1).cdf,
+    "logistic": stats.logistic(loc=1).cdf,
+    "weibull": stats.weibull_min(2).cdf,
+}
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One model for all clients, and what the shares of clients follow from."""
+
+    params: Params
+    population: int
+    rounds: int = 0
+    # Minus the sum of the gradients of each client that ever took part; 0 for all others.
+    gains: dict[ClientId, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AAggFF(GradedModel[Decisions]):
+    """AAggFF: the server decides, round by round, how much each client counts, by online learning.
+
+    `cdf` turns the losses of a round into bounded responses.
+    """
+
+    title: ClassVar[str] = "AAggFF"
+    paper: ClassVar[str] = "Hahn et al., ICML 2024"
+
+    cdf: Annotated[str, Doc("or logistic, weibull: makes bounded responses of losses")] = "normal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.cdf in CDFS, "cdf", " or ".join(CDFS))
+
+    def start(self, model: Model, population: Population, seed: int) -> Decisions:
+        return Decisions(model.initial_weights(seed), len(population))
+
+    def aggregate(self, state: Decisions, replies: Mapping[ClientId, Graded]) -> Decisions:
+        if not replies:
+            return state
+        part = len(replies) / state.population
+        responses = part * CDFS[self.cdf](relative([reply.loss for reply in replies.values()]))
+        mean = responses.mean()
+        deviations = (responses - mean) / (part * (1 + mean))
+        gains = dict(state.gains)
+        for client, deviation in zip(replies, deviations.tolist(), strict=True):
+            gains[client] = gains.get(client, 0.0) + deviation
+        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (1 + part)
+        own = np.array([gains[client] for client in replies])
+        shares = np.exp(rate * (own - own.max()))  # the largest is 1: none overflows
+        params = average([reply.params for reply in replies.values()], shares.tolist())
+        return Decisions(params, state.population, state.rounds + 1, dict(sorted(gains.items())))
+
+
+def relative(losses: list[float]) -> NDArray[np.float64]:
+    """Return losses relative to their mean; 1 if all are 0."""
+    scaled = np.array(losses) / (max(losses) or 1.0)  # so that no sum overflows
+    ratios: NDArray[np.float64] = scaled / scaled.mean() if scaled.any() else np.ones(len(losses))
+    return ratios

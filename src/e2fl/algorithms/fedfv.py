@@ -1,0 +1,85 @@
+"""FedFV: conflicts between the clients' updates are removed before they are averaged.
+
+Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 to 3. Updates
+conflict if their inner product is negative. Clients are put in rising order of loss; all but the
+share `alpha` with the highest loss have their update projected off each conflicting one, in that
+order. The mean is then projected off the conflicting updates of clients of the last `tau` rounds
+that did not take part since, and rescaled to the norm of the plain mean. Departure: clients are
+drawn uniformly, and ties in the loss are ordered by client.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Doc
+
+from e2fl.algorithms.base import Graded, GradedModel
+from e2fl.algorithms.updates import Vector, dot, flat, mean, norm, step
+from e2fl.data.federated import ClientId
+from e2fl.models import Params
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """One model for all clients, and the updates of the last rounds, oldest first."""
+
+    params: Params
+    recent: tuple[dict[ClientId, NDArray[np.float32]], ...] = ()
+
+
+@dataclass(frozen=True)
+class FedFV(GradedModel[Remembered]):
+    """FedFV: conflicts between the clients' updates are removed before they are averaged.
+
+    `alpha` is the share of clients, those with the highest loss, whose update stays as it is; `tau`
+    is the number of rounds that updates of absent clients are remembered for.
+    """
+
+    title: ClassVar[str] = "FedFV"
+    paper: ClassVar[str] = "Wang et al., IJCAI 2021"
+
+    alpha: Annotated[float, Doc("share of clients whose update stays as it is")] = 0.1
+    tau: Annotated[int, Doc("rounds that updates of absent clients are remembered for")] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.alpha <= 1, "alpha", "0 to 1")
+        self.require(self.tau >= 0, "tau", "0 or more")
+
+    def aggregate(self, state: Remembered, replies: Mapping[ClientId, Graded]) -> Remembered:
+        if not replies:
+            return state
+        start = flat(state.params)
+        graded = {client: (reply.loss, client) for client, reply in replies.items()}
+        order = sorted(graded, key=graded.__getitem__)
+        updates = {client: start - flat(replies[client].params) for client in order}
+        kept = order[len(order) - math.ceil(self.alpha * len(order)) :]
+        fair = [
+            update if client in kept else without_conflicts(update, list(updates.values()))
+            for client, update in updates.items()
+        ]
+        moved = mean(fair)
+        recent = [
+            {client: update for client, update in past.items() if client not in updates}
+            for past in state.recent
+        ]
+        for past in recent:
+            conflicts = [update for update in past.values() if dot(moved, update) < 0]
+            moved = without_conflicts(moved, [mean(conflicts)] if conflicts else [])
+        if (size := norm(moved)) > 0:
+            moved *= norm(mean(updates.values())) / size
+        recent.append({client: update.astype(np.float32) for client, update in updates.items()})
+        return Remembered(step(state.params, moved), tuple(recent[len(recent) - self.tau :]))
+
+
+def without_conflicts(update: Vector, others: Sequence[Vector]) -> Vector:
+    """Return an update projected, one after the other, off those it conflicts with."""
+    for other in others:
+        product = dot(update, other)
+        if product < 0:
+            update = update - product / dot(other, other) * other
+    return update

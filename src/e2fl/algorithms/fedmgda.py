@@ -1,0 +1,78 @@
+"""FedMGDA+: a step along which no client of the round gets worse, as far as there is one.
+
+Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transactions on Network
+Science and Engineering 2022, Algorithm 1. Updates are scaled to norm 1; the step is the point of
+least norm among their means with weights that differ from the even ones by at most `deviation`.
+Departures: the server's rate is constant, not decayed; an update of norm 0 has no direction and is
+left out.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, minimize
+from typing_extensions import Doc
+
+from e2fl.algorithms.base import GlobalModel
+from e2fl.algorithms.fedavg import Shared
+from e2fl.algorithms.updates import combined, dot, flat, norm, step
+from e2fl.data.federated import Client, ClientId
+from e2fl.learning import Learner
+from e2fl.wire import Weights
+
+
+@dataclass(frozen=True)
+class FedMGDA(GlobalModel[Shared, Weights]):
+    """FedMGDA+: a step along which no client of the round gets worse, as far as there is one.
+
+    `deviation` says how far weights of clients may be from even ones: 0 is the mean of unit
+    updates, 1 leaves them free. `server_rate` is the length of the step relative to a unit update.
+    """
+
+    title: ClassVar[str] = "FedMGDA+"
+    paper: ClassVar[str] = "Hu et al., TNSE 2022"
+
+    deviation: Annotated[float, Doc("epsilon in the paper; 0: all clients count the same")] = 0.1
+    server_rate: Annotated[float, Doc("eta in the paper: the length of a step")] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.deviation <= 1, "deviation", "0 to 1")
+        self.require(0 < self.server_rate < math.inf, "server_rate", "above 0")
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Weights:
+        return Weights(learner.fit(message.params, client.train))
+
+    def aggregate(self, state: Shared, replies: Mapping[ClientId, Weights]) -> Shared:
+        start = flat(state.params)
+        updates = [start - flat(reply.params) for reply in replies.values()]
+        units = [update / size for update in updates if (size := norm(update)) > 0]
+        if not units:
+            return state
+        products = np.array([[dot(one, other) for other in units] for one in units])
+        weights = least_norm(products, self.deviation)
+        moved = combined(list(zip(weights.tolist(), units, strict=True)))
+        return Shared(step(state.params, self.server_rate * moved))
+
+
+def least_norm(products: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return the weights of the point of least norm in the hull of vectors with these inner
+    products; no weight is further than `deviation` from the even one.
+    """
+    even = 1 / len(products)
+    low, high = max(0.0, even - deviation), min(1.0, even + deviation)
+    found = minimize(  # type: ignore[call-overload]
+        lambda weights: (float(weights @ products @ weights) / 2, products @ weights),
+        np.ones(len(products)) * even,
+        jac=True,
+        method="SLSQP",
+        bounds=Bounds(low, high),
+        constraints=LinearConstraint(np.ones((1, len(products))), 1, 1),
+        tol=1e-12,
+    )
+    weights: NDArray[np.float64] = np.clip(found.x, low, high)
+    return weights

@@ -1,0 +1,54 @@
+"""PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute ones.
+
+Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023, Algorithm 1. Every batch
+minimises -log(1 - loss / M), so that a client with a high loss has a larger gradient; where M -
+loss is below a threshold, loss / M in its place, which keeps the logarithm defined. Departures:
+clients are drawn uniformly, and the training loss in the history is the one that is minimised.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from typing_extensions import Doc
+
+from e2fl.algorithms.fedavg import FedAvg, Update
+from e2fl.data.federated import Client
+from e2fl.learning import Learner
+from e2fl.wire import Weights
+
+THRESHOLD = 0.2  # epsilon in the paper
+
+
+@dataclass(frozen=True)
+class PropFair(FedAvg):
+    """PropFair: FedAvg with a local loss that weighs relative gains of clients, not absolute ones.
+
+    `baseline` (M in the paper) is the loss of a client with no utility at all: the smaller it is,
+    the more clients with a high loss count. The paper tries 2, 3 and 5.
+    """
+
+    title: ClassVar[str] = "PropFair"
+    paper: ClassVar[str] = "Zhang et al., TMLR 2023"
+
+    baseline: Annotated[
+        float, Doc("M in the paper; a smaller one gives clients with a high loss more weight")
+    ] = 5.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(THRESHOLD < self.baseline < math.inf, "baseline", f"above {THRESHOLD}")
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of one batch."""
+        mean = cross_entropy(outputs, labels)
+        if float(mean.detach()) > self.baseline - THRESHOLD:
+            return mean / self.baseline
+        return -torch.log1p(-mean / self.baseline)
+
+    def train(self, message: Weights, client: Client, learner: Learner) -> Update:
+        trained = learner.fit(message.params, client.train, loss=self.loss)
+        return Update(trained, len(client.train))
