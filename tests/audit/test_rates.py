@@ -192,24 +192,33 @@ def test_local_law_144_has_selection_rates_impact_ratios_and_unknowns():
     assert unknown == (frame.gender == "").sum()
 
 
-def test_calibration_by_group_agrees_with_metrics():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"group": rng.choice(["a", "b"], 500), "p": rng.random(500)})
-    frame["y"] = (rng.random(500) < frame.p**2).astype(int)
+def test_calibration_by_group_by_hand():
+    rows = [("a", 0.9, 1), ("a", 0.9, 0), ("b", 0.25, 1), ("b", 0.75, 1)] * 50
+    frame = pd.DataFrame(rows, columns=["group", "p", "y"])
     found = audit(frame, y_pred="p").tables[0].calibration.set_index("group").T
-    theirs = e2fl.metrics.calibration_by_group(frame.y, frame.p, sensitive_features=frame.group)
-    for name, row in theirs.items():
-        for key in ("n", "mean_score", "positive_rate", "ece"):
-            assert found[name][key] == pytest.approx(row[key])
+    for name, n, score, positive, error in (
+        ("a", 100, 0.9, 0.5, 0.4),
+        ("b", 100, 0.5, 1.0, (0.75 + 0.25) / 2),
+    ):
+        expected = {"n": n, "mean_score": score, "positive_rate": positive, "ece": error}
+        assert {key: found[name][key] for key in expected} == pytest.approx(expected)
 
 
-def test_measures_of_inequality_agree_with_metrics():
+def test_measures_of_inequality_by_hand():
     values = np.random.default_rng(0).gamma(2, 10, 37)
     frame = pd.DataFrame({"client": range(37), "auroc": values})
-    found = audit(frame, score="auroc").tables[0].spread.measures
-    for name, value in found.items():
-        metric = getattr(e2fl.metrics, "cvar" if name == "cvar10" else name)
-        assert value == pytest.approx(metric(values)), name
+    found = dict(audit(frame, score="auroc").tables[0].spread.measures)
+    shares, relative, ordered = values / values.sum(), values / values.mean(), np.sort(values)
+    expected = {
+        "cvar10": (ordered[:3].sum() + 0.7 * ordered[3]) / 3.7,
+        "entropy": -(shares @ np.log(shares)) / np.log(37),
+        "theil": (relative * np.log(relative)).mean(),
+        "atkinson": 1 - np.exp(np.log(relative).mean()),
+    }
+    expected |= {
+        name: value for name, value in e2fl.metrics.spread(values).items() if name in found
+    }
+    assert found == pytest.approx(expected)
 
 
 def test_chance_alone_explains_the_spread_of_equal_clients():

@@ -120,8 +120,9 @@ def test_a_small_run_gives_what_it_always_did(name):
     run = run_experiment(from_dict(CASES[name]))
     assert digest_of(run.state) == GOLDEN[name]["state"]
     tolerance = 1e-8 if name == "demo fedpm" else 1e-12
-    measured = numbers(run.summary, run.history)
-    assert measured == pytest.approx(GOLDEN[name]["numbers"], rel=tolerance, abs=tolerance)
+    golden, measured = GOLDEN[name]["numbers"], numbers(run.summary, run.history)
+    known = {path: measured.get(path) for path in golden}  # a newer measure has other paths
+    assert known == pytest.approx(golden, rel=tolerance, abs=tolerance)
     without_losses = [
         {key: value for key, value in row.items() if not key.startswith("loss")}
         for row in run.clients

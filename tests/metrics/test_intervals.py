@@ -10,6 +10,7 @@ from scipy import stats
 
 from e2fl.metrics.intervals import (
     FEW,
+    bootstrap,
     mean_test,
     over_clients,
     over_seeds,
@@ -119,6 +120,22 @@ def test_differences_over_clients_are_paired():
     assert found.over == "clients"
     assert found.high - found.low < 0.2
     assert not found.may_be_chance
+
+
+def test_the_bootstrap_draws_whole_clients():
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(40), 50)
+    value = rng.normal(0, 1, 40)[client] + rng.normal(0, 0.1, 2000)
+    columns = {"value": value, "client": client}
+    drawn = bootstrap(lambda value: value.mean(), columns, by="client")
+    error = np.std([value[client == name].mean() for name in range(40)], ddof=1) / np.sqrt(40)
+    assert drawn.value == pytest.approx(value.mean())
+    assert drawn.high - drawn.low == pytest.approx(2 * 1.96 * error, rel=0.25)
+    rows = bootstrap(lambda value: value.mean(), {"value": value})
+    assert rows.high - rows.low < (drawn.high - drawn.low) / 3
+    assert bootstrap(lambda value: value.mean(), columns, by="client") == drawn
+    with pytest.raises(ValueError, match="no column 'site'"):
+        bootstrap(np.mean, {"a": [1.0]}, by="site")
 
 
 def test_the_tests_are_scipys():

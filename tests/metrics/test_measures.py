@@ -1,15 +1,41 @@
 """The registry of measures: every entry is complete, and paths with names of groups are known."""
 
+from importlib.resources import files
+
+import numpy as np
 import pytest
 
 from e2fl.errors import ConfigError
-from e2fl.metrics import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of
+from e2fl.metrics import METRICS, fairness, measure_of, own_measure
+from e2fl.metrics.measures import as_measure, own_measures, registry
+
+TEXT = (files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8")
 
 
-def test_every_measure_is_defined_and_every_column_is_a_measure() -> None:
-    assert {measure.definition for measure in MEASURES.values()} <= set(DEFINITIONS)
-    assert {key for keys in COLUMNS.values() for key in keys} <= set(MEASURES)
-    assert all(measure.better in ("more", "less", "zero", "") for measure in MEASURES.values())
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('printed = ["group/mean"', 'printed = ["group/maen"', "did you mean 'group/mean'"),
+        ("jain = {", "jian = {", "METRICS go together: jain, jian"),
+        ('definition = "gap"', 'definition = "gpa"', "group/gap has no definition 'gpa'"),
+        ('better = "zero"', 'better = "nil"', "'protected/eod': better is .*, not 'nil'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_before_anything_runs(old, new, message) -> None:
+    assert old in TEXT
+    with pytest.raises(ConfigError, match=message):
+        registry(TEXT.replace(old, new))
+
+
+def test_a_new_spread_is_a_function_and_an_entry(monkeypatch) -> None:
+    def median(values):
+        return float(np.median(values))
+
+    monkeypatch.setitem(METRICS, "median", median)
+    entry = 'median = { title = "median", unit = "%", better = "more", definition = "percentile" }'
+    measures, _, _ = registry(TEXT.replace("[spreads]", f"[spreads]\n{entry}\n#"))
+    assert measures["clients/median"].head == "clients"
+    assert fairness([80, 90, 91], ["a", "a", "b"])["clients"]["median"] == 90.0
 
 
 @pytest.mark.parametrize(
@@ -32,10 +58,19 @@ def test_a_group_is_the_head_of_its_column() -> None:
 
 
 def test_an_own_measure_is_known_where_it_is_given() -> None:
-    own = Measure("measures/auc/clients/mean", "AUC", better="more")
-    assert measure_of(own.key, [own]) is own
-    with pytest.raises(ConfigError, match="no measure"):
-        measure_of(own.key)
+    @own_measure(title="Cost", unit="EUR", better="less")
+    def cost(y_true, outputs):
+        return 0.0
+
+    own = own_measures([as_measure("cost", cost)])
+    assert measure_of("measures/cost/clients/high10", own).title == "worst 10 %"
+    assert measure_of("measures/cost/clients/variance", own).sign == -1
+    assert measure_of("measures/cost/groups/north", own).head == "north"
+    for others, path in (((), "measures/cost/clients/mean"), (own, "measures/cost/clients/maen")):
+        with pytest.raises(ConfigError, match="no measure"):
+            measure_of(path, others)
+    with pytest.raises(ConfigError, match="better is"):
+        as_measure("cost", own_measure(title="Cost", better="fewer")(cost))
 
 
 @pytest.mark.parametrize("path", ["group/worst", "groups/accuracy", "groups/G1/nothing", ""])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import e2fl
+from e2fl.cli import main
 from e2fl.errors import ConfigError
 from e2fl.evaluation import Tally, total
 from e2fl.metrics import own_measure
@@ -73,6 +74,16 @@ def test_it_stands_in_tables_on_the_page_and_in_columns_without_its_code(
     assert summary_table(study, ["measures/cost/clients/high10"]).columns[1].title == "worst 10 %"
     with pytest.raises(ConfigError, match="no measure"):
         summary_table(study, ["measures/auc/clients/mean"])
+
+
+@pytest.mark.parametrize("path", ["measures/cost/clients/maen", "measures/auc/clients/mean"])
+def test_a_misspelt_path_is_found_before_training(own, tmp_path, monkeypatch, capsys, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(own.to_toml())
+    words = ["compare", "own.toml", "--algorithms", "fedavg,e2fl", "--out", "runs"]
+    assert main([*words, "--columns", path]) == 2
+    assert "no measure" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_function_is_passed_in_python(toy):

@@ -5,14 +5,13 @@ import argparse
 
 def report(options: argparse.Namespace) -> None:
     """Write the report page for runs on disk."""
-    from e2fl.report import report_runs
+    from e2fl.report import write_report
     from e2fl.report.finish import printed, write_paper
-    from e2fl.report.table import require_columns, summary_table
+    from e2fl.report.from_runs import read_runs, study_of
+    from e2fl.report.table import summary_table
     from e2fl.runs.store import PAGE
 
-    require_columns(options.columns)
-    out = options.out or options.runs[0] / PAGE
-    study = report_runs(options.runs, out, export_to=options.export)
+    study = study_of(*read_runs(options.runs))
     table = summary_table(
         study,
         options.columns,
@@ -21,6 +20,8 @@ def report(options: argparse.Namespace) -> None:
         views=options.views,
         default="seeds" if len(study.seeds) > 1 else "printed",
     )
+    out = options.out or options.runs[0] / PAGE
+    write_report(study, out, export_to=options.export)
     if options.export is not None:
         write_paper(table, options.export)
     written = f"{out} and {options.export}" if options.export else str(out)

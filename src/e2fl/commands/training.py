@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
     from e2fl.config.completion import completed
+    from e2fl.metrics.measures import own_measures
     from e2fl.report.finish import finish_comparison
     from e2fl.report.from_runs import labels_of
     from e2fl.report.table import require_columns, require_order
@@ -52,7 +53,8 @@ def compare(options: argparse.Namespace) -> int:
 
     _, methods = methods_of(options, changes_of(options))
     first = next(iter(methods.values()))
-    require_columns(options.columns)  # a mistake is found before hours of training
+    own = own_measures(first.build_measures())
+    require_columns(options.columns, own)  # a mistake is found before hours of training
     named = [
         (completed(method).to_dict(), method.build_algorithm().title) for method in methods.values()
     ]

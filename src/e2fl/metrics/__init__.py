@@ -7,57 +7,49 @@ registry of everything that a run records; docs/metrics.md explains each measure
 """
 
 from e2fl.metrics.accuracy import (
-    METRICS,
     accuracies,
     adjusted_rand,
-    best10,
     changed,
     combined,
     fairness,
     group_means,
     matched,
-    mean,
     purity,
+)
+from e2fl.metrics.inequality import (
+    METRICS,
+    best10,
+    gap,
+    gini,
+    jain,
+    mean,
+    p10,
+    p90,
     spread,
+    std,
     tenth,
     variance,
     worst10,
 )
-from e2fl.metrics.inequality import (
-    atkinson,
-    between_group_entropy,
-    cvar,
-    entropy,
-    gap,
-    generalized_entropy,
-    gini,
-    jain,
-    objective_std,
-    p10,
-    p90,
-    std,
-    theil,
-)
 from e2fl.metrics.intervals import Interval, bootstrap
 from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of, own_measure
 from e2fl.metrics.protected import (
-    calibration_by_group,
     demographic_parity_difference,
+    demographic_parity_ratio,
+    eod_std,
     equal_opportunity_difference,
     equalized_odds_difference,
     f1,
-    predictive_parity_difference,
     protected,
     rates_by_group,
     signed_differences,
 )
 
 __all__ = ["COLUMNS", "DEFINITIONS", "MEASURES", "METRICS", "Interval", "Measure", "measure_of"]
-__all__ += ["accuracies", "best10", "combined", "fairness", "group_means", "mean", "spread"]
-__all__ += ["bootstrap", "own_measure", "tenth", "variance", "worst10"]
+__all__ += ["accuracies", "combined", "fairness", "group_means", "spread", "tenth"]
+__all__ += ["best10", "gap", "mean", "p10", "p90", "std", "variance", "worst10"]
+__all__ += ["bootstrap", "gini", "jain", "own_measure"]
 __all__ += ["adjusted_rand", "changed", "matched", "purity"]
-__all__ += ["atkinson", "between_group_entropy", "cvar", "entropy", "gap", "generalized_entropy"]
-__all__ += ["gini", "jain", "objective_std", "p10", "p90", "std", "theil"]
-__all__ += ["calibration_by_group", "demographic_parity_difference", "equal_opportunity_difference"]
-__all__ += ["equalized_odds_difference", "f1", "predictive_parity_difference", "protected"]
-__all__ += ["rates_by_group", "signed_differences"]
+__all__ += ["demographic_parity_difference", "demographic_parity_ratio", "eod_std"]
+__all__ += ["equal_opportunity_difference", "equalized_odds_difference", "f1"]
+__all__ += ["protected", "rates_by_group", "signed_differences"]

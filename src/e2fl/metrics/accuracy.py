@@ -3,29 +3,18 @@
 What is missing or not finite in an argument is a `ValueError`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from e2fl.metrics.inequality import Numbers, numbers, spread
+
 Labels = Sequence[Any] | NDArray[Any]  # one label per row: a group, a client
-Numbers = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 MIN_STABILITY = 0.6  # of found groups that are called clear; see `e2fl groups`
-
-
-def numbers(values: ArrayLike, name: str = "", low: float = -np.inf) -> Numbers:
-    """Return a flat array of at least one value; with a name, finite and not below `low`."""
-    array = np.asarray(values, dtype=np.float64).reshape(-1)
-    if not len(array):
-        raise ValueError("there is nothing to measure")
-    if name and not np.isfinite(array).all():
-        raise ValueError(f"{name} is not a number in row {np.argmin(np.isfinite(array))}")
-    if name and array.min() < low:
-        raise ValueError(f"{name}: row {np.argmin(array)} is below {low:g}")
-    return array
 
 
 def codes(values: Labels, what: str) -> tuple[NDArray[Any], Positions]:
@@ -44,47 +33,6 @@ def means_of(values: Numbers, groups: Labels) -> tuple[list[Any], Positions, Num
         raise ValueError(f"{len(values)} values for {len(positions)} groups")
     means = np.bincount(positions, weights=values) / np.bincount(positions)
     return names.tolist(), positions, means
-
-
-def mean(values: ArrayLike) -> float:
-    """Return the mean."""
-    return float(np.mean(numbers(values)))
-
-
-def worst10(values: ArrayLike) -> float:
-    """Return the mean of the lowest tenth, of at least one value."""
-    ordered = np.sort(numbers(values))
-    lowest = ordered[: tenth(len(ordered))]
-    return float("nan") if np.isnan(ordered[-1]) else float(np.mean(lowest))  # NaN is sorted last
-
-
-def best10(values: ArrayLike) -> float:
-    """Return the mean of the highest tenth, of at least one value."""
-    ordered = np.sort(numbers(values))
-    return float(np.mean(ordered[-tenth(len(ordered)) :]))
-
-
-def variance(values: ArrayLike) -> float:
-    """Return the population variance; 0 means that all values are equal."""
-    return float(np.var(numbers(values)))
-
-
-METRICS: dict[str, Callable[[ArrayLike], float]] = {
-    "mean": mean,
-    "worst10": worst10,
-    "best10": best10,
-    "variance": variance,
-}
-
-
-def spread(values: ArrayLike) -> dict[str, float]:
-    """Return all of `METRICS`."""
-    return {name: metric(values) for name, metric in METRICS.items()}
-
-
-def tenth(count: int) -> int:
-    """Return how many values a tenth is: at least one."""
-    return max(1, count // 10)
 
 
 def group_means(values: ArrayLike, groups: Labels) -> dict[Any, float]:

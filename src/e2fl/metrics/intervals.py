@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
-from e2fl.metrics.accuracy import Labels, Numbers, Positions, codes, combined, numbers, tenth
+from e2fl.metrics.accuracy import Labels, Positions, codes, combined
+from e2fl.metrics.inequality import Numbers, numbers, tenth
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -202,25 +203,26 @@ def chance_draws(
         rows = 100 * shares
         variance = np.var(rows, axis=1)
         spreads |= {f"{level}/variance": variance, f"{level}/std": np.sqrt(variance)}
+        spreads |= {f"{level}/gap": np.ptp(rows, axis=1)}
         spreads |= {f"{level}/worst10": row_worst10(rows), f"{level}/best10": -row_worst10(-rows)}
     return spreads
 
 
 def chance(draws: Mapping[str, Numbers]) -> dict[str, Chance]:
-    """Return what chance gives for every spread, by its path; level/gap is best10 minus worst10.
+    """Return what chance gives for every spread, by its path; level/tenths is best10 minus worst10.
 
-    The worst and the gap are two tests of one question: together, 5 % of the draws are beyond.
+    The worst and the tenths are two tests of one question: together, 5 % of the draws are beyond.
     """
     expected = {}
     for level in dict.fromkeys(key.partition("/")[0] for key in draws):
         values = {key: draws[key] for key in draws if key.startswith(f"{level}/")}
-        worst, gap = f"{level}/worst10", f"{level}/gap"
-        values[gap] = draws[f"{level}/best10"] - draws[worst]
-        lows = (values[worst], -values[gap])
+        worst, tenths = f"{level}/worst10", f"{level}/tenths"
+        values[tenths] = draws[f"{level}/best10"] - draws[worst]
+        lows = (values[worst], -values[tenths])
         ranks = [np.searchsorted(np.sort(low), low, side="right") / len(low) for low in lows]
         both = 100 * float(np.percentile(np.minimum(*ranks), TAIL))
         for key, drawn in values.items():
-            tail = both if key in (worst, gap) else TAIL
+            tail = both if key in (worst, tenths) else TAIL
             limit = float(np.percentile(drawn, tail if key == worst else 100 - tail))
             expected[key] = Chance(float(np.mean(drawn)), limit, key == worst)
     return expected

@@ -14,20 +14,23 @@ client like accuracy, and stands in tables, on the page, in --columns and in obj
 import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from e2fl.errors import ConfigError
-from e2fl.metrics.accuracy import spread
+from e2fl.metrics.inequality import METRICS, best10, mean, variance, worst10
 
 Better = Literal["more", "less", "zero", ""]
 Function = Callable[[NDArray[np.int64], NDArray[np.float64]], float]
-NAMED = ("groups", "participation")  # paths whose second part is the name of a group
-DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its description
+NAME = "/NAME"  # in a path, the name of a group
+LEVELS = {"group": "groups", "clients": "clients"}  # what spreads are over
+DESCRIBED = "e2fl_measure"  # the attribute of a function that holds its title, unit and so on
+# What is recorded of an own measure: its lowest tenth may be the best one.
+OWN = {"mean": mean, "low10": worst10, "high10": best10, "variance": variance}
 
 
 class Definition(NamedTuple):
@@ -64,17 +67,52 @@ class Measure:
         """Whether the number is a difference, which is written with its sign."""
         return self.better == "zero"
 
+    def __post_init__(self) -> None:
+        if self.better not in get_args(Better):
+            words = "more, less, zero or nothing"
+            raise ConfigError(f"measure '{self.key}': better is {words}, not '{self.better}'")
 
-_FILE = tomllib.loads((files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8"))
-ALIASES: dict[str, str] = _FILE["aliases"]
-MEASURES: dict[str, Measure] = {
-    key: Measure(key, head=_FILE["heads"].get(key.rpartition("/")[0], ""), **entry)
-    for key, entry in _FILE["measures"].items()
-}
-DEFINITIONS = {key: Definition(**entry) for key, entry in _FILE["definitions"].items()}
-COLUMNS: dict[str, tuple[str, ...]] = {
-    table: tuple(keys) for table, keys in _FILE["columns"].items()
-}
+
+def registry(
+    text: str,
+) -> tuple[dict[str, Measure], dict[str, Definition], dict[str, tuple[str, ...]]]:
+    """Return measures, definitions and columns of tables as measures.toml has them.
+
+    Whatever does not fit together raises `ConfigError`: before a run, not when its table is made.
+    """
+    file = tomllib.loads(text)
+    if file["spreads"].keys() != METRICS.keys():
+        odd = ", ".join(sorted(file["spreads"].keys() ^ METRICS.keys()))
+        raise ConfigError(f"measures.toml: a spread and its function in METRICS go together: {odd}")
+    entries = {
+        f"{level}/{name}": entry for level in LEVELS for name, entry in file["spreads"].items()
+    } | file["measures"]
+    measures = {
+        key: Measure(key, head=file["heads"].get(key.rpartition("/")[0], ""), **entry)
+        for key, entry in entries.items()
+    }
+    definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}
+    for key, measure in measures.items():
+        if measure.definition not in definitions:
+            raise ConfigError(f"measures.toml: {key} has no definition '{measure.definition}'")
+    for table, paths in file["columns"].items():
+        for path in paths:
+            if path not in measures:
+                raise ConfigError(f"measures.toml, columns.{table}: {_unknown(path, measures)}")
+    return measures, definitions, {table: tuple(paths) for table, paths in file["columns"].items()}
+
+
+def _unknown(path: str, known: Iterable[str]) -> str:
+    """Return that there is no such measure, and which one may be meant."""
+    close = difflib.get_close_matches(path, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    return f"there is no measure '{path}'; {hint}"
+
+
+MEASURES, DEFINITIONS, COLUMNS = registry(
+    (files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8")
+)
+ALIASES = {f"bytes/{way}": f"bytes/{way}_per_client_round" for way in ("up", "down")}
 
 
 def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
@@ -86,33 +124,24 @@ def measure_of(path: str, others: Iterable[Measure] = ()) -> Measure:
     known = MEASURES | {measure.key: measure for measure in others}
     if key in known:
         return known[key]
-    first, _, rest = key.partition("/")
-    name, _, last = rest.rpartition("/")  # a group may have a slash in its name
-    template = MEASURES.get(f"{first}/NAME/{last}")
-    if first in NAMED and name and template is not None:
-        return replace(template, key=key, head=name)
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-    raise ConfigError(f"there is no measure '{path}'; {hint}")
-
-
-@dataclass(frozen=True)
-class Description:
-    """How an own measure is written, and which way is better."""
-
-    title: str
-    unit: str = ""
-    better: Better = "more"
-    digits: int = 3
+    for template, measure in known.items():
+        first, named, last = template.partition(NAME)
+        name = key.removeprefix(f"{first}/").removesuffix(last)  # it may have a slash itself
+        if named and name and key == f"{first}/{name}{last}":
+            return replace(measure, key=key, head=" ".join(filter(None, (measure.head, name))))
+    raise ConfigError(_unknown(path, known))
 
 
 @dataclass(frozen=True)
 class OwnMeasure:
-    """A function of labels [rows] and outputs [rows, classes] of a network, and its description."""
+    """A function of labels [rows] and outputs [rows, classes] of a network, and how it is shown."""
 
     name: str
     function: Function
-    description: Description
+    title: str = ""  # default: the name
+    unit: str = ""
+    better: Better = "more"
+    digits: int = 3
 
     def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
         """Return the value for these rows; NaN where the measure is not defined."""
@@ -122,14 +151,20 @@ class OwnMeasure:
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"measure '{self.name}' failed: {reason}") from error
 
+    def described(self) -> dict[str, Any]:
+        """Return title, unit and so on, as summary.json has them."""
+        shown = {key: getattr(self, key) for key in ("unit", "better", "digits")}
+        return {"title": self.title or self.name, **shown}
+
 
 def own_measure(
     *, title: str, unit: str = "", better: Better = "more", digits: int = 3
 ) -> Callable[[Function], Function]:
     """Return a decorator that describes a function as a measure."""
+    shown = {"title": title, "unit": unit, "better": better, "digits": digits}
 
     def described(function: Function) -> Function:
-        setattr(function, DESCRIBED, Description(title, unit, better, digits))
+        setattr(function, DESCRIBED, shown)
         return function
 
     return described
@@ -139,32 +174,33 @@ def as_measure(name: str, function: Function) -> OwnMeasure:
     """Return the measure of a function; without `own_measure`, more is better."""
     if not name.isidentifier():
         raise ConfigError(f"a measure needs a name such as auc, not '{name}'")
-    return OwnMeasure(name, function, getattr(function, DESCRIBED, Description(name)))
+    own = OwnMeasure(name, function, **getattr(function, DESCRIBED, {}))
+    measures_of(name, own.described())  # raises an error for what is not known
+    return own
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     """Return mean, tenths and variance of the finite values; None if there are none."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
-    names = {"worst10": "low10", "best10": "high10"}
-    return {names.get(k, k): v for k, v in spread(known).items()} if len(known) else None
+    return {name: metric(known) for name, metric in OWN.items()} if len(known) else None
 
 
-def measures_of(name: str, description: Mapping[str, Any]) -> list[Measure]:
-    """Return the entries of a registry for an own measure, as a run describes it."""
-    own = Description(**description)
-    tenths = ("high10", "low10") if own.better == "less" else ("low10", "high10")
-    titles = {"mean": "mean", tenths[0]: "worst 10 %", tenths[1]: "best 10 %"}
-    measures = []
-    for level, over in (("group", "groups"), ("clients", "clients")):
-        for kind in (*titles, "variance"):
-            key, title = f"measures/{name}/{level}/{kind}", titles.get(kind, kind)
-            better: Better = "less" if kind == "variance" else own.better
-            head = f"{own.title} over {over}"
-            measures.append(Measure(key, title, own.unit, own.digits, better, "own", head))
-    return measures
+def measures_of(name: str, shown: Mapping[str, Any]) -> list[Measure]:
+    """Return the entries of a registry for an own measure, as `OwnMeasure.described` has it."""
+    title, unit, better, digits = (shown[key] for key in ("title", "unit", "better", "digits"))
+    worst, best = ("high10", "low10") if better == "less" else ("low10", "high10")
+    titles = {"mean": "mean", worst: "worst 10 %", best: "best 10 %", "variance": "variance"}
+    spreads = [
+        Measure(f"measures/{name}/{level}/{kind}", words, unit, digits, better, "own", head)
+        for level, over in LEVELS.items()
+        for head in [f"{title} over {over}"]
+        for kind, words in titles.items()
+    ]
+    spreads = [replace(m, better="less") if m.key.endswith("/variance") else m for m in spreads]
+    return [*spreads, Measure(f"measures/{name}/groups{NAME}", title, unit, digits, better, "own")]
 
 
-def descriptions(measures: Sequence[OwnMeasure]) -> dict[str, dict[str, Any]]:
-    """Return how own measures are described in summary.json."""
-    return {measure.name: asdict(measure.description) for measure in measures}
+def own_measures(measures: Iterable[OwnMeasure]) -> list[Measure]:
+    """Return the entries of a registry for these own measures."""
+    return [entry for own in measures for entry in measures_of(own.name, own.described())]

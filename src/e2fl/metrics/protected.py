@@ -4,13 +4,14 @@ Names and signs of differences are those of fairlearn: the largest gap between a
 more. `signed_differences` has the signed differences of two groups that the E2FL paper reports.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from e2fl.metrics.accuracy import Labels, Positions, codes, numbers
+from e2fl.metrics.accuracy import Labels, Positions, codes
+from e2fl.metrics.inequality import std
 
 COUNTS = ("n", "true_positive", "false_positive", "false_negative")
 
@@ -36,6 +37,19 @@ def protected(
     first, second = (_rates(*(group[name] for name in COUNTS)) for group in groups)
     names = {"eod": "true_positive_rate", "di": "f1", "spd": "selection_rate"}
     return {key: first[name] - second[name] for key, name in names.items()}
+
+
+def eod_std(
+    clients: Iterable[tuple[Mapping[str, float], Mapping[str, float]]],
+) -> float | None:
+    """Return how far `eod` varies over clients: its standard deviation; None for fewer than two.
+
+    clients: of each client that has both groups, their counts as in `protected`. Clients without
+    positives in a group are left out.
+    """
+    values = [protected(*groups)["eod"] for groups in clients]
+    known = [value for value in values if not np.isnan(value)]
+    return std(known) if len(known) > 1 else None
 
 
 def signed_differences(
@@ -114,45 +128,16 @@ def equalized_odds_difference(
     return _largest_gap(y_true, y_pred, sensitive_features, *kinds)
 
 
-def predictive_parity_difference(
+def demographic_parity_ratio(
     y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
 ) -> float:
-    """Return the largest gap between groups in how often a positive prediction is right."""
-    return _largest_gap(y_true, y_pred, sensitive_features, "predictive_value")
+    """Return the lowest selection rate of a group divided by the highest: disparate impact."""
+    rates = rates_by_group(y_true, y_pred, sensitive_features=sensitive_features).values()
+    selected = [group["selection_rate"] for group in rates]
+    return min(selected) / max(selected) if max(selected) else np.nan
 
 
 def _largest_gap(y_true: ArrayLike, y_pred: ArrayLike, groups: Labels, *kinds: str) -> float:
     """Return the largest gap in these rates over the groups; NaN where a group has no value."""
     rates = rates_by_group(y_true, y_pred, sensitive_features=groups).values()
     return float(np.max(np.ptp([[group[kind] for kind in kinds] for group in rates], axis=0)))
-
-
-def calibration_by_group(
-    y_true: ArrayLike, y_score: ArrayLike, *, sensitive_features: Labels, bins: int = 10
-) -> dict[Any, dict[str, Any]]:
-    """Compare predicted probabilities with what happened, for each group.
-
-    y_score: [rows], probabilities from 0 to 1. Returns n, mean_score, positive_rate, their
-    difference and `ece`, the expected calibration error over bins of equal width.
-    """
-    probability, truth = numbers(y_score, "y_score"), _binary(y_true, "y_true")
-    names, positions = codes(sensitive_features, "group")
-    if probability.min() < 0 or probability.max() > 1:
-        raise ValueError("y_score must hold probabilities from 0 to 1")
-    lengths = [len(truth), len(probability), len(positions)]
-    if len({*lengths}) > 1:
-        raise ValueError("{} labels, {} scores and {} groups".format(*lengths))
-    calibration = {}
-    for position, name in enumerate(names.tolist()):
-        rows = positions == position
-        cell = np.minimum((probability[rows] * bins).astype(np.int64), bins - 1)
-        scores, positives = (np.bincount(cell, weights=v[rows]) for v in (probability, truth))
-        sums = {
-            "mean_score": scores.sum(),
-            "positive_rate": positives.sum(),
-            "difference": scores.sum() - positives.sum(),
-            "ece": np.abs(scores - positives).sum(),
-        }
-        shares = {kind: float(value / len(cell)) for kind, value in sums.items()}
-        calibration[name] = {"n": len(cell), **shares}
-    return calibration

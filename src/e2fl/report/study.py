@@ -1,6 +1,5 @@
 """The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import pandas as pd
 from e2fl import metrics
 from e2fl.errors import ConfigError
 from e2fl.metrics import Interval, Measure, measure_of
-from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.inequality import Numbers
 from e2fl.metrics.intervals import (
     Chance,
     chance,
@@ -73,11 +72,7 @@ def _seen_through(record: Json, view: str) -> Json:
 
 
 def with_derived(numbers: dict[str, float]) -> dict[str, float]:
-    """Return the numbers and those that follow from them: deviations, sums and overheads."""
-    for level in ("clients", "group"):
-        variance = numbers.get(f"{level}/variance", -1.0)
-        if variance >= 0:
-            numbers[f"{level}/std"] = math.sqrt(variance)
+    """Return the numbers and those that follow from them: sums and overheads."""
     if "bytes/up_total" in numbers or "bytes/down_total" in numbers:
         ways = (numbers.get(f"bytes/{way}_total", 0.0) for way in ("up", "down"))
         numbers["bytes/total"] = sum(ways)
@@ -221,8 +216,9 @@ class Method:
         value, expected = self.mean(key), self.chance.get(key)
         if value is None or expected is None or not expected.explains(value):
             return False
-        best = self.mean(key.replace("/worst10", "/best10")) if key.endswith("/worst10") else None
-        return best is None or self.chance[key.replace("/worst10", "/gap")].explains(best - value)
+        level, _, kind = key.partition("/")
+        best = self.mean(f"{level}/best10") if kind == "worst10" else None
+        return best is None or self.chance[f"{level}/tenths"].explains(best - value)
 
 
 def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:

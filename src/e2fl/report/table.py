@@ -438,8 +438,7 @@ def all_by_chance(methods: Iterable[Method], key: str) -> bool:
 def require_columns(columns: Sequence[str], own: Iterable[Measure] = ()) -> None:
     """Raise an error for measures that no run can have; those of groups depend on the data."""
     for column in columns:
-        if not column.startswith("measures/"):
-            measure_of(column, own)
+        measure_of(column, own)
 
 
 def require_order(order: Sequence[str], names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from e2fl.metrics import Interval
-from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.inequality import Numbers
 from e2fl.metrics.intervals import FEW, mean_test, welch
 from e2fl.report.charts import counted
 from e2fl.report.study import Method, Study, difference, worse_off
@@ -207,7 +207,7 @@ def _judgement(study: Study, method: Method, lowest: str) -> str:
         p = mean_test(np.array([own.mean() - rest.mean() for own, rest in pairs]))
     elif min(map(len, pairs[0])) < FEW:
         few = f"Too few clients ({len(pairs[0][0])}) to judge whether this is"
-        if (gap := method.chance.get("group/gap")) is None:
+        if (gap := method.chance.get("group/tenths")) is None:
             return f" {few} chance."
         what = "Best and worst differ by more than chance explains: clients that are served alike"
         return f" {what} differ by about {points(gap.value)}. {few} the group or the client."

@@ -147,7 +147,11 @@ def _protected(tallies: Tallies, data: FederatedData) -> Mapping[str, float] | N
     if data.classes != 2 or sorted(by_group) != [0, 1]:
         return None
     unprivileged, privileged = (asdict(total(by_group[group])) for group in (0, 1))
-    return metrics.protected(unprivileged, privileged)
+    clients = [[parts.get(group) for group in (0, 1)] for parts in tallies.values()]
+    both = [(asdict(a), asdict(b)) for a, b in clients if a is not None and b is not None]
+    varies = metrics.eod_std(both)
+    known = {} if varies is None else {"eod_std": varies}
+    return metrics.protected(unprivileged, privileged) | known
 
 
 def _loss(values: Sequence[float]) -> dict[str, float]:

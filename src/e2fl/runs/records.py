@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Json = dict[str, Any]
-Spread = Mapping[str, float]  # mean, worst10, best10, variance
+Spread = Mapping[str, float]  # `METRICS` of accuracies: mean, worst10 and so on
 
 # Which groups the group measures are over: those that the data declares or, where it declares
 # none, those that the algorithm found.

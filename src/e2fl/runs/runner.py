@@ -19,7 +19,6 @@ from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.files import finite, remove
 from e2fl.kernels import ENGINE_VERSION
-from e2fl.metrics.measures import descriptions
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure
@@ -412,7 +411,7 @@ class _Runner:
             inference=inference and {key: inference[key] for key in inference if key != "rounds"},
             metadata=last_line["metadata"],
             warnings=self.warnings,
-            own_measures=descriptions(self.experiment.build_measures()),
+            own_measures={m.name: m.described() for m in self.experiment.build_measures()},
             bytes=measure.byte_summary(traffic),
             bits=None if self.trains_alone else measure.bit_summary(traffic, self.model.spec.edges),
             participation=measure.participation_summary(self.totals.asked, self.data, served),

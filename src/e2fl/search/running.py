@@ -21,7 +21,7 @@ from e2fl.config.experiment import Experiment, with_seed
 from e2fl.errors import ConfigError, NothingLearnedError, RunError
 from e2fl.files import write_text
 from e2fl.metrics import MEASURES, Measure
-from e2fl.metrics.measures import descriptions, measures_of
+from e2fl.metrics.measures import own_measures
 from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
 from e2fl.runs.store import COMMAND, Folder, Run, json_text
 from e2fl.runs.watcher import Watcher, Watchers
@@ -92,8 +92,7 @@ def search(
         raise ConfigError(f"the grid has more than {LIMIT:,} points")
     data, first = SharedData(), next(iter(validated.values()))
     levels = _checked(validated, searched, data)
-    described = descriptions(first.build_measures())
-    own = [measure for name, entry in described.items() for measure in measures_of(name, entry)]
+    own = own_measures(first.build_measures())
     objectives = results.objectives_of(options.paths(levels[0]), levels, own)
     pick = results.pick_of(options.pick, objectives)
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 
 from e2fl.metrics import COLUMNS, MEASURES
-from e2fl.metrics.accuracy import Numbers
+from e2fl.metrics.inequality import Numbers
 from e2fl.metrics.intervals import over_clients
 from e2fl.report import study as studies
 from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, tips

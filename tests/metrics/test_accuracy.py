@@ -1,0 +1,88 @@
+"""`metrics.fairness` on any arrays: the worked example, and the same as a run's own summary."""
+
+import math
+
+import numpy as np
+import pytest
+
+from e2fl.metrics import METRICS, accuracies, fairness, group_means
+from e2fl.runs.runner import run_experiment
+
+ACCURACIES = [80, 82, 90, 91, 92, 93, 94, 95, 96, 97, 97, 98, 98, 98, 99, 99, 99, 99, 100, 100]
+GROUPS = ["A"] * 2 + ["B"] * 4 + ["C"] * 6 + ["D"] * 8
+
+
+def test_twenty_clients_in_four_groups():
+    measured = fairness(ACCURACIES, GROUPS, loss=np.linspace(1, 0, 20))
+    levels = {"clients": (94.85, 81.0, 100.0, 29.9275), "group": (91.916667, 81, 99, 46.895833)}
+    for level, values in levels.items():
+        for kind, value in zip(("mean", "worst10", "best10", "variance"), values, strict=True):
+            assert measured[level][kind] == pytest.approx(value)
+        assert measured[level].keys() == METRICS.keys()
+    means = {name: group["accuracy"] for name, group in measured["groups"].items()}
+    assert means == pytest.approx({"A": 81, "B": 91.5, "C": 96.166667, "D": 99})
+    assert group_means(ACCURACIES, GROUPS) == means
+    assert measured["groups"]["A"]["loss"] == pytest.approx(1 - 0.5 / 19)
+    alone = fairness([80, 90])
+    assert (alone["group"], alone["groups"]) == (None, {})
+
+
+def test_groups_inside_a_client_weigh_by_their_examples():
+    measured = fairness([100, 50, 70], ["x", "y", "x"], client=["a", "a", "b"], n=[30, 10, 5])
+    # a: (100 * 30 + 50 * 10) / 40 = 87.5; b: 70; groups: x (100 + 70) / 2, y 50
+    assert measured["clients"]["mean"] == pytest.approx((87.5 + 70) / 2)
+    assert [group["accuracy"] for group in measured["groups"].values()] == [85.0, 50.0]
+
+
+def test_predictions_are_counted_for_each_client():
+    columns = accuracies(
+        [1, 0, 1, 1],
+        [1, 1, 1, 0],
+        client=["a", "a", "b", "b"],
+        sensitive_features=["x", "x", "x", "y"],
+    )
+    assert columns["client"].tolist() == ["a", "b", "b"]
+    assert columns["accuracy"].tolist() == [50, 100, 0]
+    assert fairness(**columns)["clients"]["mean"] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"accuracy": []}, "nothing to measure"),
+        ({"accuracy": [1.0, np.nan]}, "accuracy is not a number in row 1"),
+        ({"accuracy": [1.0], "sensitive_features": ["a", "b"]}, "2 of sensitive"),
+        ({"accuracy": [1.0, 2.0], "sensitive_features": [0, math.nan]}, "row 1 has no group"),
+        ({"accuracy": [1.0, 2.0], "client": [None, 1]}, "row 0 has no client"),
+        ({"accuracy": [1.0], "n": [0]}, "above 0"),
+        ({"accuracy": [1.0], "loss": [np.inf]}, "loss is not a number in row 0"),
+    ],
+)
+def test_impossible_arrays_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        fairness(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "client", "words"),
+    [
+        ([1, 1, 1], [1], ["a", "a", "b"], "each example"),
+        ([1, 1], [1, 1], ["a"], "each example"),
+        ([], [], [], "nothing to measure"),
+        ([1, 1], [1, 1], ["a", None], "row 1 has no client"),
+    ],
+)
+def test_impossible_predictions_are_refused(truth, predicted, client, words):
+    with pytest.raises(ValueError, match=words):
+        accuracies(truth, predicted, client=client)
+
+
+def test_it_gives_what_a_run_says_of_itself(toy):
+    run = run_experiment(toy)
+    names = ("client", "group", "n", "accuracy", "loss")
+    columns = {name: [row[name] for row in run.clients] for name in names}
+    measured = fairness(sensitive_features=columns.pop("group"), **columns)
+    for level in ("clients", "group"):
+        assert measured[level] == pytest.approx(run.summary[level])
+    for name, group in run.summary["groups"].items():
+        assert measured["groups"][name] == pytest.approx(group)
