@@ -1,5 +1,6 @@
 """The pages of the site, from the ledger and the templates, and what the templates ask for."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,12 @@ class Facts:
         ]
         return int(max(set.intersection(*rounds), default=0))
 
+    def extremes(self, method: str, at: int, view: str = "") -> tuple[float, float]:
+        """Return the lowest and the highest loss of a group of FairMNISTRotate, on seed 0."""
+        rows = self.repeats("table1", method, at, seed=0).rows
+        losses = rows[rows["round"] == at].filter(regex=f"^{view}groups/.*/loss$").iloc[0]
+        return float(losses.min()), float(losses.max())
+
     def smallest(self, experiment: str, method: str, at: int, overrides: Overrides) -> int:
         """Return the number of clients in the smallest group that was found, on seed 0."""
         rows = self.repeats(experiment, method, at, overrides, 0).rows
@@ -210,10 +217,9 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
             if needed == finished and not title.startswith(OUR_OWN)
         ],
         "percent_of_rounds": round(100 * longest / PAPER["rounds"]),
-        "figures": list(figures.charts(made)),
         "sections": [(heading, board.text) for heading, board in leaderboard(made)],
         "commits": sorted({_commit(origin["commit"]) for origin in origins if origin["commit"]}),
-        "engines": sorted({str(origin["engine"]) for origin in origins}),
+        "engines": _engines(runs),
         "machines": sorted({_machine(o["machine"]) for o in origins if o["machine"]}),
     }
     environment = Environment(
@@ -241,6 +247,18 @@ def write(runs: Sequence[Run], docs: Path) -> list[Path]:
 
 def _commit(commit: str) -> str:
     return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
+
+
+def _engines(runs: Sequence[Run]) -> dict[int, list[str]]:
+    """Return by engine the methods of each experiment with their settings and number of runs."""
+    counts: dict[int, Counter[str]] = {}
+    for run in runs:
+        changes = ", ".join(f"{key} = {value}" for key, value in run.overrides.items())
+        name = f"{run.experiment} {run.method}{f' ({changes})' if changes else ''}"
+        counts.setdefault(run.origin["engine"], Counter())[name] += 1
+    names = {engine: [f"{name} x {n}" for name, n in counts[engine].items()] for engine in counts}
+    first = [f"all others ({sum(counts[min(counts)].values())} runs)"]
+    return {engine: names[engine] if engine > min(names) else first for engine in sorted(names)}
 
 
 def _machine(kind: Json) -> str:
