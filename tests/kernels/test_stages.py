@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError
+from e2fl.kernels.plan import Plan
+from e2fl.kernels.stages import Convolution
 from e2fl.kernels.vectors import WIDE
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine, Batch
@@ -79,6 +81,22 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] =
         (1, 7, 9),
         2,
         5,
+    ),
+    "overlapping tiles": (
+        lambda: nn.Sequential(
+            conv(2, 16, 3, 2),
+            nn.ReLU(),
+            conv(16, 20, 3),
+            nn.ReLU(),
+            conv(20, 33, 3, (1, 2)),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            linear(33 * 5 * 6, 5),
+        ),
+        (2, 11, 11),
+        5,
+        3,
     ),
     "a pool, then a convolution without one": (
         lambda: nn.Sequential(
@@ -181,6 +199,29 @@ def test_gradients_are_those_of_automatic_differentiation(name: str) -> None:
     slopes = fast.entropy_gradient(masks, examples), general.entropy_gradient(masks, examples)
     np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-6)
     assert np.abs(slopes[0]).max() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["lenet", "overlapping tiles"], indirect=True)
+def test_convolutions_of_16_channels_use_winograd(name: str) -> None:
+    network, shape, _, _ = NETWORKS[name]
+    plan = Plan(blocks_of(network()) or [], shape, 1)
+    first, *others = [stage for stage in plan.stages.values() if isinstance(stage, Convolution)]
+    assert not first._by_winograd
+    assert others
+    assert all(stage._by_winograd for stage in others)
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_winograd_gives_the_convolution(pool: int) -> None:
+    """To a few units of rounding of the largest output, wherever a tile lies."""
+    network = nn.Sequential(conv(16, 24, 3, 1), *[nn.MaxPool2d(pool)] * (pool > 1), nn.Flatten())
+    images = torch.randn(3, 16, 11, 14, generator=torch.Generator().manual_seed(4))
+    expected = network.double()(images.double())
+    network = network.float().append(linear(expected.shape[1], expected.shape[1]))
+    params = {name: weight.detach() for name, weight in network.named_parameters()}
+    params[list(params)[-1]] = torch.eye(expected.shape[1])
+    outputs = engine_for(Model(network)).outputs(params, images)
+    assert (outputs - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 def test_weights_may_be_views_of_others() -> None:

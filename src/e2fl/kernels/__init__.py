@@ -13,8 +13,9 @@ that returns the same bits.
 - `packing.py`: integers in a fixed number of bits;
 - `symbols.py`: rankings as buckets of places or as moves;
 - `coding.py`: the entropy coder and its frequency tables;
-- `plan.py`: local training of a network; `stages.py`: its layers; `linear.py`, `convolution.py` and
-  `pooling.py`: their loops, with the vector code of `vectors.py`; `score_step.py`: steps.
+- `plan.py`: local training of a network; `stages.py`: its layers; `linear.py`, `convolution.py`,
+  `winograd.py` and `pooling.py`: their loops, with the vector code of `vectors.py`;
+  `score_step.py`: steps.
 """
 
 from e2fl.kernels.coding import count_symbols, frequencies, rans_decode, rans_encode
@@ -29,4 +30,4 @@ from e2fl.kernels.symbols import positions_by_kind, rank_of_moves, rank_of_symbo
 from e2fl.kernels.warming import warm
 
 # Raised whenever training gives other bits than before, with all else equal; runs record it.
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from e2fl.kernels import winograd
 from e2fl.kernels.convolution import Geometry, Strides, row_of_outputs
 from e2fl.kernels.machine_code import Float32, Int32, compiled
 from e2fl.kernels.vectors import LANES, Emit, vector_code
@@ -70,6 +71,40 @@ _turn_floats, _turn_integers = _turn_block(integers_too=False), _turn_block(inte
 
 
 @compiled
+def _hand_over(
+    chosen: tuple[Float32, Int32],
+    at: int,
+    sizes: tuple[int, int, int],
+    out: Float32,
+    to: int,
+    strides: Strides,
+    where: Int32,
+    to_where: int,
+) -> None:
+    """Copy a row of selected outputs to the next layer's inputs, and their places to `where`.
+
+    sizes: pooled width, outputs with and without padding.
+    """
+    width, outputs, channels = sizes
+    best, place = chosen
+    _, by_channel, _, by_column, _ = strides
+    span = -(-width // LANES) * LANES
+    bests, places = (best, out), (place, where)
+    for px in range(0, width, LANES):
+        for o in range(0, outputs, LANES):
+            start, pixels = at + px * outputs + o, width - px
+            to_place = (to_where + o * span + px, span, LANES)
+            _turn_integers(places, (start, outputs, to_place, pixels), ())
+            if by_column == 1:
+                to_best = (to + o * by_channel + px, by_channel, channels - o)
+                _turn_floats(bests, (start, outputs, to_best, pixels), ())
+    if by_column != 1:
+        for px in range(width):
+            for o in range(channels):
+                out[to + o * by_channel + px * by_column] = best[at + px * outputs + o]
+
+
+@compiled
 def forward(
     a: Float32,
     w: Float32,
@@ -78,8 +113,7 @@ def forward(
     relu: bool,
     where: Int32,
     rows: Float32,
-    best: Float32,
-    place: Int32,
+    chosen: tuple[Float32, Int32],
     channels: int,
     out: Float32,
     strides: Strides,
@@ -90,7 +124,8 @@ def forward(
     lists: as in `convolution.forward`.
     where: [batch, pooled height, outputs, pooled width in whole vectors]: the offset in its image
     of the kernel's window that gave the output; -1 without a gradient.
-    rows, best, place: buffers for the outputs of one row of windows, and for the selected ones.
+    rows, chosen: buffers for the outputs of one row of windows, and for the selected ones and their
+    places.
     channels: outputs without padding.
     """
     least = np.float32(0 if relu else -np.inf)
@@ -99,9 +134,8 @@ def forward(
     pooled_width = width // size.pool_width
     line, outputs = size.width * size.depth, size.outputs
     span = -(-pooled_width // LANES) * LANES
-    by_example, by_channel, by_row, by_column, first = strides
-    arrays, chosen = (a, w, rows, lists[0], lists[1]), (rows, best, place)
-    bests, places = (best, out), (place, where)
+    arrays, selection = (a, w, rows, lists[0], lists[1]), (rows, chosen[0], chosen[1])
+    sizes = (pooled_width, outputs, channels)
     for b in range(batch):
         for py in range(pooled_height):
             top = py * size.pool_height
@@ -113,21 +147,41 @@ def forward(
                 window = (left * outputs, width * outputs, outputs)
                 pool = (size.pool_height, size.pool_width)
                 origin = (top * line + left * size.depth, line, size.depth)
-                _largest(chosen, (window, pool, origin, px * outputs), (least,))
+                _largest(selection, (window, pool, origin, px * outputs), (least,))
+            to = strides[4] + b * strides[0] + py * strides[2]
             to_where = (b * pooled_height + py) * outputs * span
-            to = first + b * by_example + py * by_row
-            for px in range(0, pooled_width, LANES):
-                for o in range(0, outputs, LANES):
-                    at, pixels = px * outputs + o, pooled_width - px
-                    to_place = (to_where + o * span + px, span, LANES)
-                    _turn_integers(places, (at, outputs, to_place, pixels), ())
-                    if by_column == 1:
-                        to_best = (to + o * by_channel + px, by_channel, channels - o)
-                        _turn_floats(bests, (at, outputs, to_best, pixels), ())
-            if by_column != 1:
-                for px in range(pooled_width):
-                    for o in range(channels):
-                        out[to + o * by_channel + px * by_column] = best[px * outputs + o]
+            _hand_over(chosen, 0, sizes, out, to, strides, where, to_where)
+
+
+@compiled
+def forward_winograd(
+    a: Float32,
+    transforms: tuple[Float32, Float32, Float32],
+    size: Geometry,
+    relu: bool,
+    where: Int32,
+    chosen: tuple[Float32, Int32],
+    channels: int,
+    out: Float32,
+    strides: Strides,
+    batch: int,
+) -> None:
+    """Convolve and pool, an image at a time; arguments as in `forward`.
+
+    transforms: the transformed kernels, and buffers as in `winograd.forward`.
+    """
+    least = np.float32(0 if relu else -np.inf)
+    pooled_height, pooled_width = (size.height - 2) // 2, (size.width - 2) // 2
+    span = -(-pooled_width // LANES) * LANES
+    sizes = (pooled_width, size.outputs, channels)
+    for b in range(batch):
+        at_a = b * size.height * size.width * size.depth
+        winograd.pooled_image((a, *transforms), at_a, size, least, chosen)
+        for py in range(pooled_height):
+            to = strides[4] + b * strides[0] + py * strides[2]
+            to_where = (b * pooled_height + py) * size.outputs * span
+            at = py * pooled_width * size.outputs
+            _hand_over(chosen, at, sizes, out, to, strides, where, to_where)
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:

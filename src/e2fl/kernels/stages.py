@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from e2fl.errors import DataError
-from e2fl.kernels import convolution, linear, pooling
+from e2fl.kernels import convolution, linear, pooling, winograd
 from e2fl.kernels.convolution import Geometry
 from e2fl.kernels.machine_code import Float32, Int32, Int64, UInt16
 from e2fl.kernels.score_step import Rates, ScoreStep, Threshold, WeightStep, clear_dropped
@@ -73,6 +73,7 @@ class Convolution:
         height, width = image.height + 2 * above, image.width + 2 * beside
         outputs = padded(block.outputs)
         self.size = Geometry(height, width, depth, *block.kernel, outputs, *(block.pool or (1, 1)))
+        self._by_winograd = winograd.pays(self.size, block.inputs)
         rows, columns = height - block.kernel[0] + 1, width - block.kernel[1] + 1
         pool_height, pool_width = self.size[-2:]
         self.output = Shape(block.outputs, rows // pool_height, columns // pool_width)
@@ -103,19 +104,25 @@ class Convolution:
             self._back = turned * depth + c
             self._w_back = aligned(height * width * outputs * depth)
             self._dw, self._dw_at = aligned(height * run * outputs), self._forward
-        self._arguments = (self.x, self._w, _lists(self.size), self.size, self.relu)
+        self._transforms = winograd.buffers(self.size) if self._by_winograd else None
+        how = (self._w, _lists(self.size)) if self._transforms is None else (self._transforms,)
+        self._arguments = (self.x, *how, self.size, self.relu)
 
     def _make_room_for_pool(self, batch: int, columns: int) -> None:
         size, span = self.size, padded(self.output.width)
         where = np.full(batch * self.output.height * size.outputs * span, -1, np.int32)
-        best = aligned(span * size.outputs)
-        rows = aligned(size.pool_height * columns * size.outputs)
-        chosen = (where, rows, best, np.empty(best.size, np.int32))
-        self._pool_arguments = (*self._arguments, *chosen, self.outputs)
+        # Of a row of windows, or of all of them; whole vectors are read from each row.
+        points = (self.output.height if self._by_winograd else 1) * self.output.width + span
+        best = aligned(points * size.outputs)
+        chosen = (best, np.empty(best.size, np.int32))
+        buffers: tuple[Any, ...] = (where, chosen)
+        if not self._by_winograd:
+            buffers = (where, aligned(size.pool_height * columns * size.outputs), chosen)
+        self._pool_arguments = (*self._arguments, *buffers, self.outputs)
         room = pooling.rows_at_once(size) * span + LANES
-        buffers = (np.empty(room, np.int32), aligned(room), aligned(span))
+        lists = (np.empty(room, np.int32), aligned(room), aligned(span))
         weights = (self.x, self.dx, self._w_back, self._dw, where)
-        self._backward_arguments = (*weights, *buffers, size, self.outputs, not self.first)
+        self._backward_arguments = (*weights, *lists, size, self.outputs, not self.first)
 
     def _make_room_for_outputs(self, batch: int, rows: int, columns: int) -> None:
         _, _, depth, kernel_height, kernel_width, outputs, *_ = self.size
@@ -147,6 +154,8 @@ class Convolution:
     def _show(self) -> None:
         """Copy the effective weights into the layouts of the loops."""
         scatter_into(self._edges.effective, self._forward, self._w)
+        if self._transforms is not None:
+            winograd.transform_kernels(self._w, self._transforms[0], self.size)
         if not self.first:
             scatter_into(self._edges.effective, self._back, self._w_back)
 
@@ -159,12 +168,14 @@ class Convolution:
 
     def forward(self, batch: int, after: Stage | None) -> None:
         assert after is not None
+        pool: Any = pooling.forward_winograd if self._by_winograd else pooling.forward
+        convolve: Any = winograd.forward if self._by_winograd else convolution.forward
         if self.pooled:
-            pooling.forward(*self._pool_arguments, after.x, after.strides, batch)
+            pool(*self._pool_arguments, after.x, after.strides, batch)
         elif isinstance(after, Convolution):
-            convolution.forward(*self._arguments, after.x, after.padding, batch)
+            convolve(*self._arguments, after.x, after.padding, batch)
         else:
-            convolution.forward(*self._arguments, self._out, (0, 0), batch)
+            convolve(*self._arguments, self._out, (0, 0), batch)
             outputs = (self._out, self._out, self._out_strides)
             convolution.copy_slopes(*outputs, after.x, after.strides, self._inner, False, batch)
 

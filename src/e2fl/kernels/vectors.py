@@ -82,7 +82,8 @@ class Emit:
     @contextmanager
     def loop(self, start: Any, stop: Any, step: int = 1) -> Iterator[Any]:
         """Repeat what is emitted inside, for each integer of `range(start, stop, step)`."""
-        with cgutils.for_range_slice(self.builder, _integer(start), stop, _integer(step)) as (i, _):
+        limits = map(_integer, (start, stop, step))
+        with cgutils.for_range_slice(self.builder, *limits) as (i, _):
             yield i
 
     def variable(self, value: Any) -> Any:
@@ -151,6 +152,11 @@ class Emit:
         nothing = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(nothing, x, ir.Constant(_INT32, 0))
         return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * LANES))
+
+    def constant(self, value: float) -> Any:
+        """Return a vector with the same float32 in every lane."""
+        number = ir.Constant(_FLOAT, float(np.float32(value)))
+        return ir.Constant(_VECTOR, [number] * LANES)
 
     def integers(self, value: int) -> Any:
         """Return a vector with the same int32 in every lane."""

@@ -98,12 +98,10 @@ class CompiledEngine(AutogradEngine):
         The loops do not depend on the sizes of a network, so a tiny network compiles them all.
         """
         super().warm()
-        layers = [nn.Conv2d(1, 1, 1, bias=False), nn.Conv2d(1, 1, 1, bias=False), nn.ReLU()]
-        head = [nn.MaxPool2d(1), nn.Flatten(), nn.Linear(1, 1, bias=False)]
-        model = Model(nn.Sequential(*layers, *head))
+        model = Model(nn.Sequential(*_layers_of_every_kind()))
         supernet = model.supernet(0)
         engine = engine_for(model)
-        work = [Batch(torch.ones(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64), 0.1)]
+        work = [Batch(torch.ones(1, 1, 4, 4), torch.zeros(1, dtype=torch.int64), 0.1)]
         with one_process():
             engine.fit_scores(supernet, supernet.scores(supernet.ranking), work)
             engine.fit(model.initial_weights(0), work)
@@ -196,6 +194,13 @@ class CompiledEngine(AutogradEngine):
             self._frozen = supernet, {name: frozen(table) for name, table in tables.items()}
         known = {name: weights for name, weights in self._frozen[1].items() if weights is not None}
         return known if len(known) == len(self._blocks) else None
+
+
+def _layers_of_every_kind() -> list[nn.Module]:
+    """Return layers for images of 4 x 4 pixels that use every loop."""
+    wide = [nn.Conv2d(n, 16, 3, padding=1, bias=False) for n in (1, 16, 16)]
+    pools = [nn.MaxPool2d(2), nn.Conv2d(16, 1, 1, bias=False), nn.MaxPool2d(1)]
+    return [*wide, nn.ReLU(), *pools, nn.Flatten(), nn.Linear(4, 1, bias=False)]
 
 
 def _copied(params: Params) -> Params:
