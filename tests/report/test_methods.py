@@ -57,6 +57,25 @@ def test_the_best_of_a_column_is_bold(study):
     assert text.count("textbf") == means.count(max(means))
 
 
+def test_gains_over_training_alone_are_measures(runs, study):
+    local, fedavg = (
+        [read_run(runs / f"{name}-seed{seed}") for seed in range(3)] for name in ("local", "fedavg")
+    )
+    pairs = list(zip(fedavg, local, strict=True))
+    gain = [own.summary["clients"]["mean"] - one.summary["clients"]["mean"] for own, one in pairs]
+    name = next(iter(fedavg[0].summary["groups"]))
+    by_group = [[run.summary["groups"][name]["accuracy"] for run in pair] for pair in pairs]
+    accuracy = [[[row["accuracy"] for row in run.clients] for run in pair] for pair in pairs]
+    worse = [100 * np.mean(np.less(own, one)) for own, one in accuracy]
+    table = summary_table(study, ["gain/mean", "gain/worse_off", f"groups/{name}/gain"])
+    row = list(table.frame["method"]).index("FedAvg")
+    assert table.value(row, "gain/mean") == pytest.approx(np.mean(gain))
+    assert table.value(row, "gain/worse_off") == pytest.approx(np.mean(worse))
+    expected = np.mean([own - one for own, one in by_group])
+    assert table.value(row, f"groups/{name}/gain") == pytest.approx(expected)
+    assert table.value(list(table.frame["method"]).index("Local"), "gain/mean") is None
+
+
 def test_views_can_be_left_out(study):
     assert "E2FL (GM)" in summary_table(study).text()
     assert "(GM)" not in summary_table(study, views=False).text()

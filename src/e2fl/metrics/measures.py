@@ -65,7 +65,7 @@ class Measure:
     @property
     def signed(self) -> bool:
         """Whether the number is a difference, which is written with its sign."""
-        return self.better == "zero"
+        return self.better == "zero" or (self.definition == "gain" and self.unit == "pp")
 
     def __post_init__(self) -> None:
         if self.better not in get_args(Better):

@@ -20,7 +20,7 @@ from e2fl.metrics import Measure
 from e2fl.metrics.accuracy import MIN_STABILITY
 from e2fl.metrics.intervals import FEW_ROWS
 from e2fl.metrics.measures import measures_of
-from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label
+from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
     labels = labels_of([(run.config, run.summary.get("title")) for run in firsts])
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
     methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
+    alone = next((method for method in methods if method.alone), None)
+    methods = [with_gains(method, alone) for method in methods]
     data, picture = _data(runs)
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),

@@ -356,6 +356,25 @@ def gains(method: Method, alone: Method) -> pd.DataFrame:
     return both.assign(difference=both["accuracy"] - both["alone"])
 
 
+def with_gains(method: Method, alone: Method | None) -> Method:
+    """Return a method with its gains over training alone, for the seeds that both ran with."""
+    if alone is None or method is alone or (both := gains(method, alone)).empty:
+        return method
+    by_seed = both["difference"].groupby(both["seed"])
+    added = {
+        "gain/mean": by_seed.mean(),
+        "gain/worse_off": by_seed.agg(lambda g: 100 * (g < 0).mean()),
+    }
+    for name in {*method.groups} & {*alone.groups}:
+        key = f"groups/{name}/accuracy"
+        added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
+    columns = pd.DataFrame(added)
+    rows = method.rows.merge(columns, how="left", left_on="seed", right_index=True)
+    last = rows.groupby("seed")["round"].transform("max")
+    rows.loc[rows["round"] != last, list(columns)] = np.nan
+    return replace(method, rows=rows, _intervals={})
+
+
 def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:
     """Return the clients that do worse than alone, averaged over seeds; all clients; seeds."""
     both = gains(method, alone)

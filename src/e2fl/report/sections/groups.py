@@ -87,7 +87,7 @@ def group_table(study: Study) -> Table:
     """Return a table of every group: its clients, and its accuracy and loss with each method."""
     columns = [Column("group", _group(study)), Column("clients", "clients", 0)]
     paths: dict[str, tuple[Method, str]] = {}
-    for kind, digits in (("accuracy", 2), ("loss", 3)):
+    for kind, digits in (("accuracy", 2), ("gain", 2), ("loss", 3)):
         for method in study.methods:
             if any(method.by_seed(f"groups/{group}/{kind}") for group in study.group_names):
                 key = f"{method.label}/{kind}"
