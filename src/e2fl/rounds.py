@@ -7,6 +7,7 @@ object.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, types_of
@@ -247,6 +248,7 @@ class Server:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
         far = outliers(sizes, self.update_limit)
+        most_loss = median([size.loss for size in sizes.values()]) if far else 0.0
         for client, factor in far.items():
             faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
 
@@ -255,7 +257,7 @@ class Server:
             if client not in far:
                 return reply
             origin = self.algorithm.origin(self._sent(client), reply)
-            return scaled_down(reply, origin or {}, far[client])
+            return scaled_down(reply, origin or {}, far[client], most_loss)
 
         return Lazy(tuple(accepted), read), faults
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.algorithms.afl import Slope
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.algorithms.screening import Size, outliers
 from e2fl.evaluation import total
@@ -81,6 +82,21 @@ def test_one_client_with_a_huge_update_does_not_stop_the_others_from_learning(na
     assert named
     assert all(reason.startswith("clipped: its update is") for reason in named)
     assert set().union(*faults) == {ATTACKER}
+
+
+def test_a_clipped_gradient_does_not_gain_weight_in_afl_by_its_loss():
+    """Its flipped gradient keeps its own loss high, which would raise its share every round."""
+    algorithm = attacked("afl", scaled_update(-30.0))
+    assert accuracy("afl", algorithm) > clean("afl") - 5
+    problem = Problem(algorithm)
+    server = problem.server(problem.federation(), 1)
+    server.update_limit = 7.0
+    sent = server.ask().inbox
+    gradients = {client: dict(sent[client].params) for client in range(8)}
+    gradients[ATTACKER] = {name: 900 * value for name, value in gradients[ATTACKER].items()}
+    replies = {c: Slope(gradients[c], 9.0 if c == ATTACKER else float(c), 36) for c in range(8)}
+    accepted, _ = server.accept(Replies(replies))
+    assert [accepted[client].loss for client in range(8)] == [0, 4.5, 2, 3, 4, 5, 6, 7]
 
 
 def test_without_a_limit_one_client_spoils_the_model():

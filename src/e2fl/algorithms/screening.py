@@ -3,7 +3,9 @@
 The update of a client is its reply minus the weights it was sent. An update whose norm is far above
 the median of the round is scaled down to that median, and the history says so; `update_limit` of an
 experiment says how far. With fewer than three updates the norm of the weights that were sent takes
-the place of the median.
+the place of the median. The loss that comes with a clipped gradient counts as at most the median of
+the round: in AFL, a client whose loss stays high gains weight round after round, and a sign-flipped
+gradient keeps its own client's loss high.
 
 The median of a round may be small for a good reason: most clients have learnt all they can, and a
 client of a minority has not. So a typical update counts as at least a share of the weights that
@@ -37,10 +39,11 @@ def capped(reply: Any, most: int) -> tuple[Message, str]:
 
 @dataclass(frozen=True)
 class Size:
-    """The norms of an update and of the weights that were sent."""
+    """The norms of an update and of the weights that were sent, and the loss that is claimed."""
 
     update: float
     sent: float
+    loss: float = 0.0
 
 
 def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None:
@@ -54,7 +57,8 @@ def size_of(reply: Message, origin: Params | None, sent: Message) -> Size | None
     weights = getattr(reply, field)
     moved = {name: weights[name].double() - start for name, start in origin.items()} or weights
     whole = origin or getattr(sent, sent.weights_field() or "", {})
-    return Size(math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole)))
+    norms = math.sqrt(squared_norm(moved)), math.sqrt(squared_norm(whole))
+    return Size(*norms, getattr(reply, "loss", 0.0))
 
 
 def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, float]:
@@ -75,12 +79,17 @@ def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, flo
     }
 
 
-def scaled_down(reply: Any, origin: Params, factor: float) -> Message:
-    """Return the reply with its update divided by `factor`."""
+def scaled_down(reply: Any, origin: Params, factor: float, most_loss: float) -> Message:
+    """Return the reply with its update divided by `factor`; with a gradient, its loss is at most
+    `most_loss`.
+    """
     field = reply.weights_field()
     weights: Params = {}
     for name, value in getattr(reply, field).items():
         start = origin[name].double() if origin else 0.0
         weights[name] = (start + (value.double() - start) / factor).float()
-    scaled: Message = replace(reply, **{field: weights})
+    changed: dict[str, Any] = {field: weights}
+    if not origin and hasattr(reply, "loss"):
+        changed["loss"] = min(reply.loss, most_loss)
+    scaled: Message = replace(reply, **changed)
     return scaled
