@@ -29,6 +29,7 @@ FLOORS = [
     {"rounds"},
     {"config"},
     {"simulation"},
+    {"attacks"},
     {"runs"},
     {"testing", "report"},
     {"results"},
