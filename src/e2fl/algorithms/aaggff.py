@@ -8,8 +8,9 @@ in by the doubly robust estimator, and the shares p follow the regularised leade
 softmax of summed gradients. What is the same for all clients cancels in it, so only deviations of
 clients that took part are kept.
 
-Departures: the bound of the gradients in the step size, 1 + C, is derived here for responses from 0
-to C; three of the distribution functions are offered; clients are drawn uniformly.
+Departures, or not checked, since only the paper's abstract was at hand: responses from 0 to C, the
+bound 1 + C of gradients in the step size (derived here), the normal distribution as the default of
+three, and that a round's losses decide its own shares. Clients are drawn uniformly.
 """
 
 import math
