@@ -14,7 +14,7 @@ from e2fl.construct import look_up, settings_of
 from e2fl.errors import ConfigError
 from e2fl.learning import Settings
 
-SECTIONS = ("data", "model", "algorithm", "participation", "learner")
+SECTIONS = ("data", "model", "algorithm", "participation", "learner", "attack")
 
 
 def completed(experiment: Experiment) -> Experiment:

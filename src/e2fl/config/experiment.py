@@ -21,6 +21,7 @@ from torch import nn
 from typing_extensions import Doc
 
 from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
+from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
@@ -43,6 +44,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "model": MODELS,
     "algorithm": ALGORITHMS,
     "participation": PARTICIPATION,
+    "attack": ATTACKS,
     **PARTS,
 }
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
@@ -95,6 +97,9 @@ class Experiment:
     examples_limit: Annotated[
         int, Doc("most training examples a reply may claim; 0: those of the largest client")
     ] = 0
+    attack: Annotated[
+        Section, Doc("malicious clients, in a simulation only: `e2fl list attacks`")
+    ] = field(default_factory=dict)
     variants: Annotated[dict[str, Section], Doc("by name: what differs for another algorithm")] = (
         field(default_factory=dict)
     )
@@ -172,6 +177,13 @@ class Experiment:
         if self.participation:
             policy = construct(type(policy), vars(policy) | self.participation, "participation")
         return policy
+
+    def build_attack(self) -> Attack | None:
+        """Return the attack of malicious clients; None if all clients are honest."""
+        if not self.attack:
+            return None
+        attack: Attack = _made({"name": "none"} | self.attack, "attack", expected=Attack)
+        return attack
 
     def build_server(
         self,
@@ -305,7 +317,7 @@ class Experiment:
         run, continued.
         """
         neutral = {*UNSAVED, "rounds", "variants", "device", "name"}
-        neutral |= set() if self.measures else {"measures"}
+        neutral |= {name for name in ("measures", "attack") if not getattr(self, name)}
         settings = self.to_dict()
         return {
             name: with_whole_numbers(settings[name]) for name in settings if name not in neutral

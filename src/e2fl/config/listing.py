@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
+from e2fl.attacks import ATTACKS
 from e2fl.config.completion import plain
 from e2fl.config.experiment import Experiment
 from e2fl.config.files import shipped
@@ -53,6 +54,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
     "participation": PARTICIPATION,
     "ballots": BALLOTS,
     "votes": VOTES,
+    "attacks": ATTACKS,
 }
 KEEP = "fraction of edges kept in a subnetwork: above 0, at most 1"
 SHARE = "of each client's training rows that is set aside for validation: at least 0, below 1"

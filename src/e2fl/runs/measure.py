@@ -306,6 +306,19 @@ def client_rows(scores: Scores, data: FederatedData) -> list[Json]:
     return rows
 
 
+def attack_summary(malicious: Scores, data: FederatedData) -> Json:
+    """Return the names of malicious clients, their groups, and the mean accuracy they are served
+    with.
+    """
+    own = [total(next(iter(score.views.values())).values()) for score in malicious.values()]
+    groups = [data.population.declared_groups.get(client) for client in sorted(malicious)]
+    return {
+        "clients": [data.client_name(client) for client in sorted(malicious)],
+        "groups": sorted({data.group_name(group) for group in groups if group is not None}),
+        "accuracy": float(np.mean([tally.accuracy for tally in own])) if own else None,
+    }
+
+
 def byte_summary(traffic: Traffic) -> Json:
     """Return bytes as encoded; totals are of training, models served for use count separately."""
     exchanges = max(1, traffic.exchanges)

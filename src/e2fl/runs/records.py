@@ -88,6 +88,7 @@ class Summary(Measures):
     participation: Mapping[str, Mapping[str, float]] | None = None  # how often clients were asked
     inference: Mapping[str, Any] | None = None
     validation: Measures | None = None  # on validation examples, if the data has any
+    attack: Mapping[str, Any] | None = None  # malicious clients, and how well they are served
     unseen: Mapping[str, Any] | None = None  # results of clients kept out of training
 
 

@@ -17,6 +17,7 @@ from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
+from e2fl.evaluation import Score
 from e2fl.files import finite, remove
 from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
@@ -29,6 +30,7 @@ from e2fl.runs.progress import compiling
 from e2fl.runs.records import Budget, Json, Summary, divergence_warnings
 from e2fl.runs.store import ENCODING, Folder, Run, read_run
 from e2fl.runs.watcher import Watcher
+from e2fl.simulation.attacked import AttackedFederation
 from e2fl.simulation.client_memory import Memories, newest_versions
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
@@ -78,6 +80,8 @@ def run_experiment(
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
+    if federate is not None and experiment.attack:
+        raise ConfigError("attacks are for simulations only: remove the section 'attack'")
     folder = None if out is None else Folder(out)
     stored: Experiment | None = None
     if folder is not None and folder.exists():
@@ -117,7 +121,11 @@ def simulate(
         with compiling(watcher.prepare):
             learner.engine.warm()
         memories = Memories(folder.memories if folder else None)
-        return kind(data, algorithm, learner, threads=experiment.threads, memories=memories)
+        make, attack = kind, experiment.build_attack()
+        if attack is not None:
+            attackers = attack.attackers(data.population, experiment.seed)
+            make = partial(AttackedFederation, attack=attack, attackers=attackers)
+        return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
 
     return federate
 
@@ -153,6 +161,11 @@ class _Runner:
         self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
         self.totals = Totals()
+        attack = experiment.build_attack()
+        self.attackers = (
+            attack.attackers(data.population, experiment.seed) if attack else frozenset()
+        )
+        self.malicious: dict[ClientId, Score] = {}  # scores of malicious clients
         self.unevaluated: Totals | None = None  # as if the last round had not been evaluated
         # Now: files may change while the run goes on.
         self.environment = environment() | {"engine": str(ENGINE_VERSION)}
@@ -276,7 +289,7 @@ class _Runner:
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         self.server = self._server(latest)
         try:
-            for done in run(self.server, self.federation):
+            for done in map(self._honest, run(self.server, self.federation)):
                 self.seconds = time.monotonic() - started
                 self.totals = self._record(done, latest)
                 latest = done
@@ -296,6 +309,14 @@ class _Runner:
         finally:
             self.watcher.end()
         return latest
+
+    def _honest(self, done: Round) -> Round:
+        """Return a round without the scores of malicious clients, which are kept apart."""
+        if not self.attackers or done.scores is None:
+            return done
+        scores = dict(done.scores)
+        self.malicious = {client: scores.pop(client) for client in self.attackers & scores.keys()}
+        return replace(done, scores=scores)
 
     def _record(self, done: Round, before: Round) -> Totals:
         """Record the results of a round, and return the totals after it."""
@@ -418,6 +439,7 @@ class _Runner:
             budget=Budget(*worked) if traffic.trainings else None,
             seconds={"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
             data=self.data.about(),
+            attack=measure.attack_summary(self.malicious, self.data) if self.attackers else None,
             inputs=self._inputs(),
             environment=self.environment,
             unseen=self._unseen(done),
