@@ -210,7 +210,7 @@ def _write_weights(params: Params, model: ModelSpec) -> bytes:
 def _read_weights(raw: memoryview, model: ModelSpec) -> Params:
     flat = np.frombuffer(raw, dtype="<f4").astype(np.float32)
     if not np.isfinite(flat).all():
-        raise WireError("the weights are not finite")
+        raise WireError("the weights are not finite, as after a learning_rate that is too high")
     params: Params = {}
     start = 0
     for layer in model.layers:

@@ -1,8 +1,6 @@
-"""Data sets of torch and Hugging Face, frames with to_pandas, and progress in notebooks."""
+"""Data sets of torch and Hugging Face, and frames with to_pandas."""
 
-import sys
 import types
-from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -22,7 +20,6 @@ import e2fl
 from e2fl.data import rows_of
 from e2fl.data.partition import Iid
 from e2fl.errors import DataError
-from e2fl.runs.progress import NotebookProgress
 
 
 class Listed(Dataset):
@@ -132,29 +129,3 @@ def test_a_data_set_of_hugging_face_is_read():
     assert len(data.population) == 2
     flat = make({"site": ["a", "b"] * 10, "x": list(range(20)), "y": [0, 1, 1, 0] * 5})
     assert len(e2fl.from_table(flat, client="site", label="y").population) == 2
-
-
-def test_a_notebook_gets_the_bar_of_tqdm_auto(monkeypatch, toy):
-    """A notebook is a kernel whose output is no terminal."""
-    made = []
-
-    class Bar:
-        def __init__(self, **settings):
-            made.append(settings)
-            self.updates = 0
-
-        def update(self, by):
-            self.updates += by
-
-        def set_postfix_str(self, text):
-            made.append(text)
-
-        def close(self):
-            made.append(self.updates)
-
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    monkeypatch.setattr("e2fl.runs.progress.tqdm", Bar)
-    e2fl.run(toy, watcher=NotebookProgress(StringIO()))
-    assert made[0]["total"] == 6
-    assert made[-1] == 6
-    assert any("clients" in str(text) for text in made[1:-1])

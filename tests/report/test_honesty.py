@@ -107,13 +107,17 @@ def test_few_test_rows_are_warned_of(runs):
     assert not study_of([replace(run, clients=many)]).warnings
 
 
-@pytest.mark.parametrize(("stability", "warned"), [(0.51, True), (0.7, False)])
-def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, stability, warned):
+@pytest.mark.parametrize(
+    ("stability", "blur", "words"),
+    [(0.51, 0.1, "the groups agree to 0.51 only"), (0.78, 0.3, "0.75 times"), (0.7, 0.1, None)],
+)
+def test_groups_that_may_be_noise_are_warned_of_in_terminal_and_page(runs, stability, blur, words):
     run = read_run(runs / "e2fl-seed0")
-    summary = run.summary | {"metadata": {"clustering": {"stability": stability}}}
-    made = study_of([replace(run, summary=summary)])
+    clustering = {"stability": stability, "blur": blur, "cloud": 0.4}
+    made = study_of([replace(run, summary=run.summary | {"metadata": {"clustering": clustering}})])
     for text in (printed(made), page(made)):
-        assert ("the groups agree to 0.51 only" in text) == warned
+        assert ("may be noise" in text) == (words is not None)
+        assert words is None or words in text
 
 
 def test_settings_in_which_methods_differ_are_named(runs):

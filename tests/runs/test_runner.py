@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from e2fl import kernels, version
-from e2fl.errors import ConfigError
+from e2fl.cli import main
+from e2fl.errors import ConfigError, NothingLearnedError
+from e2fl.report.finish import printed
+from e2fl.report.from_runs import study_of
+from e2fl.report.page import page
 from e2fl.runs import measure
 from e2fl.runs.records import divergence_warnings
 from e2fl.runs.runner import run_experiment
@@ -153,6 +157,40 @@ def test_models_that_give_no_numbers_are_counted_and_told_of_once(toy, tmp_path)
     assert "diverged" not in run_experiment(toy).summary
     (warning,) = divergence_warnings({"views": {"global": {"diverged": 1}}})
     assert warning.startswith("the models of 1 client (view global) have losses")
+
+
+@pytest.mark.parametrize(("rate", "every"), [(5, 6), (200, 2)])
+def test_training_that_ends_at_guessing_after_its_loss_rose_is_called_diverged(
+    toy, tmp_path, rate, every
+):
+    """Issue 25, item 17: scripts must notice, and a reader of the page."""
+    (tmp_path / "toy.toml").write_text(toy.variant("fedavg").to_toml())
+    words = ["run", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "run")]
+    changes = (f"learner.learning_rate={rate}", f"evaluate_every={every}")
+    assert main([*words, *(word for change in changes for word in ("--set", change))]) == 3
+    run = read_run(tmp_path / "run")
+    assert run.summary["failed"]
+    assert "always predicting the commonest class" in page(study_of([run]))
+    assert "failed" not in run_experiment(toy.variant("fedavg")).summary
+
+
+def test_a_rate_that_leaves_no_usable_reply_is_named(toy):
+    """Issue 25, item 17."""
+    with pytest.raises(NothingLearnedError, match="learning_rate"):
+        run_experiment(replace(toy.variant("fedavg"), learner={"learning_rate": 1e6}))
+
+
+@pytest.mark.parametrize(("groups", "seed"), [(1, 2), (1, 3), (2, 0), (3, 1)])
+def test_found_groups_that_are_noise_are_warned_of(toy, groups, seed):
+    """Issue 25, item 10: stability alone is 0.78 for one of these without groups."""
+    data = toy.data | {"clients": 24, "groups": groups, "styles": True, "seed": seed}
+    grouping = {"name": "rank_clustering", "groups": max(2, groups)}
+    algorithm = {"name": "e2fl", "clients_per_round": 4, "grouping": grouping}
+    model = {"name": "mlp", "hidden": [32]}
+    run = run_experiment(
+        replace(toy, seed=seed, rounds=1, data=data, model=model, algorithm=algorithm)
+    )
+    assert ("may be noise" in printed(study_of([run]))) == (groups == 1)
 
 
 def test_the_commit_of_a_run_is_that_of_its_start(toy, tmp_path, monkeypatch):

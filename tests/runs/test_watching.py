@@ -2,14 +2,18 @@
 
 import io
 import json
+import sys
+import types
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from tqdm import tqdm
 
 from e2fl.cli import main
 from e2fl.errors import ConfigError
+from e2fl.runs import progress
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat, tracker
@@ -156,8 +160,6 @@ class Told(Watcher):
 def test_compiling_is_told_only_when_something_is_compiled(toy):
     import numba
 
-    from e2fl.runs.progress import compiling
-
     run_experiment(replace(toy, rounds=1))  # everything is compiled and in the cache now
     watcher = Told()
     run_experiment(replace(toy, rounds=1), watcher=watcher)
@@ -167,7 +169,7 @@ def test_compiling_is_told_only_when_something_is_compiled(toy):
         return number + 1
 
     loop = numba.njit(fresh)  # not cached: compiled in every process
-    with compiling(watcher.prepare):
+    with progress.compiling(watcher.prepare):
         assert loop(1) == 2
         assert loop(2) == 3
     assert watcher.heard == ["fresh"]
@@ -175,8 +177,6 @@ def test_compiling_is_told_only_when_something_is_compiled(toy):
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, monkeypatch, slow):
-    from e2fl.runs import progress
-
     clock = count(step=10.0 if slow else 0.001)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     watcher = progress.Progress(io.StringIO())
@@ -190,3 +190,30 @@ def test_plain_lines_tell_the_turn_the_seed_and_the_time_left(toy, monkeypatch, 
     assert "left" not in lines[-1]
     durations = [progress.duration(seconds) for seconds in (40, 720, 12000)]
     assert durations == ["40 s", "12 min", "3 h 20 min"]
+
+
+def test_a_notebook_gets_a_bar_without_ipywidgets(monkeypatch, toy):
+    """A notebook is a kernel whose output is no terminal."""
+    assert progress.tqdm is tqdm  # a bar of text
+    made = []
+
+    class Bar:
+        def __init__(self, **settings):
+            made.append(settings)
+            self.updates = 0
+
+        def update(self, by):
+            self.updates += by
+
+        def set_postfix_str(self, text):
+            made.append(text)
+
+        def close(self):
+            made.append(self.updates)
+
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setattr("e2fl.runs.progress.tqdm", Bar)
+    run_experiment(toy, watcher=progress.NotebookProgress(io.StringIO()))
+    assert made[0]["total"] == 6
+    assert made[-1] == 6
+    assert any("clients" in str(text) for text in made[1:-1])

@@ -29,7 +29,7 @@ from e2fl.errors import ConfigError, expect, require_setting
 from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
-from e2fl.grouping.separation import divide
+from e2fl.grouping.separation import Separation, divide
 from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.participation import Ask
@@ -236,7 +236,7 @@ class RankClustering(Grouping):
         """Return the group of every client that sent a ballot. Ballots are read one at a time."""
         table = self.table(ballots, seed)
         count = min(count, len(table))
-        pairs = Pairs.of(table, seed) if self.start == "tree" else None
+        pairs, tree = Pairs.of(table, seed), self.start == "tree"
         results = self.results(table, count, seed, pairs)
         best = cheapest(results)
         return Clustering(
@@ -248,9 +248,19 @@ class RankClustering(Grouping):
             metadata={
                 "cost": best.cost,
                 "steps": best.steps,
-                "stability": stability(pairs, best, count, seed) if pairs else agreement(results),
+                "stability": stability(pairs, best, count, seed) if tree else agreement(results),
+                **self._separation(pairs, best, count, seed),
             },
         )
+
+    def _separation(
+        self, pairs: Pairs, kept: KMeansResult, count: int, seed: int
+    ) -> dict[str, float | None]:
+        """Return the blur of the groups and of a reference cloud; none for a single group."""
+        if count < 2:
+            return {}
+        own, in_cloud = Separation(pairs.distances, seed).blurs(kept.assigned[pairs.places], count)
+        return {"blur": own, "cloud": in_cloud}
 
     def nearest(self, ballot: Ranking, centroids: Mapping[GroupId, Ranking], seed: int) -> GroupId:
         """Return the nearest group for a ballot that was not clustered."""
@@ -275,11 +285,11 @@ class RankClustering(Grouping):
         return views_of(spec, self.sample_edges, seed, normalise=self.normalise)
 
     def results(
-        self, table: BallotTable, count: int, seed: int, pairs: Pairs | None
+        self, table: BallotTable, count: int, seed: int, pairs: Pairs
     ) -> list[KMeansResult]:
         """Return the result of every start; with a tree there is one."""
         if self.start == "tree":
-            start = from_tree(table, pairs or Pairs.of(table, seed), count)
+            start = from_tree(table, pairs, count)
             return [kmeans(table, start, self.steps)]
         results = []
         for restart in range(self.restarts):

@@ -20,8 +20,28 @@ some space. Groups have centres there, and reference clouds can be drawn.
 import numpy as np
 from numpy.typing import NDArray
 
+from e2fl.randomness import stream
+
 STEPS = 20  # of K-means, at most
 PIECES = 3  # clusters per group before merging
+CLOUDS = 5  # reference clouds drawn, for the mean of their blur
+SAMPLED = 400  # clients that blur is computed over, at most
+
+
+class Separation:
+    """The blur of groups, and that of reference clouds, over clients drawn uniformly."""
+
+    def __init__(self, distances: NDArray[np.float64], seed: int):
+        self.sampled = np.sort(stream(seed, "judges").permutation(len(distances))[:SAMPLED])
+        self.distances = distances[np.ix_(self.sampled, self.sampled)]
+        draws = (stream(seed, "cloud", number) for number in range(CLOUDS))
+        self.clouds = [cloud(self.distances, rng) for rng in draws if len(self.sampled) > 1]
+
+    def blurs(self, assigned: NDArray[np.int64], count: int) -> tuple[float, float]:
+        """Return the blur of these groups, and the mean of the clouds cut into as many pieces."""
+        own = blur(self.distances, assigned[self.sampled])
+        clouds = [blur(drawn, pieces(drawn, min(count, len(drawn)))) for drawn in self.clouds]
+        return own, float(np.mean(clouds or [1.0]))
 
 
 def silhouette(distances: NDArray[np.float64], assigned: NDArray[np.int64]) -> float:

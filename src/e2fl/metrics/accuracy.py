@@ -15,6 +15,7 @@ Labels = Sequence[Any] | NDArray[Any]  # one label per row: a group, a client
 Positions = NDArray[np.int64]
 
 MIN_STABILITY = 0.6  # of found groups that are called clear; see `e2fl groups`
+MAX_RELATIVE_BLUR = 0.5  # of clear groups, as a fraction of the blur of a reference cloud
 
 
 def codes(values: Labels, what: str) -> tuple[NDArray[Any], Positions]:

@@ -17,7 +17,7 @@ from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
 from e2fl.files import read_bytes
 from e2fl.metrics import Measure
-from e2fl.metrics.accuracy import MIN_STABILITY
+from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.metrics.intervals import FEW_ROWS
 from e2fl.metrics.measures import measures_of
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
@@ -217,10 +217,19 @@ def _by_method(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
         if count:
             yield words("unfair", "faults", label=label, count=count)
         clusterings = [(run.summary.get("metadata") or {}).get("clustering") for run in repeats]
-        known = [float(c["stability"]) for c in clusterings if c and c.get("stability") is not None]
-        if min(known, default=MIN_STABILITY) < MIN_STABILITY:
-            doubt = {"stability": min(known), "least": MIN_STABILITY}
-            yield words("unfair", "unstable", label=label, **doubt)
+        for name, value, limit in map(_doubt, filter(None, clusterings)):
+            if name:
+                yield words("unfair", name, label=label, value=value, limit=limit)
+                break
+
+
+def _doubt(clustering: Json) -> tuple[str, float, float]:
+    """Return why found groups may be noise, by the test of `e2fl groups`: what, value, limit."""
+    stability, blur = clustering.get("stability"), clustering.get("blur")
+    if stability is not None and stability < MIN_STABILITY:
+        return "unstable", stability, MIN_STABILITY
+    relative = 0.0 if blur is None else blur / clustering["cloud"]
+    return "blurred" if relative > MAX_RELATIVE_BLUR else "", relative, MAX_RELATIVE_BLUR
 
 
 def _of_comparison(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"]) -> Iterator[str]:

@@ -2,16 +2,14 @@
 
 Every client trains once from the start, as rank clustering prepares, and its ballot is clustered
 into 2, 3 and more groups. Three measures indicate a good number: the same groups are found without
-a quarter of the clients (stability), few clients lie between two groups (blur), and clients are
-nearer to their own group than to the next (silhouette). Blur is compared with that of a reference
-cloud with the same covariance and no groups, cut into as many pieces.
+a quarter of the clients (stability), few clients lie between two groups (blur, compared with that
+of a reference cloud without groups), and clients are nearer to their own group than to the next
+(silhouette).
 """
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
@@ -20,21 +18,16 @@ from e2fl.config.from_python import section_of
 from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering
-from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, kmeans, stability
-from e2fl.grouping.separation import blur, cloud, pieces, silhouette
-from e2fl.metrics.accuracy import MIN_STABILITY
-from e2fl.randomness import stream
+from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, stability
+from e2fl.grouping.separation import Separation, silhouette
+from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.rankings.order import Ranking
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.text import aligned
 
-MAX_RELATIVE_BLUR = 0.5  # of clear groups, as a fraction of the blur of a reference cloud
 NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal: fewer groups then
 AS_STABLE = 0.01  # a stability this close to another one counts as equal
-FIRM_STABILITY = 0.8  # minimum stability for groups to be reported without a caveat
-BLUR_CLIENTS = 400  # blur is computed over at most this many clients, drawn uniformly
-CLOUDS = 5  # reference clouds drawn, for the mean of their blur
 
 
 @dataclass(frozen=True)
@@ -47,9 +40,7 @@ class Row:
     blur: float  # 0 to 1: how far clients lie from the centre of their group towards the next
     cloud: float  # the blur of a reference cloud cut into as many pieces
     smallest: int  # clients of the smallest group
-    cost: float  # mean distance of a client to its group's centroid, relative to one group
     matched: float | None = None  # percentage of clients in the group they declare, one to one
-    purity: float | None = None  # the same; a found group stands for that of most of its members
 
     @property
     def clear(self) -> bool:
@@ -65,66 +56,49 @@ class Survey:
     clustering: RankClustering = field(default_factory=RankClustering)
 
     @property
-    def best(self) -> Row | None:
-        """The number of groups that fits best, or None if no groups are clear."""
-        return min(self.flat, key=lambda row: row.groups, default=None)
-
-    @property
     def flat(self) -> list[Row]:
-        """The clear numbers of groups whose silhouettes hardly differ from the highest."""
-        clear = [row for row in self.rows if row.clear]
+        """The clear numbers of groups whose silhouettes hardly differ from the highest, rising."""
+        clear = sorted((row for row in self.rows if row.clear), key=lambda row: row.groups)
         highest = max((row.silhouette for row in clear), default=0.0)
         return [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
 
+    @property
+    def best(self) -> Row | None:
+        """The number of groups that fits best, or None if no groups are clear."""
+        return next(iter(self.flat), None)
+
     def table(self) -> str:
         """Return one line for each number of groups; a star marks the best."""
-        head = ["", "", "", "blur", "", "", "", "as declared, %"]
-        titles = (
-            "groups",
-            "stability",
-            "silhouette",
-            "found",
-            "of a cloud",
-            "smallest group",
-            "cost",
-        )
-        lines = [[*titles, "matched", "purity"]]
+        titles = ("groups", "stability", "silhouette", "blur", "of a cloud", "smallest group")
+        lines = [[*titles, "as declared, %"]]
         for row in self.rows:
-            cells = [f"{row.groups}{' *' if row == self.best else ''}"]
-            cells += [f"{row.stability:.2f}", f"{row.silhouette:.3f}", f"{row.blur:.2f}"]
-            cells += [f"{row.cloud:.2f}", f"{row.smallest}", f"{row.cost:.3f}"]
-            shares = [share for share in (row.matched, row.purity) if share is not None]
-            lines.append(cells + [f"{share:.1f}" for share in shares])
-        shown = len(lines[1])
-        return aligned([line[:shown] for line in lines], head[:shown])
+            measures = f"{row.stability:.2f}", f"{row.silhouette:.3f}", f"{row.blur:.2f}"
+            cells = [f"{row.groups}{' *' if row == self.best else ''}", *measures]
+            cells += [f"{row.cloud:.2f}", f"{row.smallest}"]
+            lines.append(cells + ([] if row.matched is None else [f"{row.matched:.1f}"]))
+        return aligned([line[: len(lines[1])] for line in lines])
 
     def advice(self) -> str:
         """Return a recommendation, as text."""
-        best = self.best
-        if best is None:
+        if self.best is None:
             return (
                 "Warning: these groups look like noise. No number of groups is both stable without "
                 f"a quarter of the clients (at least {MIN_STABILITY}) and clearly separated (a "
                 f"blur of at most {MAX_RELATIVE_BLUR} times that of a reference cloud). Use one "
                 "group (algorithm frl), or let clients train longer first (learner.epochs)."
             )
+        best, last = self.best, self.flat[-1]
         text = (
             f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie "
             "between groups, and the groups found without a quarter of the clients agree to "
-            f"{best.stability:.2f}."
+            f"{best.stability:.2f}; the smallest group has {best.smallest}."
         )
-        if best.stability < FIRM_STABILITY:
-            text += " That is low: treat these groups with caution."
-        if best.smallest < 5:
-            text += f" The smallest group is very small ({best.smallest})."
-        last = max(self.flat, key=lambda row: row.groups)
         if last != best:
             text += (
                 f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
                 "is uncertain: fewer groups hide small ones."
             )
-        stable = [row for row in self.flat if row.stability >= best.stability - AS_STABLE]
-        most = max(stable, key=lambda row: row.groups)
+        most = [row for row in self.flat if row.stability >= best.stability - AS_STABLE][-1]
         if most != best:
             text += (
                 f" {most.groups} groups are as stable ({most.stability:.2f}); to keep small groups "
@@ -171,30 +145,23 @@ def survey(
     seed = experiment.seed
     table = clustering.table(ballots, seed)
     pairs = Pairs.of(table, seed)
-    sampled = np.sort(stream(seed, "judges").permutation(len(pairs.places))[:BLUR_CLIENTS])
-    distances = pairs.distances[np.ix_(sampled, sampled)]
-    clouds = [cloud(distances, stream(seed, "cloud", number)) for number in range(CLOUDS)]
+    separation = Separation(pairs.distances, seed)
     declared = [data.population.declared[client] for client in table.clients]
-    centre = table.vote(np.zeros(len(table), dtype=np.int64), table.take([0]))
-    alone = kmeans(table, centre, 1).cost
     rows = []
     for groups in range(first, last + 1):
         tell(f"clustering into {groups} groups")
         kept = cheapest(clustering.results(table, groups, seed, pairs))
         assigned = kept.assigned[pairs.places]
-        row = Row(
-            groups,
-            stability(pairs, kept, groups, seed),
-            silhouette(pairs.distances, assigned),
-            blur(distances, assigned[sampled]),
-            float(np.mean([blur(drawn, pieces(drawn, groups)) for drawn in clouds])),
-            int(np.bincount(kept.assigned, minlength=groups).min()),
-            kept.cost / alone if alone else 1.0,
+        rows.append(
+            Row(
+                groups,
+                stability(pairs, kept, groups, seed),
+                silhouette(pairs.distances, assigned),
+                *separation.blurs(assigned, groups),
+                min(kept.assigned.tolist().count(group) for group in range(groups)),
+                None if None in declared else metrics.matched(kept.assigned, declared),
+            )
         )
-        if None not in declared:
-            both = kept.assigned, declared
-            row = replace(row, matched=metrics.matched(*both), purity=metrics.purity(*both))
-        rows.append(row)
     tell("done")
     return Survey(tuple(rows), clustering)
 

@@ -11,7 +11,7 @@ import numpy as np
 from e2fl import metrics
 from e2fl.codec import to_json
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId, Population
-from e2fl.errors import RunError
+from e2fl.errors import DataError, RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.metrics.measures import spread_of
 from e2fl.participation import burden
@@ -32,6 +32,7 @@ class Totals:
     faults: Mapping[str, int] = field(default_factory=dict)  # since the last line of history
     grouping: tuple[Json, ...] = ()  # how groups were found in each round since the last line
     asked: Mapping[ClientId, int] = field(default_factory=dict)  # since the run began
+    highest_loss: float = 0.0  # of training in any round
 
 
 def measure(scores: Scores, data: FederatedData) -> Measures:
@@ -279,6 +280,16 @@ def measure_unseen(
     if right and stands_for:
         result["right_group"] = 100.0 * sum(right) / len(right)
     return result
+
+
+def commonest_class(clients: Iterable[ClientId], data: FederatedData) -> float:
+    """Return the mean accuracy of always predicting the same class, the commonest one."""
+    try:
+        tests = [data.client(client).test.y for client in clients]
+    except DataError:  # only nodes have the data
+        return 100.0 / data.classes
+    shares = [np.bincount(y, minlength=data.classes) / len(y) for y in tests if len(y)]
+    return 100.0 * float(np.mean(shares, axis=0).max())
 
 
 def kinds_of(faults: Iterable[str]) -> Counter[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from numba.core import event
-from tqdm.auto import tqdm
+from tqdm import tqdm  # a bar of text needs no ipywidgets in a notebook
 
 from e2fl.config.experiment import Experiment
 from e2fl.errors import E2flWarning

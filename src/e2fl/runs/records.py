@@ -10,6 +10,11 @@ from typing import Any, Literal
 Json = dict[str, Any]
 Spread = Mapping[str, float]  # `METRICS` of accuracies: mean, worst10 and so on
 
+FAILED = (
+    "training diverged: its loss rose far above that of guessing, and models are no better than "
+    "always predicting the commonest class; lower learner.learning_rate (or score_rate)"
+)
+
 # Which groups the group measures are over: those that the data declares or, where it declares
 # none, those that the algorithm found.
 GroupsAre = Literal["declared", "found"]
@@ -90,13 +95,15 @@ class Summary(Measures):
     validation: Measures | None = None  # on validation examples, if the data has any
     attack: Mapping[str, Any] | None = None  # malicious clients, and how well they are served
     unseen: Mapping[str, Any] | None = None  # results of clients kept out of training
+    failed: bool = False  # training diverged to a model that is no better than guessing
 
 
 def divergence_warnings(measured: Mapping[str, Any]) -> list[str]:
     """Return warnings about diverged models in a line of history or a summary."""
     views = {"": measured, **(measured.get("views") or {})}
+    failed = [FAILED] if measured.get("failed") else []
     counts = {name: int(view.get("diverged", 0)) for name, view in views.items()}
-    return [
+    return failed + [
         f"the models of {'1 client' if count == 1 else f'{count:,} clients'}"
         f"{f' (view {name})' if name else ''} have losses that are absurd or not finite, so their "
         "accuracy means nothing: training diverged; lower learner.learning_rate (or score_rate), "

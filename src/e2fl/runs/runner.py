@@ -1,5 +1,6 @@
 """The runner of one experiment: rounds, evaluations, checkpoints, and the files of the run."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from e2fl.runs.checkpoint import Checkpoint, Progress
 from e2fl.runs.data_files import write_data
 from e2fl.runs.measure import Totals
 from e2fl.runs.progress import compiling
-from e2fl.runs.records import Budget, Json, Summary, divergence_warnings
+from e2fl.runs.records import FAILED, Budget, Json, Summary, divergence_warnings
 from e2fl.runs.store import ENCODING, Folder, Run, read_run
 from e2fl.runs.watcher import Watcher
 from e2fl.simulation.attacked import AttackedFederation
@@ -35,6 +36,8 @@ from e2fl.simulation.client_memory import Memories, newest_versions
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
+
+RISEN = 10  # times the loss of guessing: training that diverged, if accuracy is that of guessing
 
 
 class Runtime(Federation, Protocol):
@@ -338,7 +341,7 @@ class _Runner:
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
             groups = measure.found_groups(done.scores)
-            totals = Totals(totals.traffic, groups, asked=totals.asked)
+            totals = replace(totals, found=groups, faults={}, grouping=())
             self._record_line(done.number, measured)
         self.watcher.advance(done.number, measured)
         return totals
@@ -356,7 +359,9 @@ class _Runner:
         """Return the totals after this round, except its faults."""
         traffic = replace(self.federation.traffic)
         asked = Counter(self.totals.asked) + Counter(done.asked)
-        totals = replace(self.totals, traffic=traffic, asked=asked)
+        loss = 0.0 if done.training_loss is None else done.training_loss
+        highest = max(self.totals.highest_loss, loss if math.isfinite(loss) else math.inf)
+        totals = replace(self.totals, traffic=traffic, asked=asked, highest_loss=highest)
         found = self.algorithm.describe(done.state).assignments
         if found is None:  # groups are declared, or there are none
             return totals
@@ -411,12 +416,22 @@ class _Runner:
         config = self.experiment.to_dict()
         return Run(config, summary, self.history, rows, done.state, path, self.times)
 
+    def _failed(self, done: Round) -> bool:
+        """Return whether the loss of training rose far, and accuracy ends at that of one class."""
+        if self.totals.highest_loss <= RISEN * math.log(self.data.classes):
+            return False
+        commonest = measure.commonest_class(done.scores or (), self.data)
+        return bool(self.history[-1]["clients"]["mean"] <= commonest)
+
     def _summary(self, done: Round, client_models: str) -> Summary:
         assert done.scores is not None
         last_line, traffic = self.history[-1], self.totals.traffic
         inference = last_line.get("inference")
         served = measure.found_groups(done.scores)
         finds_groups = self.algorithm.describe(done.state).assignments is not None
+        failed = self._failed(done)
+        if failed:
+            self.watcher.warn(FAILED)
         worked = (traffic.trainings, traffic.client_epochs, traffic.trained_examples)
         return Summary(
             **vars(measure.measure(done.scores, self.data)),
@@ -431,7 +446,8 @@ class _Runner:
             trains_alone=self.trains_alone,
             inference=inference and {key: inference[key] for key in inference if key != "rounds"},
             metadata=last_line["metadata"],
-            warnings=self.warnings,
+            warnings=self.warnings + ((FAILED,) if failed else ()),
+            failed=failed,
             own_measures={m.name: m.described() for m in self.experiment.build_measures()},
             bytes=measure.byte_summary(traffic),
             bits=None if self.trains_alone else measure.bit_summary(traffic, self.model.spec.edges),

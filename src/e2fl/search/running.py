@@ -264,8 +264,9 @@ class Runner:
         except results.Pruned:
             return "pruned"
         if task in batch.runs:
-            diverged = batch.runs[task].summary["validation"].get("diverged")
-            return "diverged" if diverged else "complete"
+            summary = batch.runs[task].summary
+            failed = summary.get("failed") or summary["validation"].get("diverged")
+            return "diverged" if failed else "complete"
         if not isinstance(batch.failed[task], NothingLearnedError):
             raise batch.failed[task]
         watcher.warn(str(batch.failed[task]))  # other trials are not affected
