@@ -29,6 +29,9 @@ _SMALL = 4096  # edges of a layer small enough to list all of them
 _SAMPLE = 16384  # scores from which the first window is estimated
 
 
+_NAN = np.uint32(0xFFFFFFFF)  # the key of NaN, above all others
+
+
 class Rates(NamedTuple):
     """Learning rate, momentum and weight decay of a step, as float32."""
 
@@ -121,7 +124,7 @@ class Threshold:
     def __init__(self, scores: Float32, edges: int, dropped: int):
         self.bits: UInt32 = scores.view(np.uint32)
         self.edges, self.dropped = edges, dropped
-        self.key, self.first_tied = np.uint32(0xFFFFFFFF), scores.size
+        self.key, self.first_tied = _NAN, scores.size
         # Edges in a window: few, but enough to contain the threshold most of the time.
         self.wanted = max(256, edges // 1024)
         self.window: Int32 = np.empty(min(edges, 32 * self.wanted) + _PIECE, np.int32)
@@ -195,6 +198,20 @@ def _score_of(key: np.uint32) -> float:
     return float(np.array(bits, np.uint32).view(np.float32))
 
 
+@compiled
+def _keep_from(
+    lowest: np.float32, first_tied: int, scores: Float32, weights: Float32, out: Float32
+) -> None:
+    """Copy the weights whose score is at least the lowest kept one, and zero for the others."""
+    zero = np.float32(0)
+    s, w, tied = scores[:first_tied], weights[:first_tied], out[:first_tied]
+    for e in range(tied.size):
+        tied[e] = zero if s[e] <= lowest else w[e]
+    s, w, rest = scores[first_tied:], weights[first_tied:], out[first_tied:]
+    for e in range(rest.size):
+        rest[e] = zero if s[e] < lowest else w[e]
+
+
 class ScoreStep:
     """The scores of one layer under SGD with momentum, and the weights they select."""
 
@@ -203,7 +220,8 @@ class ScoreStep:
         # Not +0.0: momentum * -0.0 + g equals g also for g = -0.0.
         self.velocity: Float32 = np.full_like(scores, -0.0)
         self.threshold = Threshold(scores, scores.size, dropped)
-        self.effective = self._selected()
+        self.effective: Float32 = np.empty_like(weights)
+        self._select()
 
     def advance(self, gradient: Float32, rates: Rates) -> None:
         """Take one step in place; gradient: with respect to the masked weights."""
@@ -211,10 +229,15 @@ class ScoreStep:
         arrays = (self.scores, self.velocity, self.weights, gradient)
         window = (limits.low, limits.high, limits.window)
         limits.locate(*_update_and_look(*arrays, rates, *window))
-        self.effective = self._selected()
+        self._select()
 
-    def _selected(self) -> Float32:
-        return np.where(self.threshold.mask, self.weights, np.float32(0))
+    def _select(self) -> None:
+        limits = self.threshold
+        if limits.key == _NAN:  # no score orders against it
+            self.effective[:] = np.where(limits.mask, self.weights, np.float32(0))
+            return
+        lowest = np.float32(_score_of(limits.key))
+        _keep_from(lowest, limits.first_tied, self.scores, self.weights, self.effective)
 
 
 @compiled
