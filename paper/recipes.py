@@ -25,7 +25,9 @@ from paper.studies import Planned, needed
 
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that came after the first runs of the ledger, which lack them: stored if not the default.
-LATER = tuple(f"algorithm.{name}" for name in ("vote", "own_vote", "served", "finetune_epochs"))
+LATER = tuple(
+    f"algorithm.{name}" for name in ("vote", "own_vote", "served", "reading", "finetune_epochs")
+)
 FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ between runs of one method
 
 

@@ -20,6 +20,7 @@ STEADY = {"name": "e2fl_steady", "clients_per_round": 4}
 CLUSTERED = STEADY | {"grouping": {"name": "rank_clustering", "groups": 2}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "coded ballots": {"algorithm": STEADY | {"ballot": {"name": "moves", "steps": 12}}},
+    "ranked weights": {"algorithm": CLUSTERED | {"reading": "weights", "own_vote": [1.0]}},
     "dropout": {
         "algorithm": {"name": "ditto", "clients_per_round": 4},
         "model": {"name": "tests.learning.test_own_networks:Recurrent"},

@@ -12,11 +12,13 @@ from e2fl.algorithms.e2fl import E2FL
 from e2fl.algorithms.fairfed import FairFed
 from e2fl.algorithms.fedavg import FedAvg, Shared
 from e2fl.algorithms.fedpm import FedPM
+from e2fl.algorithms.frl import FRL
 from e2fl.algorithms.groupavg import GroupAvg
 from e2fl.algorithms.ifca import IFCA
 from e2fl.algorithms.term import TERM
 from e2fl.construct import fields_of
 from e2fl.grouping import GROUPINGS, LowestLoss
+from e2fl.rankings.ballots import Buckets
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
 from e2fl.runs.watcher import Watcher
@@ -49,6 +51,12 @@ PROBLEMS |= {
     for name in GROUPINGS
 }
 PROBLEMS |= {
+    f"e2fl-weights-{name}": Problem(
+        E2FL(clients_per_round=5, reading="weights", grouping=grouping(name))
+    )
+    for name in GROUPINGS
+}
+PROBLEMS |= {
     "e2fl-inside": Problem(
         E2FL(clients_per_round=5, absent="present_only"),
         INSIDE,
@@ -61,6 +69,18 @@ PROBLEMS |= {
             grouping=LowestLoss(groups=2),
         )
     ),
+    "frl-weights": Problem(FRL(clients_per_round=5, reading="weights", smoothing=2.0)),
+    "e2fl-weights-coarse": Problem(
+        E2FL(
+            clients_per_round=5,
+            reading="weights",
+            ballot=Buckets(16),
+            downlink=Buckets(64),
+            own_vote=(0.5, 1.0),
+            grouping=LowestLoss(groups=2),
+        )
+    ),
+    "e2fl-weights-inside": Problem(E2FL(clients_per_round=5, reading="weights"), INSIDE),
     "e2fl-majority": Problem(
         E2FL(clients_per_round=5, inside="majority", absent="init_vote"),
         INSIDE,

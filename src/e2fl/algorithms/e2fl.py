@@ -11,24 +11,33 @@ ranking are decided by the same non-negative initial scores; the setting `absent
 group without ballots in a round votes; a client with several groups casts one ballot for each;
 ballots used only for clustering carry only the layers that clustering reads; a client that missed
 the clustering sends its ballot for it the next time it is asked, and votes from the time after
-that. `incumbents` is not in the paper: 0, the default, is the paper's vote.
+that. `incumbents`, `smoothing`, `own_vote` and `reading` are not in the paper; their defaults are
+the paper's algorithm.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
-import numpy as np
 from typing_extensions import Doc
 
 from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
+from e2fl.algorithms.readings import (
+    AsMask,
+    AsWeights,
+    Offer,
+    Reading,
+    fan_in_of,
+    origin_of,
+    params_from,
+)
 from e2fl.data.federated import Client, ClientId, Examples, GroupId, Population
 from e2fl.errors import ConfigError, WireError, expect
 from e2fl.grouping import Grouping, KnownGroups, Membership
 from e2fl.grouping.base import ExamplesByGroup, Replies
 from e2fl.learning import Learner
-from e2fl.models import Model
+from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw
 from e2fl.rankings.ballots import Ballot, Boundary, Buckets, Exact, Reference
 from e2fl.rankings.messages import (
@@ -40,15 +49,19 @@ from e2fl.rankings.messages import (
     CodedInvitation,
     Invitation,
     Masks,
+    RankedBallots,
+    RankedWeights,
     ServedRankings,
+    TabledBallots,
     UncodedBallots,
 )
 from e2fl.rankings.order import Mask, Ranking, mask_layers
+from e2fl.rankings.tables import Table, median_of, table_of
 from e2fl.rankings.votes import Borda, Vote, elect
 
 ABSENT = ("carry_forward", "present_only", "init_vote", "members")
 INSIDE = ("each", "majority")
-FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote
+READINGS = ("mask", "weights")
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,9 @@ class Rankings:
     # With smoothing, what is served instead of the latest rankings: averages over rounds.
     smooth_groups: dict[GroupId, Ranking] = field(default_factory=dict)
     smooth_global: Ranking = field(default_factory=dict)
+    # Where rankings are read as weights: the table, and the shapes of the layers.
+    table: Table = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,8 +96,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     `absent` says how a group without ballots votes in a round, and `incumbents` how many ballots
     its previous ranking counts for. `smoothing` averages the rankings that are served over rounds
     and leaves training as it is. With `own_vote`, a client's own ranking takes part in the vote on
-    what it is served. `ballot` and `downlink` are the formats of rankings that clients
-    send and receive: exact as in the paper, or coarse and compressed.
+    what it is served. `reading` says whether a ranking selects frozen weights or orders trained
+    ones. `ballot` and `downlink` are the formats of rankings that clients send and receive: exact
+    as in the paper, or coarse and compressed.
     """
 
     title: ClassVar[str] = "E2FL"
@@ -130,12 +147,23 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         Ballot, Doc("with own_vote, how group rankings are served; two buckets: as masks")
     ] = field(default_factory=Buckets)
 
-    trains_scores: ClassVar[bool] = True
+    reading: Annotated[
+        str,
+        Doc(
+            "or weights: the place of an edge in a ranking is its weight, looked up in a table "
+            "that clients adapt; the server then sends every ranking in the format of downlink"
+        ),
+    ] = "mask"
+
+    @property
+    def trains_scores(self) -> bool:  # type: ignore[override]
+        return not self.ranks_weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(self.absent in ABSENT, "absent", " or ".join(ABSENT))
         self.require(self.inside in INSIDE, "inside", " or ".join(INSIDE))
+        self.require(self.reading in READINGS, "reading", " or ".join(READINGS))
         for name in ("incumbents", "smoothing"):
             weight = getattr(self, name)
             self.require(weight == 0 or 0.001 <= weight <= 1000, name, "0, or 0.001 to 1000")
@@ -154,7 +182,12 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     @property
     def coded(self) -> bool:
         """Whether messages are coded; otherwise they are those of the paper, to the byte."""
-        return self.ballot != Exact() or self.downlink != Exact()
+        return self.ranks_weights or self.ballot != Exact() or self.downlink != Exact()
+
+    @property
+    def ranks_weights(self) -> bool:
+        """Whether rankings are read as weights."""
+        return self.reading == "weights"
 
     # On the server.
 
@@ -164,7 +197,11 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         membership = expect(begun, Membership, self.grouping, "begin")
         known = self.coded or self.own_vote or self.absent == "init_vote"
         initial = ranking if known else {}
-        return Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
+        state = Rankings(ranking, {}, membership, model.keep, initial, fan_in_of(model))
+        if not self.ranks_weights:
+            return state
+        shapes = {layer.name: layer.shape for layer in model.spec.layers}
+        return replace(state, table=table_of(model.initial_weights(seed)), shapes=shapes)
 
     def rounds(self, asked: int, population: Population) -> int:
         return asked + 1 if self.final_full_vote else asked
@@ -188,19 +225,24 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     def broadcast(
         self, state: Rankings, clients: Sequence[ClientId]
     ) -> Mapping[ClientId, AnyInvitation]:
-        plain = self.grouping.invite(
-            state.membership,
-            clients,
-            state.global_ranking,
-            lambda group: mask_layers(self._ranking(state, group, state.groups), state.keep),
-        )
+        def sent_of(group: GroupId) -> Mask:
+            ranking = self._ranking(state, group, state.groups)
+            # A grouping passes on what it is given: here the ranking itself.
+            return cast(Mask, ranking) if self.ranks_weights else mask_layers(ranking, state.keep)
+
+        plain = self.grouping.invite(state.membership, clients, state.global_ranking, sent_of)
         if not self.coded:
             return plain
+        origin = self._origin(state)
+
+        def encoded(invitation: Invitation) -> AnyInvitation:
+            if not self.ranks_weights:
+                return CodedInvitation.of(invitation, self.downlink, origin)
+            groups = cast(Mapping[int, Ranking], dict(enumerate(invitation.masks)))
+            return RankedWeights.of(invitation.ranking, groups, state.table, self.downlink, origin)
+
         distinct = {id(invitation): invitation for invitation in plain.values()}
-        coded = {
-            key: CodedInvitation.of(invitation, self.downlink, self._origin(state))
-            for key, invitation in distinct.items()
-        }
+        coded = {key: encoded(invitation) for key, invitation in distinct.items()}
         return {client: coded[id(invitation)] for client, invitation in plain.items()}
 
     def _origin(self, state: Rankings) -> Reference:
@@ -209,15 +251,21 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
 
     def check(self, state: Rankings, client: ClientId, reply: AnyBallots) -> Ballots:
         """Return the ballots of a reply, decoded against the ranking that its client was sent."""
-        expected = CodedBallots if self.coded else Ballots
-        if not isinstance(reply, expected):
+        expected: type[AnyBallots] = CodedBallots if self.coded else Ballots
+        if self.ranks_weights:
+            expected = TabledBallots
+        if type(reply) is not expected:
             raise WireError(f"a reply is {type(reply).__name__}; {expected.__name__} is expected")
         # Before decoding, because a few bytes may stand for many rankings.
-        ballots = len(reply.rankings if isinstance(reply, Ballots) else reply.lengths)
-        self.grouping.check(state.membership, client, reply.groups, ballots)
-        if isinstance(reply, Ballots):
-            return reply
-        return reply.decode(self.ballot, self._reference(state, client))
+        ballots = (
+            reply.lengths if isinstance(reply, CodedBallots) else cast(Ballots, reply).rankings
+        )
+        self.grouping.check(state.membership, client, reply.groups, len(ballots))
+        if isinstance(reply, TabledBallots):
+            return reply.decode_tables(self.ballot, self._reference(state, client), state.table)
+        if isinstance(reply, CodedBallots):
+            return reply.decode(self.ballot, self._reference(state, client))
+        return cast(Ballots, reply)
 
     def _reference(self, state: Rankings, client: ClientId) -> Reference:
         """Return the reference for a client's ballots: the ranking it was sent."""
@@ -245,6 +293,9 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         voters = self._voters(state, membership, groups, elected)
         global_ranking = elect(voters, rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
+        if self.ranks_weights:
+            ranked = cast(Mapping[ClientId, RankedBallots], replies).values()
+            after = replace(after, table=median_of([one for r in ranked for one in r.tables]))
         if self.downlink != Exact():  # clients train from the ranking as they decode it
             rounded = self.downlink.rounded(global_ranking, self._origin(state))
             after = replace(after, global_ranking=rounded, unrounded=global_ranking)
@@ -309,31 +360,34 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         offers = {client: self.grouping.offer(state.membership, client) for client in clients}
         offered = {group for groups in offers.values() for group in groups}
         rankings, global_ranking = self._served(state, offered)
-        global_mask = mask_layers(global_ranking, state.keep)
+        origin = self._origin(state)
 
         def message(groups: tuple[GroupId, ...]) -> AnyMasks:
+            voted = tuple(group for group in groups if group in state.groups)
+            # A group that never voted has learned nothing: it stands for the global ranking.
+            own = {group: rankings[group] if group in voted else global_ranking for group in groups}
+            if self.ranks_weights:
+                return RankedWeights.of(global_ranking, own, state.table, self.downlink, origin)
+            global_mask = mask_layers(global_ranking, state.keep)
             if not self.own_vote:
-                voted = tuple(group for group in groups if group in state.groups)
                 masks = tuple(mask_layers(rankings[group], state.keep) for group in groups)
                 return Masks(groups, voted, masks, global_mask)
-            # A group that never voted has learned nothing: it stands for the global ranking.
-            codes = [
-                self.served.encode(
-                    rankings[group] if group in state.groups else global_ranking,
-                    self._origin(state),
-                )
-                for group in groups
-            ]
+            codes = [self.served.encode(ranking, origin) for ranking in own.values()]
             return ServedRankings(groups, tuple(map(len, codes)), b"".join(codes), global_mask)
 
         messages = {groups: message(groups) for groups in set(offers.values())}
         return {client: messages[groups] for client, groups in offers.items()}
 
     def describe(self, state: Rankings) -> Description:
-        def models() -> dict[str, Mask]:
+        def model(ranking: Ranking) -> Mask | Params:
+            if self.ranks_weights:
+                return params_from(ranking, state.table, state.shapes)
+            return mask_layers(ranking, state.keep)
+
+        def models() -> dict[str, Mask | Params]:
             rankings, global_ranking = self._served(state, state.groups)
             named = {"global": global_ranking} | {f"group{q}": rankings[q] for q in rankings}
-            return {name: mask_layers(ranking, state.keep) for name, ranking in named.items()}
+            return {name: model(ranking) for name, ranking in named.items()}
 
         membership = state.membership
         clustering = {"clustering": dict(membership.metadata)} if membership.metadata else {}
@@ -346,99 +400,120 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
     # On a client.
 
     def opened(self, message: AnyInvitation, learner: Learner) -> Invitation:
-        """Return an invitation, decoded if it is coded."""
+        """Return an invitation, decoded if it is coded; where rankings are read as weights, with
+        the masks of the groups' rankings.
+        """
+        origin, most = origin_of(learner), self.grouping.most_masks()
         if isinstance(message, CodedInvitation):
-            keep = learner.model.keep
-            origin = Reference(learner.supernet.ranking, fan_in_of(learner.model), keep)
-            message = message.decode(self.downlink, origin, self.grouping.most_masks())
+            return message.decode(self.downlink, origin, most)
+        if isinstance(message, RankedWeights):
+            ranking, rankings, _ = message.decode(self.downlink, origin, most)
+            masks = (mask_layers(own, origin.keep) for own in rankings.values())
+            return Invitation(ranking, tuple(masks))
         assert isinstance(message, Invitation)
         return message
 
+    def _reading(self, learner: Learner, table: Table) -> Reading[Any]:
+        """Return how a client reads rankings."""
+        return AsWeights(learner, table) if table else AsMask(learner, self.vote)
+
     def train(self, message: AnyInvitation, client: Client, learner: Learner) -> AnyBallots:
-        message = self.opened(message, learner)
+        origin = origin_of(learner)
+        table: Table = {}
+        if isinstance(message, RankedWeights):
+            most = self.grouping.most_masks()
+            start, rankings, table = message.decode(self.downlink, origin, most)
+            models = [self._reading(learner, table).model(own) for own in rankings.values()]
+        else:
+            invitation = self.opened(message, learner)
+            start, models = invitation.ranking, list(invitation.masks)
         parts = checked_parts(
-            self.grouping.examples_by_group(message.masks, client, learner), self.grouping
+            self.grouping.examples_by_group(cast(Sequence[Mask], models), client, learner),
+            self.grouping,
         )
         if self.inside == "majority" and len(parts) > 1:
             largest, _ = max(parts, key=lambda part: len(part[1]))  # ties: the first
             parts = [(largest, client.train)]
         groups = tuple(group for group, _ in parts)
-        rankings = tuple(
-            learner.fit_scores(message.ranking, rows, part=position)
+        reading = self._reading(learner, table)
+        ballots = [
+            reading.ballot(reading.fit(start, rows, part=position))
             for position, (_, rows) in enumerate(parts)
-        )
+        ]
+        voted = tuple(ranking for ranking, _ in ballots)
         if not self.coded:
-            return Ballots(groups, rankings)
-        reference = Reference(message.ranking, fan_in_of(learner.model), learner.model.keep)
-        return UncodedBallots(groups, rankings, self.ballot, reference, learner.meter)
+            return Ballots(groups, voted)
+        tables = tuple(own for _, own in ballots if own)
+        reference = replace(origin, ranking=start)
+        return UncodedBallots(groups, voted, self.ballot, reference, learner.meter, tables)
 
     def model_for(self, message: AnyMasks, client: Client, learner: Learner) -> ClientModels:
-        rankings: dict[GroupId, Ranking] = {}
-        if isinstance(message, ServedRankings):
-            keep = learner.model.keep
-            origin = Reference(learner.supernet.ranking, fan_in_of(learner.model), keep)
-            rankings = message.decode(self.served, origin)
-            own_masks = tuple(mask_layers(ranking, keep) for ranking in rankings.values())
-            message = Masks(message.groups, message.groups, own_masks, message.global_mask)
-        assert isinstance(message, Masks)
-        global_model = ClientModel(message.global_mask)
-        masks = dict(zip(message.groups, message.masks, strict=True))
-        own = self.grouping.own_group(message.groups, message.masks, client, learner)
-        if own is not None and own not in masks:
+        offer = self._offer(message, learner)
+        reading = self._reading(learner, offer.table)
+        own = self.grouping.own_group(
+            tuple(offer.models), cast(Sequence[Mask], list(offer.models.values())), client, learner
+        )
+        if own is not None and own not in offer.models:
             raise ConfigError(
                 f"{type(self.grouping).__name__}.own_group returned {own!r}; "
-                f"it must return one of {message.groups}, or None"
+                f"it must return one of {tuple(offer.models)}, or None"
             )
+
+        def model(group: GroupId, examples: Examples) -> Mask | Params:
+            if not self.own_vote:
+                return offer.models[group]
+            return reading.own_model(offer.rankings[group], examples, self.own_vote)
+
+        global_model = ClientModel(offer.global_model)
         if own is not None:
             # A group that never voted has learned nothing: its clients use the global model.
-            model = global_model
-            if own in message.voted:
-                ranking = rankings.get(own)
-                mask = self._own_mask(ranking, client.train, learner) if ranking else masks[own]
-                model = ClientModel(mask)
-            return ClientModels({"group": model, "global": global_model}, own)
-        by_group = masks | {
-            group: self._own_mask(ranking, client.train.of_group(group), learner)
-            for group, ranking in rankings.items()
-            if client.train.group is not None
-        }
+            group_model = global_model
+            if own in offer.voted:
+                group_model = ClientModel(model(own, client.train))
+            return ClientModels({"group": group_model, "global": global_model}, own)
+        by_group = dict(offer.models)
+        if client.train.group is not None:
+            by_group = {group: model(group, client.train.of_group(group)) for group in by_group}
         views = {
-            "group": ClientModel(message.global_mask, by_group=by_group),
+            "group": ClientModel(offer.global_model, by_group=by_group),
             "global": global_model,
         }
-        if len(masks) == 2 and client.test.group is not None:
+        if len(by_group) == 2 and client.test.group is not None:
             # Two groups inside a client, such as women and men: what if one group's model served
             # all rows?
-            views |= {f"as_group{group}": ClientModel(mask) for group, mask in masks.items()}
+            views |= {f"as_group{q}": ClientModel(one) for q, one in offer.models.items()}
         return ClientModels(views)
 
-    def _own_mask(self, ranking: Ranking, examples: Examples, learner: Learner) -> Mask:
-        """Return the mask that a group's ranking and the client's own one elect.
+    def _offer(self, message: AnyMasks, learner: Learner) -> Offer:
+        """Return what a client is served, decoded once for all clients that share the message."""
+        if "offer" not in message.opened:
+            message.opened["offer"] = self._decoded(message, learner)
+        offer: Offer = message.opened["offer"]
+        return offer
 
-        The client trains its own ranking from the group's on these examples. Of several weights, it
-        takes the one with the lowest loss on every fifth example, after training on the others.
-        """
-
-        def elected(own: Ranking, weight: float) -> Mask:
-            return mask_layers(elect([ranking], own, weight, rule=self.vote), learner.model.keep)
-
-        rows = np.flatnonzero(examples.y >= 0)
-        if not len(rows):
-            return mask_layers(ranking, learner.model.keep)
-        weight = self.own_vote[0]
-        if len(self.own_vote) > 1 and len(rows) >= FOLDS:
-            held_out = examples.take(rows[::FOLDS])
-            own = learner.fit_scores(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])))
-            losses = [
-                learner.loss(learner.weights_of(elected(own, weight)), held_out)
-                for weight in self.own_vote
-            ]
-            weight = self.own_vote[int(np.argmin(losses))]
-        own = learner.fit_scores(ranking, examples.take(rows))
-        return elected(own, weight)
+    def _decoded(self, message: AnyMasks, learner: Learner) -> Offer:
+        if isinstance(message, Masks):
+            masks = dict(zip(message.groups, message.masks, strict=True))
+            return Offer(masks, message.voted, message.global_mask)
+        if isinstance(message, RankedWeights):
+            most = len(message.groups)
+            ranking, rankings, table = message.decode(self.downlink, origin_of(learner), most)
+            model = self._reading(learner, table).model
+            models = {group: model(own) for group, own in rankings.items()}
+            return Offer(models, message.groups, model(ranking), rankings, table)
+        assert isinstance(message, ServedRankings)
+        rankings = message.decode(self.served, origin_of(learner))
+        own_masks = {group: mask_layers(own, learner.model.keep) for group, own in rankings.items()}
+        return Offer(own_masks, message.groups, message.global_mask, rankings)
 
     def for_unseen(self, state: Rankings, client: Client, learner: Learner) -> ClientModels:
-        membership = self.grouping.place_unseen(state.membership, client, learner)
+        def train(ranking: Ranking) -> Ranking:
+            """Return the ballot for the clustering before round 1."""
+            table = table_of(learner.initial) if self.ranks_weights else {}
+            reading = self._reading(replace(learner, round_number=0), table)
+            return reading.ballot(reading.fit(ranking, client.train))[0]
+
+        membership = self.grouping.place_unseen(state.membership, client, train)
         return super().for_unseen(replace(state, membership=membership), client, learner)
 
 
@@ -454,8 +529,3 @@ def checked_parts(parts: object, grouping: Grouping) -> ExamplesByGroup:
                 "return pairs of a group and examples, such as [(0, client.train)]"
             )
     return pairs
-
-
-def fan_in_of(model: Model) -> dict[str, int]:
-    """Return the number of inputs per unit, for every layer."""
-    return {layer.name: layer.fan_in for layer in model.spec.layers}

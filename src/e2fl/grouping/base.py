@@ -150,8 +150,13 @@ class Grouping(ABC):
         """
         return groups[0] if len(groups) == 1 else None
 
-    def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
-        """Return the membership with an unseen client added."""
+    def place_unseen(
+        self, membership: Membership, client: Client, train: Callable[[Ranking], Ranking]
+    ) -> Membership:
+        """Return the membership with an unseen client added.
+
+        train: returns what the client would have sent before round 1, trained from a ranking.
+        """
         return membership
 
 

@@ -30,7 +30,6 @@ from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.ballot_table import BallotTable, Centroids, View, views_of
 from e2fl.grouping.base import BallotsByGroup, Grouping, Membership, Replies, require_count
 from e2fl.grouping.separation import Separation, divide
-from e2fl.learning import Learner
 from e2fl.models import Layer, Model, ModelSpec
 from e2fl.participation import Ask
 from e2fl.randomness import stream
@@ -192,10 +191,12 @@ class RankClustering(Grouping):
                 )
         return clustering
 
-    def place_unseen(self, membership: Membership, client: Client, learner: Learner) -> Membership:
+    def place_unseen(
+        self, membership: Membership, client: Client, train: Callable[[Ranking], Ranking]
+    ) -> Membership:
         if client.id in membership.assignments or not membership.centroids:
             return membership
-        ballot = replace(learner, round_number=0).fit_scores(membership.origin, client.train)
+        ballot = train(membership.origin)
         return self._joined(
             membership, {client.id: self.nearest(ballot, membership.centroids, membership.seed)}
         )

@@ -1,9 +1,9 @@
 """The learner: training and evaluation of a model on the data of one client."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -215,14 +215,21 @@ class Learner:
             return cast(Params, model)  # a model is all tensors or all masks
         return self.supernet.subnetwork(cast(Mask, model))
 
-    def entropy_gradient(self, masks: Sequence[Mask], examples: Examples) -> NDArray[np.float64]:
-        """Return the gradient of the mean output entropy by the share of each mask in a uniform
-        mixture of masks.
+    def entropy_gradient(
+        self, models: Sequence[Mask] | Sequence[Params], examples: Examples
+    ) -> NDArray[np.float64]:
+        """Return the gradient of the mean output entropy by the share of each model in a uniform
+        mixture of models, all masks or all weights.
 
-        One forward and backward pass over the examples, for any number of masks; labels are not
+        One forward and backward pass over the examples, for any number of models; labels are not
         used.
         """
+        masks = [
+            {name: np.ravel(np.asarray(part)) for name, part in model.items()} for model in models
+        ]
         frozen = self.supernet.weights
+        if isinstance(next(iter(models[0].values())), torch.Tensor):  # shares of weights of 1
+            frozen = {name: torch.ones_like(weight) for name, weight in self.initial.items()}
         mixed = {
             name: weight * _shares(masks, name).view(weight.shape)
             for name, weight in frozen.items()
@@ -307,8 +314,8 @@ def _tally(outputs: Tensor, labels: Tensor) -> Tally:
     )
 
 
-def _shares(masks: Sequence[Mask], layer: str) -> torch.Tensor:
-    """Return, for each edge of a layer, the fraction of masks that keep it."""
+def _shares(masks: Sequence[Mapping[str, NDArray[Any]]], layer: str) -> torch.Tensor:
+    """Return, for each edge of a layer, the fraction of masks that keep it, or its mean weight."""
     counts = np.zeros(len(masks[0][layer]), dtype=np.float32)
     for mask in masks:
         counts += mask[layer]

@@ -4,16 +4,18 @@ Rankings travel exactly, as in the paper, or coded (`e2fl.rankings.ballots`). Bo
 message have one base class, which tells them apart by the kind in the header.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Self
+from typing import Any, Self
 
 from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rankings.ballots import Ballot, Reference, decode_mask, encode_mask
 from e2fl.rankings.order import Mask, Ranking
+from e2fl.rankings.tables import Table, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 
@@ -97,6 +99,31 @@ class CodedBallots(AnyBallots):
 
 
 @dataclass(frozen=True)
+class RankedBallots(Ballots):
+    """Decoded ballots that are read as weights, each with its table."""
+
+    tables: tuple[Table, ...]
+
+    def to_bytes(self, model: ModelSpec) -> bytes:
+        raise WireError("decoded ballots are not sent again")
+
+
+@dataclass(frozen=True)
+class TabledBallots(CodedBallots):
+    """Coded ballots that are read as weights, and their tables."""
+
+    tables: bytes
+
+    def decode_tables(self, ballot: Ballot, reference: Reference, sent: Table) -> RankedBallots:
+        """Return the decoded ballots, or raise `WireError`. sent: the table the client was sent."""
+        ballots = self.decode(ballot, reference)
+        count, edges = len(ballots.rankings), edges_of(reference.ranking)
+        parts = parts_of(self.tables, [len(self.tables) // count] * count)
+        tables = (read_table(part, edges, sent) for part in parts)
+        return RankedBallots(ballots.groups, ballots.rankings, tuple(tables))
+
+
+@dataclass(frozen=True)
 class UncodedBallots(AnyBallots):
     """Ballots that are encoded when they are sent, because only then the layers of the reply are
     known.
@@ -107,6 +134,7 @@ class UncodedBallots(AnyBallots):
     ballot: Ballot
     reference: Reference
     meter: Meter = field(default_factory=Meter)  # records the entropy of the ballots
+    tables: tuple[Table, ...] = ()  # where rankings are read as weights
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         reference = self.reference.only(layer.name for layer in model.layers)
@@ -114,11 +142,21 @@ class UncodedBallots(AnyBallots):
         self.meter.ballot_bits += sum(
             self.ballot.entropy_bits(ranking, reference) for ranking in self.rankings
         )
-        return CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes)).to_bytes(model)
+        coded = CodedBallots(self.groups, tuple(map(len, codes)), b"".join(codes))
+        if not self.tables:
+            return coded.to_bytes(model)
+        asked = ({layer: table[layer] for layer in reference.ranking} for table in self.tables)
+        tables = b"".join(map(write_table, asked))
+        return TabledBallots(coded.groups, coded.lengths, coded.codes, tables).to_bytes(model)
 
 
 class AnyMasks(Message):
     """What a client is served: the subnetworks of groups, or the rankings behind them."""
+
+    @cached_property
+    def opened(self) -> dict[str, Any]:
+        """What clients decoded from this message; those of one process share it."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -157,6 +195,56 @@ class ServedRankings(AnyMasks):
         return dict(zip(self.groups, rankings, strict=True))
 
 
+@dataclass(frozen=True)
+class RankedWeights(AnyInvitation, AnyMasks):
+    """What the server sends where rankings are read as weights: the global ranking, those of the
+    groups that the client may belong to, and the table.
+    """
+
+    groups: tuple[int, ...]
+    # Bytes of each code, that of the global ranking first; 0: equal to the global ranking.
+    lengths: tuple[int, ...]
+    codes: bytes
+    table: bytes
+
+    @classmethod
+    def of(
+        cls,
+        ranking: Ranking,
+        groups: Mapping[int, Ranking],
+        table: Table,
+        ballot: Ballot,
+        origin: Reference,
+    ) -> Self:
+        """Encode rankings. origin: the initial ranking."""
+        codes = [ballot.encode(ranking, origin)]
+        codes += [ballot.encode(own, origin) for own in groups.values()]
+        codes[1:] = [b"" if code == codes[0] else code for code in codes[1:]]
+        return cls(tuple(groups), tuple(map(len, codes)), b"".join(codes), write_table(table))
+
+    def decode(
+        self, ballot: Ballot, origin: Reference, most: int
+    ) -> tuple[Ranking, dict[int, Ranking], Table]:
+        """Return the global ranking, those of at most this many groups, and the table, or raise
+        `WireError`.
+        """
+        if len(self.lengths) != 1 + len(self.groups) or len(self.groups) > most:
+            raise WireError(f"{len(self.lengths)} rankings are sent for {len(self.groups)} groups")
+        first, *others = parts_of(self.codes, self.lengths)
+        ranking = ballot.decode(first, origin)
+        own = (ballot.decode(code, origin) if code else ranking for code in others)
+        table = read_table(self.table, edges_of(origin.ranking))
+        return ranking, dict(zip(self.groups, own, strict=True)), table
+
+    def grouping_bytes(self, model: ModelSpec) -> int:
+        return sum(self.lengths[1:])
+
+
+def edges_of(ranking: Ranking) -> dict[str, int]:
+    """Return the number of edges of each layer."""
+    return {layer: rank.size for layer, rank in ranking.items()}
+
+
 def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
     """Cut codes into parts of these lengths, or raise `WireError`."""
     if not lengths or any(length < 0 for length in lengths) or sum(lengths) != len(codes):
@@ -166,6 +254,6 @@ def parts_of(codes: bytes, lengths: Sequence[int]) -> list[bytes]:
     return [codes[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
 
 
-AnyInvitation.forms = (Invitation, CodedInvitation)
-AnyBallots.forms = (Ballots, CodedBallots)
-AnyMasks.forms = (Masks, ServedRankings)
+AnyInvitation.forms = (Invitation, CodedInvitation, RankedWeights)
+AnyBallots.forms = (Ballots, CodedBallots, TabledBallots)
+AnyMasks.forms = (Masks, ServedRankings, RankedWeights)
