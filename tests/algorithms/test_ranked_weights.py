@@ -12,8 +12,7 @@ from e2fl.errors import ConfigError, WireError
 from e2fl.grouping import LowestLoss
 from e2fl.rankings.ballots import Buckets, Exact
 from e2fl.rankings.messages import Ballots, CodedBallots, RankedWeights, TabledBallots
-from e2fl.rankings.order import rank_of
-from e2fl.rankings.tables import MOST_GROWTH, places, table_of
+from e2fl.rankings.order import MOST_GROWTH, places, rank_of, table_of
 from e2fl.rankings.votes import elect
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import Problem, same

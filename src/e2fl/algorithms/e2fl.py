@@ -55,8 +55,7 @@ from e2fl.rankings.messages import (
     TabledBallots,
     UncodedBallots,
 )
-from e2fl.rankings.order import Mask, Ranking, mask_layers
-from e2fl.rankings.tables import Table, median_of, table_of
+from e2fl.rankings.order import Mask, Ranking, Table, mask_layers, median_of, table_of
 from e2fl.rankings.votes import Borda, Vote, elect
 
 ABSENT = ("carry_forward", "present_only", "init_vote", "members")

@@ -2,7 +2,7 @@
 
 `AsMask` is the paper's reading: the upper part of a ranking selects a subnetwork of frozen weights,
 and training moves the scores behind the ranking. `AsWeights`: the place of an edge is its weight
-(`e2fl.rankings.tables`), and training moves the weights themselves.
+(`e2fl.rankings.order`), and training moves the weights themselves.
 """
 
 from abc import ABC, abstractmethod
@@ -18,8 +18,7 @@ from e2fl.data.federated import Examples, GroupId
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
 from e2fl.rankings.ballots import Reference
-from e2fl.rankings.order import Mask, Ranking, mask_layers, rank_of
-from e2fl.rankings.tables import Table, table_of, weights_from
+from e2fl.rankings.order import Mask, Ranking, Table, mask_layers, rank_of, table_of, weights_from
 from e2fl.rankings.votes import Vote, elect
 
 FOLDS = 5  # one fifth of a client's training rows decides between weights of its own vote

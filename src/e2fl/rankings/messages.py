@@ -14,8 +14,7 @@ from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rankings.ballots import Ballot, Reference, decode_mask, encode_mask
-from e2fl.rankings.order import Mask, Ranking
-from e2fl.rankings.tables import Table, read_table, write_table
+from e2fl.rankings.order import Mask, Ranking, Table, read_table, write_table
 from e2fl.wire import Message, mask_size
 
 

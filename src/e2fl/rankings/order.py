@@ -4,14 +4,20 @@
 the inverse of the other. A ranking is stored as ranks, because votes, distances, masks and scores
 all look up the place of an edge. Every sort is stable: ties go to the lower edge number, so that
 every machine computes the same ranking.
+
+Read as weights, the edge at place i of a ranking has the i-th smallest weight of its layer. A table
+holds these weights at a few places, closer together at both ends, where sorted weights are steep;
+those between are interpolated. After Zhou et al., "LaPerm: Train by Reconnect", NeurIPS 2020.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from e2fl import kernels
+from e2fl.errors import WireError
 
 Order = NDArray[np.int32]
 Ranks = NDArray[np.int32]
@@ -20,6 +26,11 @@ Bools = NDArray[np.bool_]
 
 Ranking = dict[str, Ranks]  # the rank of every edge, layer by layer
 Mask = dict[str, Bools]  # which edges are kept, layer by layer
+Table = dict[str, Floats]  # the weights at `places` of each layer, rising
+
+STEPS = 128  # from an end of a layer to its middle
+# A client's weights count as at most this many times the largest weight that it was sent.
+MOST_GROWTH = 10.0
 
 
 def order_of(scores: Floats) -> Order:
@@ -65,3 +76,56 @@ def scores_from(rank: Ranks, sorted_scores: Floats) -> Floats:
 def mask_layers(ranking: Ranking, keep: float) -> Mask:
     """Return the mask of every layer."""
     return {layer: mask_of(rank, keep) for layer, rank in ranking.items()}
+
+
+def places(edges: int) -> NDArray[np.int64]:
+    """Return the places of a layer whose weights are sent: all of them in a small layer."""
+    half = np.arange(STEPS + 1, dtype=np.int64) ** 2 * (edges - 1) // (2 * STEPS**2)
+    return np.unique(np.concatenate([half, edges - 1 - half]))
+
+
+def table_of(weights: Mapping[str, ArrayLike]) -> Table:
+    """Return the table of the weights of each layer, in any shape."""
+    rising = {layer: np.sort(np.asarray(values), axis=None) for layer, values in weights.items()}
+    return {layer: values[places(len(values))] for layer, values in rising.items()}
+
+
+def weights_from(rank: Ranks, values: Floats) -> Floats:
+    """Return the weights of a layer: those of its table, in the order of this ranking."""
+    edges = len(rank)
+    full = np.interp(np.arange(edges), places(edges), values).astype(np.float32)
+    return scores_from(rank, full)
+
+
+def median_of(tables: Sequence[Table]) -> Table:
+    """Return the median of tables, place by place: no client moves it far by what it claims."""
+    return {
+        layer: np.median([table[layer].astype(np.float64) for table in tables], axis=0).astype(
+            np.float32
+        )
+        for layer in tables[0]
+    }
+
+
+def write_table(table: Table) -> bytes:
+    """Return a table as bytes: four for each value, layer by layer."""
+    return b"".join(values.astype("<f4").tobytes() for values in table.values())
+
+
+def read_table(raw: bytes, edges: Mapping[str, int], sent: Table | None = None) -> Table:
+    """Return the table of layers with this many edges, or raise `WireError`.
+
+    sent: the table that a client was sent, which limits what it may claim.
+    """
+    sizes = [len(places(count)) for count in edges.values()]
+    if len(raw) != 4 * sum(sizes):
+        raise WireError(f"a table of this model takes {4 * sum(sizes)} bytes, not {len(raw)}")
+    parts = np.split(np.frombuffer(raw, "<f4").astype(np.float32), np.cumsum(sizes)[:-1])
+    table = dict(zip(edges, parts, strict=True))
+    for layer, values in table.items():
+        if not np.isfinite(values).all() or (values[1:] < values[:-1]).any():
+            raise WireError(f"the table of layer '{layer}' is not of finite, rising values")
+        if sent is not None:
+            most = np.float32(MOST_GROWTH * np.abs(sent[layer]).max())
+            table[layer] = values.clip(-most, most)
+    return table

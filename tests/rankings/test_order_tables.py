@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from e2fl.errors import WireError
-from e2fl.rankings.order import rank_of
-from e2fl.rankings.tables import (
+from e2fl.rankings.order import (
     median_of,
     places,
+    rank_of,
     read_table,
     table_of,
     weights_from,
