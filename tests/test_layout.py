@@ -16,6 +16,7 @@ FLOORS = [
         "metrics",
         "experiments",
         "text",
+        "torch_streams",
     },
     {"construct", "kernels", "files"},
     {"rankings", "codec"},

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from e2fl.commands.parser import build_parser
-from e2fl.errors import E2flError, is_out_of_memory
+from e2fl.errors import E2flError, is_out_of_memory, reason_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         name = f" {error.filename}" if error.filename else ""
-        reason = error.strerror or error
+        reason = reason_of(error)
         return _fail(f"cannot read or write{name}: {reason}; check the path and its permissions")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

@@ -18,6 +18,7 @@ from safetensors.torch import save as safetensors
 from safetensors.torch import save_file
 
 from e2fl.construct import fields_of, settings_of
+from e2fl.errors import reason_of
 from e2fl.files import parse, read_bytes, replacing, sha256
 
 Arrays = dict[str, torch.Tensor]
@@ -131,7 +132,7 @@ def load_tensors(path: Path) -> tuple[Arrays, str]:
         metadata = parse(json.loads, header["__metadata__"][METADATA])
         text, recorded = metadata["text"], metadata["sha256"]
     except Exception as error:  # safetensors raises what its parts raise
-        raise ValueError(f"it is not a file of arrays ({error})") from error
+        raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
     if recorded != _digest(tensors, text):
         raise ValueError("it does not match its checksum")
     return tensors, text

@@ -1,5 +1,6 @@
 """The errors that a user can cause and fix; each message says what is wrong and what to do."""
 
+import re
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
@@ -65,6 +66,12 @@ def with_article(kind: type) -> str:
     """Return the name of a type in a sentence: a dict, an Update, nothing."""
     name = kind.__name__
     return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says, in words on one line, without numbers of the operating system."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(re.sub(r"\[Errno -?\d+\]", "", text).split())[:200]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

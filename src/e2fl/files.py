@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from e2fl.errors import StorageError
+from e2fl.errors import StorageError, reason_of
 
 PARTIAL = ".partial"  # ends the name of a file that is not complete
 LARGEST = 256 * 2**20  # bytes of a file of text
@@ -67,7 +67,9 @@ def writing(path: Path) -> Iterator[None]:
         # safetensors reports an error of the system in its own words.
         told = re.search(r"os error (\d+)", str(error))
         number = getattr(error, "errno", None) or (int(told[1]) if told else 0)
-        remedy = _REMEDIES.get(number, f"{error}; check the disk, or choose another place")
+        remedy = _REMEDIES.get(
+            number, f"{reason_of(error)}; check the disk, or choose another place"
+        )
         raise StorageError(f"cannot write {path}: {remedy}") from error
 
 

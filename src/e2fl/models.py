@@ -18,8 +18,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from e2fl.errors import ConfigError, E2flWarning, is_out_of_memory, with_article
-from e2fl.randomness import TorchStream, stream, torch_seeded
+from e2fl.randomness import stream
 from e2fl.rankings.order import Floats, Mask, Ranking, rank_of, scores_from
+from e2fl.torch_streams import TorchStream, torch_seeded
 
 Params = dict[str, Tensor]  # named tensors of a model
 

@@ -110,7 +110,6 @@ TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
     "mixed, seed 3": (mixed, REGIONS | {"seed": 3, "test_share": 0.3}),
     "dirichlet": (mixed, partition("dirichlet", num_partitions=4, partition_by="label", alpha=0.5)),
     "iid": (mixed, partition("iid", num_partitions=6) | {"group": "region", "seed": 2}),
-    "natural": (mixed, partition("natural_id", partition_by="colour", min_partition_size=9)),
     "by group": (
         mixed,
         partition("by_group", num_partitions=5, partition_by="group") | {"group": "region"},
@@ -207,8 +206,7 @@ def partitioned(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
     def make(folder: Path) -> FederatedData:
         x, y = numbers(8, (3,))
         partitioner: Any = PARTITIONERS[name](**settings)
-        columns = {"town": np.arange(90) % 4}
-        return from_partitioner(x, y, partitioner, group=np.arange(90) % 2, columns=columns, seed=4)
+        return from_partitioner(x, y, partitioner, group=np.arange(90) % 2, seed=4)
 
     return make
 
@@ -223,21 +221,6 @@ def shipped(name: str, **settings: Any) -> Callable[[Path], FederatedData]:
         return build({"name": name, **settings, **places}, seed=int(settings.get("seed", 0)))
 
     return make
-
-
-def leaf(folder: Path) -> FederatedData:
-    """LEAF's JSON files, split and not."""
-    rng = np.random.default_rng(9)
-    users = {
-        f"f{n}": {
-            "x": np.round(rng.random((6 + n, 784)), 3).tolist(),
-            "y": rng.integers(0, 62, 6 + n).tolist(),
-        }
-        for n in range(4)
-    }
-    (folder / "leaf").mkdir()
-    (folder / "leaf" / "all_data_0.json").write_text(json.dumps({"user_data": users}))
-    return build({"name": "femnist", "path": str(folder / "leaf")}, seed=1)
 
 
 def tff(folder: Path) -> FederatedData:
@@ -298,9 +281,7 @@ MADE: dict[str, Callable[[Path], FederatedData]] = {
     "partition dirichlet": partitioned(
         "dirichlet", num_partitions=3, partition_by="label", alpha=0.5, min_partition_size=5
     ),
-    "partition natural": partitioned("natural_id", partition_by="town"),
     "partition by group": partitioned("by_group", num_partitions=5, partition_by="group"),
-    "leaf": leaf,
     "tff": tff,
     "acs of folktables": acs,
     "acs of folktables, race": lambda folder: acs(folder, group="race", states=["AK", "NC"]),

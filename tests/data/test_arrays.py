@@ -204,7 +204,7 @@ def test_numbers_in_a_configuration_name_the_unprivileged_group_and_the_positive
 def test_tables_of_pandas_are_read_by_rows(kind):
     frame = pd.DataFrame(np.arange(100).reshape(10, 10) % 2, dtype=kind)
     data = from_arrays({"a": (frame, pd.Series([0, 1] * 5, dtype="Int64"))})
-    assert data.rows.x.tolist() == (np.arange(100).reshape(10, 10) % 2).tolist()
+    assert data.x.tolist() == (np.arange(100).reshape(10, 10) % 2).tolist()
     frame.iloc[3, 2] = None if kind is object else pd.NA
     with pytest.raises(DataError, match="client 'a', row 3, input 2 is missing"):
         from_arrays({"a": (frame, [0, 1] * 5)})
@@ -212,7 +212,7 @@ def test_tables_of_pandas_are_read_by_rows(kind):
 
 def test_tensors_with_gradients_are_read():
     tensor = torch.eye(8, requires_grad=True)
-    assert np.array_equal(from_arrays({"a": (tensor, torch.tensor(Y))}).rows.x, X)
+    assert np.array_equal(from_arrays({"a": (tensor, torch.tensor(Y))}).x, X)
 
 
 @pytest.mark.parametrize("mark", ["", "nan", "NA", "?", " None "])

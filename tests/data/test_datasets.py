@@ -72,8 +72,8 @@ def test_rows_with_a_group_and_rows_of_dictionaries():
         Listed([{"image": np.full((1, 2, 2), row, np.uint8), "label": row % 2} for row in range(4)])
     )
     assert (x.shape, x.dtype, y.tolist()) == ((4, 1, 2, 2), np.uint8, [0, 1] * 2)
-    wide = [{"pixels": [0.5, r], "digit": r % 3, "writer": "w", "site": f"s{r}"} for r in range(3)]
-    x, y, site = rows_of(Listed(wide), inputs="pixels", label="digit", group="site")
+    wide = [{"pixels": [0.5, row], "digit": row % 3, "site": f"s{row}"} for row in range(3)]
+    x, y, site = rows_of(Listed(wide))
     assert x.tolist() == [[0.5, row] for row in range(3)]
     assert site.tolist() == ["s0", "s1", "s2"]
 
@@ -105,8 +105,7 @@ class Endless(IterableDataset):
         (Listed([5]), "row 0 is an int; it must be"),
         (Listed([(1, 2), (1, 2, 3)]), "same parts"),
         (Listed([(np.ones(2), 0), (np.ones(3), 0)]), "same .* shapes"),
-        (Listed([{"image": 1, "digit": 2}]), r"columns are image, digit: .*inputs='\.\.\.'"),
-        (Listed([{"a": 1, "b": 1, "label": 2}]), r"rows_of\(dataset, inputs="),
+        (Listed([{"a": 1, "b": 1, "c": 1, "label": 2}]), "a dict of a, b, c, label; .*select_col"),
     ],
 )
 def test_a_data_set_that_cannot_be_read_says_why(dataset, words):

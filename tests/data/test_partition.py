@@ -1,7 +1,7 @@
 """Partitioners: ours, and others' with the interface of Flower's data sets."""
 
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from e2fl.data.partition import (
     ByGroup,
     Dirichlet,
     Iid,
-    NaturalId,
     apportion,
     partition_rows,
     split_rows,
@@ -27,7 +26,6 @@ LABELS = np.repeat([0, 1, 2], [50, 30, 20])
     [
         Iid(num_partitions=7, seed=1),
         Dirichlet(num_partitions=5, partition_by="label", alpha=0.5, min_partition_size=3, seed=1),
-        NaturalId(partition_by="label"),
         ByGroup(num_partitions=6, partition_by="label", seed=1),
     ],
     ids=lambda partitioner: type(partitioner).__name__,
@@ -44,9 +42,6 @@ def test_equal_seeds_deal_equally_and_others_do_not():
     )
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-
-
-def test_iid_parts_differ_by_at_most_one_row():
     sizes = [len(rows) for rows in partition_rows(Iid(7), {"label": LABELS})]
     assert sorted(sizes) == [14] * 5 + [15] * 2
 
@@ -78,9 +73,8 @@ def test_dirichlet_draws_again_until_nobody_has_too_few():
         (Dirichlet(-2, "label", 1.0), "num_partitions"),
         (ByGroup(0, "label"), "num_partitions"),
         (ByGroup(2, "label"), "3 groups"),
-        (NaturalId("label", min_partition_size=51), "empty"),
-        (NaturalId("sex"), "no column 'sex' to partition by; known: label$"),
-        (object(), "not a partitioner"),
+        (ByGroup(4, "sex"), "no column 'sex' to partition by; known: label$"),
+        (object(), "object is no partitioner"),
     ],
 )
 def test_what_cannot_be_partitioned_is_refused(partitioner, word):
@@ -88,12 +82,7 @@ def test_what_cannot_be_partitioned_is_refused(partitioner, word):
         partition_rows(partitioner, {"label": LABELS})
 
 
-def test_natural_ids_and_groups():
-    names = np.array(["b", "a", "b", "c"])
-    parts = partition_rows(NaturalId("row"), {"row": names})
-    assert [rows.tolist() for rows in parts] == [[1], [0, 2], [3]]
-    parts = partition_rows(NaturalId("row", min_partition_size=2), {"row": names})
-    assert [rows.tolist() for rows in parts] == [[0, 2]]
+def test_clients_of_one_group_each_in_proportion_to_its_rows():
     parts = partition_rows(ByGroup(6, "label"), {"label": LABELS})
     assert [set(LABELS[rows].tolist()) for rows in parts] == [{0}] * 3 + [{1}] * 2 + [{2}]
 
@@ -111,32 +100,6 @@ def test_a_split_leaves_rows_on_both_sides(count, share):
     assert len(train) >= 1
     assert len(test) >= 1
     assert sorted([*train, *test]) == list(range(count))
-
-
-class Dataset:
-    """Stands for a data set of Hugging Face's."""
-
-    def __init__(self, columns):
-        self.columns = columns
-
-    @classmethod
-    def from_dict(cls, columns):
-        assert all(isinstance(values, list) for values in columns.values())
-        return cls(columns)
-
-    def __getitem__(self, name):
-        return self.columns[name]
-
-    def select(self, rows):
-        return Dataset({name: [values[r] for r in rows] for name, values in self.columns.items()})
-
-
-@pytest.fixture
-def datasets(monkeypatch):
-    """Hugging Face's package, or as much of it as is needed."""
-    module = ModuleType("datasets")
-    module.Dataset = Dataset
-    monkeypatch.setitem(sys.modules, "datasets", module)
 
 
 class Foreign:
@@ -159,24 +122,23 @@ class Foreign:
 
     def load_partition(self, partition_id):
         order = np.argsort(np.array(self.dataset["label"]), kind="stable").tolist()
-        return self.dataset.select(order[partition_id::4] if self.deal is None else self.deal)
+        rows = order[partition_id::4] if self.deal is None else self.deal
+        return {name: [values[row] for row in rows] for name, values in self.dataset.items()}
 
 
-@pytest.mark.usefixtures("datasets")
-def test_flowers_partitioners_are_accepted_once_each():
+def test_flowers_partitioners_are_accepted_once_each(monkeypatch):
+    datasets = SimpleNamespace(Dataset=SimpleNamespace(from_dict=lambda columns: columns))
+    monkeypatch.setitem(sys.modules, "datasets", datasets)
     once = Foreign()
     assert [len(rows) for rows in partition_rows(once, {"label": LABELS})] == [25] * 4
-    with pytest.raises(ConfigError, match="create a new one: assigned twice"):
+    with pytest.raises(ConfigError, match=r"was used before.*assigned twice"):
         partition_rows(once, {"label": LABELS})
     with pytest.raises(DataError, match="more than one client"):
         partition_rows(Foreign([0, 1]), {"label": LABELS})
     with pytest.raises(DataError, match="left a partition empty"):
         partition_rows(Foreign([]), {"label": LABELS})
-
-
-def test_without_hugging_faces_package_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"Foreign .* pip install datasets"):
+    with pytest.raises(ConfigError, match=r"Foreign .* `pip install datasets`"):
         partition_rows(Foreign(), {"label": LABELS})
 
 
@@ -185,7 +147,6 @@ def test_real_partitioners_of_flower_are_accepted():
     writer = [f"writer {row % 5}" for row in range(100)]
     for partitioner in (
         flower.IidPartitioner(num_partitions=4),
-        flower.DirichletPartitioner(4, partition_by="label", alpha=1.0, min_partition_size=2),
         flower.NaturalIdPartitioner(partition_by="writer"),
         flower.PathologicalPartitioner(3, partition_by="label", num_classes_per_partition=2),
     ):

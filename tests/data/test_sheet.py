@@ -114,9 +114,9 @@ def test_every_form_of_a_table_gives_the_same(tmp_path, form):
         write = {"csv": given.to_csv, "parquet": given.to_parquet, "xlsx": given.to_excel}[form]
         write(source, index=False)
     data = table(source, **ROLES)
-    assert np.array_equal(data.rows.x, expected.rows.x)
+    assert np.array_equal(data.x, expected.x)
     assert data.about()["encoding"] == expected.about()["encoding"]
-    assert np.array_equal(data.encode(source).x, data.rows.x)
+    assert np.array_equal(data.encode(source).x, data.x)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "xlsx", "frame"])
@@ -147,7 +147,7 @@ def test_separators_are_told_from_the_header(tmp_path, name, separator):
     given = frame(np.arange(8) * 1.5)
     given.to_csv(tmp_path / name, sep=separator, index=False)
     found, expected = table(tmp_path / name, **ROLES), table(given, **ROLES)
-    assert np.array_equal(found.rows.x, expected.rows.x)
+    assert np.array_equal(found.x, expected.x)
 
 
 def test_the_ending_decides_where_the_header_fits_two_separators(tmp_path):
@@ -201,7 +201,7 @@ def test_other_files_and_absent_ones_are_refused_by_name(tmp_path, monkeypatch):
     for name, reason in (
         ("t.json", "is not a .csv"),
         ("t.parquet", "cannot be read"),
-        ("t.csv", "cannot be read"),
+        ("t.csv", "t.csv cannot be read: Is a directory"),
         ("absent.csv", f"no file or folder absent.csv in {tmp_path}"),
     ):
         with pytest.raises(DataError, match=reason):

@@ -82,7 +82,7 @@ def test_new_rows_become_what_the_table_would_have_made_of_them(hospitals):
     new = pd.read_csv(folder / "cancer.csv", dtype=str)
     for given in (folder / "cancer.csv", new, new.to_dict("records")):
         again = data.encode(given)
-        assert np.array_equal(again.x, data.rows.x)
+        assert np.array_equal(again.x, data.x)
         assert np.array_equal(again.y, data.rows.y)
         assert again.group is None  # clients declare theirs
     joined = assign(folder / "run", data.encode(new[:60]), test=data.encode(new[60:]), group=1)
@@ -207,7 +207,7 @@ def test_missing_values_are_counted_and_can_be_dropped_or_filled():
     dropped = table(rows, **ROLES, missing="drop")
     assert dropped.about()["rows_left_out"] == 3
     assert dropped.about()["missing_values"] == {"size": 2, "colour": 1}
-    assert table(rows, **ROLES, missing="fill").rows.x[[3, 5], 0].tolist() == [0, 0]  # the mean
+    assert table(rows, **ROLES, missing="fill").x[[3, 5], 0].tolist() == [0, 0]  # the mean
 
 
 def test_groups_inside_clients_are_known_by_their_rows():
@@ -245,21 +245,6 @@ def clinics(**settings):
     return table(pd.DataFrame(given), label="y", **settings)
 
 
-def test_a_natural_partition_goes_by_any_column_as_clients_do():
-    natural = {"name": "natural_id", "partition_by": "hospital"}
-    left, right = clinics(partition=natural), clinics(client="hospital")
-    assert names(left) == ["A", "B", "C"]
-    assert left.shape == right.shape  # whose a row is, is nothing to learn from
-    assert np.array_equal(trained(left), trained(right))
-    fewer = clinics(partition=natural | {"min_partition_size": 3})
-    assert names(fewer) == ["A", "B"]
-    assert (fewer.about()["rows"], fewer.about()["rows_left_out"]) == (40, 2)
-    assert fewer.unseen() == {}
-    by_label = clinics(partition=natural | {"partition_by": "label"})
-    labels = [set(by_label.client(n).train.y.tolist()) for n in by_label.population.ids]
-    assert labels == [{0}, {1}]
-
-
 @pytest.mark.parametrize("by", ["row", "group"])
 def test_a_partition_by_group_names_the_role_or_the_column(by):
     partition = {"name": "by_group", "num_partitions": 3, "partition_by": by}
@@ -278,8 +263,8 @@ def test_a_dirichlet_partition_goes_by_a_column_that_is_learnt_from_too():
 @pytest.mark.parametrize(
     ("partition", "word"),
     [
-        ({"name": "natural_id", "partition_by": "hospitl"}, "did you mean 'hospital'"),
-        ({"name": "natural_id", "partition_by": "group"}, "no column 'group' to partition by"),
+        ({"name": "by_group", "partition_by": "hospitl"}, "did you mean 'hospital'"),
+        ({"name": "by_group", "partition_by": "group"}, "no column 'group' to partition by"),
         ({"name": "iid", "num_partitions": 5, "beta": 1}, "no setting 'beta'"),
         ({"name": "idd"}, "did you mean 'iid'"),
         ({"name": "os:getcwd"}, "not a class or function"),
@@ -418,6 +403,9 @@ def test_a_path_in_a_configuration_starts_at_its_own_folder(tmp_path, monkeypatc
     assert Path(made.data["path"]).resolve() == tmp_path / "study" / "t.csv"
     assert len(made.build_data().population) == 2
     assert load("study/my.toml", ["data.path=other.csv"]).data["path"] == "other.csv"
+    (tmp_path / "study" / "wrong.toml").write_text(experiment("absent.csv").to_toml())
+    assert main(["data", "show", "study/wrong.toml"]) == 2
+    assert f"no file or folder absent.csv in {tmp_path / 'study'}" in capsys.readouterr().err
     assert main(["data", "show", "study/my.toml"]) == 0
     assert "table: 2 clients, 2 classes, inputs 1" in capsys.readouterr().out
     assert (tmp_path / "my.svg").is_file()

@@ -16,13 +16,14 @@ from e2fl.errors import ConfigError, RunError
 from e2fl.learning import Settings, build_learner
 from e2fl.learning.autograd import AutogradEngine
 from e2fl.models import Model
-from e2fl.randomness import TorchStream, stream
+from e2fl.randomness import stream
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
 from e2fl.runs.trained import TrainedRun
 from e2fl.runs.watcher import Watcher
 from e2fl.testing.contract import Problem, check_algorithm
 from e2fl.testing.toy import Toy
+from e2fl.torch_streams import TorchStream
 
 RANKING = ("fedpm", "frl", "e2fl", "e2fl_steady")
 DENSE = tuple(name for name in ALGORITHMS if name not in RANKING)

@@ -173,7 +173,6 @@ def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeyp
     def fail(data):
         raise ValueError("no names today")
 
-    monkeypatch.setattr(data_files, "describe", fail)
     monkeypatch.setattr(data_files, "summarise", fail)
     noting = Noting()
     run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=noting)

@@ -75,13 +75,6 @@ def data_show(options: argparse.Namespace) -> None:
     print(commands.show(section, seed, options.out or Path(f"{path.stem}.svg")))
 
 
-def data_convert(options: argparse.Namespace) -> None:
-    """Make one compact .npz of FEMNIST."""
-    from e2fl.data import commands
-
-    print(commands.convert(options.source, options.target))
-
-
 def flower_export(options: argparse.Namespace) -> None:
     """Write an experiment as an app folder for flwr run."""
     from e2fl.config.experiment import load

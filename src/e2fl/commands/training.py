@@ -16,7 +16,7 @@ from e2fl.commands.options import (
     tell_imports,
     watching,
 )
-from e2fl.errors import RunError
+from e2fl.errors import RunError, reason_of
 
 if TYPE_CHECKING:
     from e2fl.runs.store import Run
@@ -107,7 +107,8 @@ def _words(folder: Path) -> list[str]:
         words = shlex.split(read_text(folder / COMMAND))
     except (OSError, ValueError) as error:
         raise RunError(
-            f"{folder} holds no run and no comparison: {COMMAND} cannot be read ({error})"
+            f"{folder} holds no run and no comparison: {COMMAND} cannot be read "
+            f"({reason_of(error)})"
         ) from error
     if words[:1] != ["e2fl"] or words[1:2] not in (["compare"], ["sweep"], ["tune"]):
         raise RunError(f"{folder} was not made by e2fl run, compare, sweep or tune")

@@ -33,8 +33,9 @@ from e2fl.metrics.measures import OwnMeasure, as_measure
 from e2fl.models import Model
 from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION, Participation
-from e2fl.randomness import stream, torch_seeded
+from e2fl.randomness import stream
 from e2fl.rounds import Round, Server
+from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
 

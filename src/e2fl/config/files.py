@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.construct import did_you_mean
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, reason_of
 
 PATHS = ("path", "dir")  # settings of data sets that name files
 
@@ -37,13 +37,11 @@ def read(config: str | Path) -> dict[str, Any]:
     path = Path(config)
     try:
         if path.suffix == ".toml" or path.is_file():
-            return _located(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+            return _located(tomllib.loads(path.read_text(encoding="utf-8")), path)
         if str(config) in shipped():
             return tomllib.loads(shipped_text(str(config)))
     except OSError as error:
-        raise ConfigError(
-            f"the configuration {path} cannot be read: {error.strerror or error}"
-        ) from error
+        raise ConfigError(f"the configuration {path} cannot be read: {reason_of(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
     raise ConfigError(
@@ -52,20 +50,22 @@ def read(config: str | Path) -> dict[str, Any]:
     )
 
 
-def _located(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _located(settings: dict[str, Any], toml: Path) -> dict[str, Any]:
     """Return settings in which a file that lies beside the TOML is found from this folder.
 
-    A path that does not exist there stays as it is: the config.toml of a run names files as they
-    are seen from the folder in which the run was started.
+    The config.toml of a run names files as they are seen from the folder in which the run was
+    started.
     """
     variants = settings.get("variants", {})
     sections = [settings, *(variants.values() if isinstance(variants, dict) else ())]
     for section in sections:
         data = section.get("data") if isinstance(section, dict) else None
-        if not isinstance(data, dict):
-            continue
         for name in PATHS:
-            path = folder / Path(str(data.get(name, ""))).expanduser()
-            if isinstance(data.get(name), str) and path.exists():
-                data[name] = str(path)
+            value = data.get(name) if isinstance(data, dict) else None
+            if not isinstance(data, dict) or not isinstance(value, str):
+                continue
+            beside = toml.parent / Path(value).expanduser()
+            absent = name == "path" and toml.name != "config.toml" and not Path(value).exists()
+            if beside.exists() or absent:
+                data[name] = str(beside)
     return settings

@@ -7,35 +7,36 @@ In Python: `from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Doc
 
-from e2fl.data.clients import TEST, TRAIN, UNDECIDED, MinSamples, TestShare
+from e2fl.data.clients import MinSamples, TestShare
 from e2fl.data.files import digest_of, existing, load_arrays
 from e2fl.data.partition import client_names, partition_rows
 from e2fl.data.rows import (
-    CheckedRows,
     Division,
     Groups,
     OwnData,
     PooledTest,
     Unprivileged,
     check_rows,
+    divide,
 )
 from e2fl.data.sheet import Origin, is_missing
 from e2fl.errors import DataError, with_article
 
-LABELS = ("label", "labels", "y", "target")  # columns that hold the label unless one is named
 CHANNELS = (1, 3, 4)  # of grey and colour images
+SAMPLE = 1000  # rows that are looked at together
+UNIT_SCALE = (1e-2, 10.0)  # root mean squares of inputs that need no warning
 
 # x, y, and a group for all rows or for each; or a data set of such rows, of which no type is known.
 Given = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Any] | Any
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]  # x, y, group
 
 
 def from_npz(
@@ -49,21 +50,12 @@ def from_npz(
     groups: Groups = "auto",
 ) -> OwnData:
     """An .npz, or a folder of .npy files, with x, y and client, and optionally group and split."""
-    division = Division(test_share, min_samples, pooled_test, groups, seed)
+    division = Division(test_share, min_samples, pooled_test, groups, seed, unprivileged)
     file = existing(path)
     arrays = load_arrays(file, ("x", "y", "client"), optional=("group", "split"))
-    rows = check_rows(
-        arrays["x"],
-        arrays["y"],
-        arrays["client"],
-        division,
-        Origin(str(file)),
-        group=arrays.get("group"),
-        split=arrays.get("split"),
-        unprivileged=unprivileged,
-        metadata={"sha256": digest_of(file)},
-    )
-    return OwnData(rows, division, "npz")
+    x, y = arrays.pop("x"), arrays.pop("y")
+    facts = {"sha256": digest_of(file)}
+    return _own(x, {"label": y} | arrays, division, Origin(str(file)), name="npz", metadata=facts)
 
 
 def from_arrays(
@@ -85,36 +77,37 @@ def from_arrays(
     run. groups: "clients" requires one group for each client, "inside" gives each row its own,
     "auto" decides by the rows.
     """
-    division = Division(test_share, min_samples, pooled_test, groups, seed)
-    parts = _parts(clients, UNDECIDED if test is None else TRAIN)
-    parts += [] if test is None else _parts(test, TEST)
-    sizes = [len(part.y) for part in parts]
-    owner = np.repeat(np.arange(len(parts)), sizes)
-    starts = np.cumsum([0, *sizes])
-
-    def row_name(row: int) -> str:
-        return f"{parts[owner[row]].where}, row {row - starts[owner[row]]}"
-
-    first = parts[0]
-    for part in parts:
-        shape, other = part.x.shape[1:], first.x.shape[1:]
-        if shape != other or (part.group is None) != (first.group is None):
+    division = Division(test_share, min_samples, pooled_test, groups, seed, unprivileged)
+    given = {"train": clients} | ({} if test is None else {"test": test})
+    heads, parts = [], []
+    for split, by_client in given.items():
+        _require_names(by_client, "clients" if split == "train" else "test")
+        for name, rows in by_client.items():
+            where = f"client '{name}'" + (", test rows" if split == "test" else "")
+            heads.append((str(name), split, where))
+            parts.append(_arrays(where, rows))
+    names, splits, places = zip(*heads, strict=True)
+    for place, (x, _, group) in zip(places, parts, strict=True):
+        shape, other = x.shape[1:], parts[0][0].shape[1:]
+        if shape != other or (group is None) != (parts[0][2] is None):
             raise DataError(
-                f"{first.where} and {part.where} must have inputs of one shape, and both or "
-                f"neither a group; the shapes are {other} and {shape}"
+                f"{places[0]} and {place} must have inputs of one shape, and both or neither a "
+                f"group; the shapes are {other} and {shape}"
             )
-    groups_given = [part.group.astype(str) for part in parts if part.group is not None]
-    rows = check_rows(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.array([part.name for part in parts], dtype=np.object_)[owner],
-        division,
-        Origin("the arrays", row_name),
-        group=np.concatenate(groups_given) if groups_given else None,
-        split=np.array([part.split for part in parts])[owner],
-        unprivileged=unprivileged,
+    sizes = [len(y) for _, y, _ in parts]
+    owner, starts = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
+    by_row = [group.astype(str) for _, _, group in parts if group is not None]
+    columns = {
+        "label": np.concatenate([y for _, y, _ in parts]),
+        "client": np.array(names, dtype=np.object_)[owner],
+        "group": np.concatenate(by_row) if by_row else None,
+        "split": None if test is None else np.array(splits)[owner],
+    }
+    origin = Origin(
+        "the arrays", lambda row: f"{places[owner[row]]}, row {row - starts[owner[row]]}"
     )
-    return _own(rows, division)
+    x = np.concatenate([x for x, _, _ in parts])
+    return _own(x, columns, division, origin)
 
 
 def from_partitioner(
@@ -134,52 +127,98 @@ def from_partitioner(
     partitioner: one of `e2fl.data.partition`, or any with the interface of Flower's.
     """
     division = Division(test_share, 2, pooled_test, groups, seed)
-    part = _part("", "the arrays", (x, y) if group is None else (x, y, group), UNDECIDED)
-    known = {"label": part.y} | ({} if part.group is None else {"group": part.group})
+    inputs, labels, of_rows = _arrays("the arrays", (x, y) if group is None else (x, y, group))
+    known = {"label": labels} | ({} if of_rows is None else {"group": of_rows})
     parts = partition_rows(partitioner, {**known, **(columns or {})})
     order = np.concatenate(parts)
-    rows = check_rows(
-        part.x[order],
-        part.y[order],
-        np.repeat(client_names(parts), [len(rows) for rows in parts]),
-        division,
-        Origin("the arrays").only(order),
-        group=None if part.group is None else part.group[order].astype(str),
-    )
-    return _own(rows, division)
+    roles = {
+        "label": labels[order],
+        "client": np.repeat(client_names(parts), [len(rows) for rows in parts]),
+        "group": None if of_rows is None else of_rows[order].astype(str),
+    }
+    return _own(inputs[order], roles, division, Origin("the arrays").only(order))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The training or test rows given for one client."""
+def _own(
+    x: NDArray[Any],
+    columns: Mapping[str, NDArray[Any] | None],
+    division: Division,
+    origin: Origin,
+    **described: Any,
+) -> OwnData:
+    """Return checked arrays as data that is divided anew for each seed of a run."""
+    rows = check_rows(columns, len(x) if x.ndim else 0, division, origin)
+    inputs = _inputs(x, origin)
+    described |= {"scale": _scale(inputs, origin)}
 
-    name: str
-    where: str
-    x: NDArray[Any]
-    y: NDArray[Any]
-    group: NDArray[Any] | None
-    split: int
+    @lru_cache(maxsize=1)
+    def make(seed: int) -> OwnData:
+        divided = divide(rows, division, seed)
+        return OwnData(inputs, rows, divided, division, make, seed, **described)
+
+    return make(0)
 
 
-def _parts(clients: Mapping[Any, Given], split: int) -> list[_Part]:
+def _inputs(x: NDArray[Any], origin: Origin) -> NDArray[np.uint8] | NDArray[np.float32]:
+    """Return inputs as bytes or finite numbers; float32 in a file stays on disk."""
+    x = x[:, None] if x.ndim < 2 else x
+    shape = x.shape[1:]
+    if len(shape) == 3 and shape[-1] in CHANNELS and shape[0] not in CHANNELS:
+        warnings.warn(
+            f"inputs of shape {shape} are read as {shape[0]} channels of {shape[1]} x {shape[2]}; "
+            "if they are images [height, width, channels], pass x.transpose(0, 3, 1, 2)",
+            stacklevel=4,
+        )
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{origin.where}: inputs must be numbers; put strings into a table")
+    numbers = x.astype(np.float32, copy=False)
+    require_finite(numbers, origin)
+    return numbers
+
+
+def require_finite(numbers: NDArray[np.float32], origin: Origin) -> None:
+    """Raise an error that names the first row with a missing or infinite input."""
+    for start in range(0, len(numbers), SAMPLE):
+        block = numbers[start : start + SAMPLE]
+        finite = np.isfinite(block).reshape(len(block), -1)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            name = origin.row_name(start + row)
+            raise DataError(f"{origin.where}: {name}, input {column} is missing or not finite")
+
+
+def _scale(x: NDArray[np.uint8] | NDArray[np.float32], origin: Origin) -> float:
+    """Return 1/255 for bytes above 1, otherwise 1, with a warning if inputs are badly scaled."""
+    if x.dtype == np.uint8:
+        return 1 / 255 if x.max(initial=0) > 1 else 1.0
+    some = x[:: max(1, len(x) // SAMPLE)].astype(np.float64)
+    size = float(np.sqrt(np.mean(some**2))) if some.size else 0.0
+    if size and not UNIT_SCALE[0] <= size <= UNIT_SCALE[1]:
+        warnings.warn(
+            f"{origin.where}: the inputs have a root mean square of {size:.3g}; networks train "
+            "best with about 1. Standardise each column, or divide images by their largest value",
+            stacklevel=4,
+        )
+    return 1.0
+
+
+def _require_names(clients: Mapping[Any, Given], what: str) -> None:
     if not isinstance(clients, Mapping):
-        what, kind = "test" if split == TEST else "clients", type(clients).__name__
+        kind = type(clients).__name__
         raise DataError(f"{what} must be a dictionary of (x, y) by name, not a {kind}")
     if not clients:
         raise DataError("there are no clients: the dictionary is empty")
-    for name, count in Counter(str(name) for name in clients).items():
+    for name, count in Counter(map(str, clients)).items():
         if count > 1 or is_missing(name):
             raise DataError(
                 f"{count} clients are called '{name}'; names must be unique as strings, and not "
                 "mean a missing value"
             )
-    end = ", test rows" if split == TEST else ""
-    return [
-        _part(str(name), f"client '{name}'{end}", given, split) for name, given in clients.items()
-    ]
 
 
-def _part(name: str, where: str, given: Given, split: int) -> _Part:
+def _arrays(where: str, given: Given) -> Arrays:
     """Return inputs, labels and groups as arrays that fit together."""
     rows = rows_of(given) if is_dataset(given) else given
     if not isinstance(rows, tuple) or len(rows) not in (2, 3):
@@ -188,24 +227,12 @@ def _part(name: str, where: str, given: Given, split: int) -> _Part:
     y = _array(rows[1], f"{where}: labels")
     if y.ndim != 1 or not x.ndim or len(x) != len(y) or not len(y):
         raise DataError(f"{where} has inputs of shape {x.shape} for labels of shape {y.shape}")
-    group = _array(rows[2], f"{where}: groups") if len(rows) == 3 else None
-    if group is not None:
-        if group.ndim and group.shape != y.shape:
-            raise DataError(f"{where} has groups of shape {group.shape} for {len(y)} rows")
-        group = np.broadcast_to(group, y.shape)
-    return _Part(name, where, x, y, group, split)
-
-
-def _own(rows: CheckedRows, division: Division) -> OwnData:
-    """Return the data; warn of images [height, width, channels], which networks read otherwise."""
-    shape = rows.x.shape[1:]
-    if len(shape) == 3 and shape[-1] in CHANNELS and shape[0] not in CHANNELS:
-        warnings.warn(
-            f"inputs of shape {shape} are read as {shape[0]} channels of {shape[1]} x {shape[2]}; "
-            "if they are images [height, width, channels], pass x.transpose(0, 3, 1, 2)",
-            stacklevel=3,
-        )
-    return OwnData(rows, division)
+    if len(rows) == 2:
+        return x, y, None
+    group = _array(rows[2], f"{where}: groups")
+    if group.ndim and group.shape != y.shape:
+        raise DataError(f"{where} has groups of shape {group.shape} for {len(y)} rows")
+    return x, y, np.broadcast_to(group, y.shape)
 
 
 def _array(values: Any, what: str, *, numbers: bool = False) -> NDArray[Any]:
@@ -228,19 +255,16 @@ def _array(values: Any, what: str, *, numbers: bool = False) -> NDArray[Any]:
 
 def is_dataset(value: object) -> bool:
     """Return whether this looks like a torch `Dataset` or a Hugging Face data set."""
-    plain = isinstance(value, tuple | list | dict | str | bytes | np.ndarray | torch.Tensor)
-    rows = hasattr(value, "__getitem__") and hasattr(value, "__len__")
-    return rows and not plain and not hasattr(value, "columns")
+    plain = isinstance(value, tuple | list | dict | str | bytes) or hasattr(value, "__array__")
+    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
-def rows_of(
-    dataset: Any, *, inputs: str | None = None, label: str | None = None, group: str | None = None
-) -> tuple[NDArray[Any], ...]:
+def rows_of(dataset: Any) -> tuple[NDArray[Any], ...]:
     """Return the rows of a data set as arrays (x, y), or (x, y, group) where rows have a group.
 
-    dataset: its rows are (x, y) or (x, y, group), as in torch, or dictionaries, as in Hugging Face;
-    x is a number, an array, a tensor or a PIL image. inputs, label, group: the columns of such
-    dictionaries; default: label, and the only other column as input. All rows are read into memory.
+    dataset: its rows are tuples, as in torch, or dictionaries with these columns in this order, as
+    in Hugging Face; x is a number, an array, a tensor or a PIL image. All rows are read into
+    memory.
     """
     if not is_dataset(dataset) or not len(dataset):
         raise DataError(
@@ -250,34 +274,18 @@ def rows_of(
     rows = []
     for position in range(len(dataset)):
         row = dataset[position]
-        if isinstance(row, Mapping):
-            row = _columns(row, inputs, label, group)
-        if not isinstance(row, tuple | list) or len(row) not in (2, 3):
-            kind = with_article(type(row))
-            raise DataError(f"row {position} is {kind}; it must be (x, y), (x, y, group) or a dict")
-        rows.append(
-            (_picture(row[0]), *(np.asarray(_plain(value)).reshape(()) for value in row[1:]))
-        )
+        parts = list(row.values()) if isinstance(row, Mapping) else row
+        if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
+            columns = f" of {', '.join(map(str, row))}" if isinstance(row, Mapping) else ""
+            raise DataError(
+                f"row {position} is {with_article(type(row))}{columns}; it must be (x, y), "
+                "(x, y, group) or a dictionary of these, as select_columns makes them"
+            )
+        rows.append((_picture(parts[0]), *(np.asarray(_plain(value)) for value in parts[1:])))
     try:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
     except ValueError as error:
         raise DataError(f"all rows must have the same parts and shapes: {error}") from error
-
-
-def _columns(
-    row: Mapping[str, Any], inputs: str | None, label: str | None, group: str | None
-) -> tuple[Any, ...]:
-    """Return the columns of a row, in the order x, y, group."""
-    label = label or next((name for name in LABELS if name in row), None)
-    rest = [name for name in row if name not in (label, group)]
-    inputs = rest[0] if inputs is None and len(rest) == 1 else inputs
-    wanted = {"inputs": inputs, "label": label} | ({} if group is None else {"group": group})
-    for what, name in wanted.items():
-        if name not in row:
-            raise DataError(
-                f"the columns are {', '.join(row)}: name one with rows_of(dataset, {what}='...')"
-            )
-    return tuple(row[str(name)] for name in wanted.values())
 
 
 def _picture(value: Any) -> NDArray[Any]:
@@ -289,4 +297,5 @@ def _picture(value: Any) -> NDArray[Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    """Return a tensor of torch as NumPy reads it, and other values as they are."""
+    return value.detach().cpu() if hasattr(value, "detach") else value

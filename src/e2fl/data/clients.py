@@ -163,7 +163,7 @@ def check_settings(settings: Any) -> None:
     for name, kind in fields_of(type(settings)).items():
         value = fit(getattr(settings, name), kind, f"data.{name}")
         least = 2 if name in ("min_samples", "rows_per_client") else 1
-        if type(value) is int and name != "seed" and value < least:
+        if kind in (int, int | None) and name != "seed" and value is not None and value < least:
             raise ConfigError(f"data.{name} must be at least {least}, not {value}")
         if name.endswith("_share"):
             require_share(value, name, zero="validation" in name)

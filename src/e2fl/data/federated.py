@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:  # commands that train nothing do without torch
+    from torch import Tensor
 
 ClientId = int
 GroupId = int
@@ -72,8 +73,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def inputs(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64] | slice = slice(None)) -> "Tensor":
         """Return the inputs of these rows as the network reads them, in float32."""
+        import torch
+
         x = self.x[rows].astype(np.float32)  # always a copy: the examples are shared
         if self.scale != 1.0:
             x *= np.float32(self.scale)
@@ -81,8 +84,10 @@ class Examples:
             x += np.float32(self.shift)
         return torch.from_numpy(x)
 
-    def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
+    def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> "Tensor":
         """Return the labels of these rows."""
+        import torch
+
         return torch.from_numpy(self.y[rows].astype(np.int64))
 
     def take(self, rows: NDArray[np.int64]) -> "Examples":

@@ -23,7 +23,7 @@ import numpy as np
 import pooch
 from numpy.typing import NDArray
 
-from e2fl.errors import DataError
+from e2fl.errors import DataError, reason_of
 from e2fl.files import sha256_of
 
 IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
@@ -44,8 +44,7 @@ def existing(path: str) -> Path:
     """Return a path given by the user, or raise an error if it does not exist."""
     named = Path(path).expanduser()
     if not named.exists():
-        looked = "" if named.is_absolute() else f" in {Path.cwd()}"
-        raise DataError(f"there is no file or folder {named}{looked}")
+        raise DataError(f"there is no file or folder {named.name} in {named.absolute().parent}")
     return named
 
 
@@ -69,7 +68,7 @@ class File:
                 url = mirror + self.name
                 return Path(pooch.retrieve(url, self.sha256, self.name, folder, progressbar=shown))
             except Exception as error:  # of the network, the server, the disk, or the checksum
-                reasons.append(f"{mirror}: {' '.join(str(error).split())[:200]}")
+                reasons.append(f"{mirror}: {reason_of(error)}")
         raise DataError(
             f"{self.name} could not be fetched; put it at {folder / self.name} yourself. "
             f"Tried: {'; '.join(reasons) or 'no mirror'}"
@@ -91,7 +90,6 @@ class Source:
     about: str
     licence: str
     files: tuple[File, ...]
-    advice: str = ""
 
     def locate(self, name: str, directory: str | None = None) -> Path | None:
         """Return the path of a file, plain or gzipped, in or below the data directory."""
@@ -136,7 +134,7 @@ def _gunzip(raw: bytes, name: str) -> bytes:
     try:
         return gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is not a complete .gz file: {error}") from error
+        raise DataError(f"{name} is not a complete .gz file: {reason_of(error)}") from error
 
 
 def read_idx(raw: bytes, name: str) -> NDArray[Any]:
@@ -166,7 +164,7 @@ def load_arrays(
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
     except Exception as error:  # whatever numpy does with a damaged file
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
     for name in needed:
         if name not in arrays:
             raise DataError(f"{path} has no array '{name}'")
@@ -193,6 +191,6 @@ def extract(archive: Path, members: Iterable[str]) -> None:
     except (tarfile.TarError, EOFError, zlib.error, KeyError, OSError) as error:
         raise DataError(
             f"{archive} cannot be unpacked; if it is damaged, remove it and fetch it again: "
-            f"{' '.join(str(error).split())[:200]}"
+            f"{reason_of(error)}"
         ) from error
     archive.unlink()

@@ -38,18 +38,11 @@ def partition_rows(partitioner: Any, columns: Mapping[str, Any]) -> list[Rows]:
     columns: what to partition by, such as the label.
     """
     table = {name: np.asarray(values) for name, values in columns.items()}
-    kind = type(partitioner).__name__
-    by = getattr(partitioner, "partition_by", None)
-    if isinstance(partitioner, BasePartitioner):
-        if by is not None and by not in table:
-            raise ConfigError(
-                f"there is no column '{by}' to partition by; known: {', '.join(table)}"
-            )
-        parts = partitioner.divide(table)
-    elif callable(getattr(partitioner, "load_partition", None)):
-        parts = _load(partitioner, table)
-    else:
-        raise ConfigError(f"a {kind} is not a partitioner: it has no load_partition")
+    kind, by = type(partitioner).__name__, getattr(partitioner, "partition_by", None)
+    if isinstance(by, str) and by not in table:
+        raise ConfigError(f"there is no column '{by}' to partition by; known: {', '.join(table)}")
+    own = isinstance(partitioner, BasePartitioner)
+    parts = partitioner.divide(table) if own else _load(partitioner, table)
     if not parts or not all(map(len, parts)):
         raise DataError(f"{kind} left a partition empty; ask for fewer or smaller ones")
     chosen = np.concatenate(parts)
@@ -65,16 +58,12 @@ def _load(partitioner: Any, columns: Columns) -> list[Rows]:
     lists[ROW] = list(range(len(next(iter(lists.values()), ()))))
     try:
         partitioner.dataset = importlib.import_module("datasets").Dataset.from_dict(lists)
-    except ImportError as error:
-        raise ConfigError(f"a {kind} needs a Hugging Face Dataset: pip install datasets") from error
-    except (TypeError, ValueError) as error:
+        partitions = [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"the {kind} rejected the rows; if it was used before, create a new one: {error}"
+            f"{kind} is no partitioner, was used before, or needs `pip install datasets`: {error}"
         ) from error
-    return [
-        np.asarray(partitioner.load_partition(position)[ROW], dtype=np.int64)
-        for position in range(partitioner.num_partitions)
-    ]
+    return [np.asarray(partition[ROW], dtype=np.int64) for partition in partitions]
 
 
 def client_names(parts: Sequence[Rows]) -> list[str]:
@@ -138,21 +127,6 @@ class Dirichlet(BasePartitioner):
 
 
 @dataclass
-class NaturalId(BasePartitioner):
-    """One partition for each value of a column, such as a writer or a hospital."""
-
-    partition_by: str
-    min_partition_size: int = 1  # values with fewer rows are left out
-
-    def divide(self, columns: Columns) -> list[Rows]:
-        values = columns[self.partition_by]
-        order = np.argsort(values, kind="stable")
-        _, starts = np.unique(values[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        return [rows for rows in parts if len(rows) >= self.min_partition_size]
-
-
-@dataclass
 class ByGroup(BasePartitioner):
     """Clients of a single group: each value of a column gets clients in proportion to its rows."""
 
@@ -178,7 +152,6 @@ class ByGroup(BasePartitioner):
 PARTITIONERS: dict[str, type[BasePartitioner]] = {
     "iid": Iid,
     "dirichlet": Dirichlet,
-    "natural_id": NaturalId,
     "by_group": ByGroup,
 }
 

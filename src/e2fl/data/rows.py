@@ -1,9 +1,13 @@
-"""Rows of users' own data, checked and split into clients; errors name the row."""
+"""Users' own rows on their way to a federation: checked, divided among clients, made into data.
+
+`check_rows` reads the columns that say whose a row is, its label, group and split; `divide` gives
+each client its training and test rows; `OwnData` is the result. Errors name the row.
+"""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,8 +25,10 @@ from e2fl.data.clients import (
     check_settings,
     split_clients,
 )
+from e2fl.data.encoding import Encoded, Encoding
 from e2fl.data.federated import Examples
-from e2fl.data.sheet import Origin, as_number, is_missing
+from e2fl.data.partition import Rows
+from e2fl.data.sheet import Origin, as_number, as_text, is_missing
 from e2fl.errors import ConfigError, DataError
 
 # Settings of own data.
@@ -36,8 +42,6 @@ Groups = Annotated[
 ]
 
 LABEL_LIMIT = 10_000  # classes
-SAMPLE = 1000  # rows from which the scale of the inputs is estimated
-UNIT_SCALE = (1e-2, 10.0)  # root mean squares that need no warning
 STRAY = 0.05  # a smaller share of rows outside their client's main group is probably a mistake
 SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing": TEST, "1": TEST}
 
@@ -46,7 +50,8 @@ SPLITS = {"train": TRAIN, "training": TRAIN, "0": TRAIN, "test": TEST, "testing"
 class Division:
     """How rows are divided among clients, and each client's rows into training and test rows.
 
-    seed: None means the seed of the run, and 0 outside one.
+    seed: None means the seed of the run, and 0 outside one. unprivileged: the group that comes
+    first. positive: one of two labels, to be class 1.
     """
 
     test_share: float = 0.2
@@ -54,83 +59,59 @@ class Division:
     pooled_test: bool = False
     groups: Groups = "auto"
     seed: int | None = None
+    unprivileged: str | int | None = None
+    positive: str | int | None = None
 
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def clients(
-        self, client: NDArray[Any], split: NDArray[np.int64] | None, run_seed: int
-    ) -> tuple[list[ClientRows], list[ClientRows]]:
-        """Return the training and test rows of each client and of each unseen client."""
-        clients, unseen, untested = split_clients(
-            client,
-            np.full(len(client), UNDECIDED) if split is None else split,
-            test_share=self.test_share,
-            seed=run_seed if self.seed is None else self.seed,
-            min_samples=self.min_samples,
-        )
-        if untested and not self.pooled_test:
-            raise DataError(
-                f"client '{untested[0].name}' has training rows but no test rows; "
-                "add some, or test all clients on the same rows with pooled_test = true"
-            )
-        return clients + untested, unseen
-
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows with their client, label, group and split, checked."""
+    """The client, label, group and split of each row."""
 
-    x: NDArray[np.uint8] | NDArray[np.float32]
+    client: NDArray[Any]
     y: NDArray[np.int64]
     labels: tuple[str, ...]  # names of the classes
-    client: NDArray[Any]  # [rows]
     group: NDArray[np.int64] | None
     groups: tuple[str, ...]  # names of the groups
     inside: bool  # whether groups are of rows, not of clients
-    split: NDArray[np.int64] | None  # TRAIN, TEST or UNDECIDED
-    scale: float = 1.0  # the network reads x * scale
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    split: NDArray[np.int64]  # TRAIN, TEST or UNDECIDED
 
 
 def check_rows(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    client: NDArray[Any],
-    division: Division,
-    origin: Origin,
-    *,
-    group: NDArray[Any] | None = None,
-    split: NDArray[Any] | None = None,
-    unprivileged: str | int | None = None,
-    classes: tuple[str, ...] | None = None,
-    metadata: Mapping[str, object] | None = None,
+    columns: Mapping[str, NDArray[Any] | None], count: int, division: Division, origin: Origin
 ) -> CheckedRows:
-    """Return arrays as checked rows, or raise a `DataError` that names the row.
-
-    classes: y holds indices into them, and x is standardised already.
-    """
-    if not x.ndim or not len(x):
+    """Return the columns label, client, group and split of so many rows, or raise a `DataError`."""
+    if not count:
         raise DataError(f"{origin.where}: there are no rows")
-    y, client = _present(y, len(x), "label", origin), _present(client, len(x), "client", origin)
-    group = None if group is None else _present(group, len(x), "group", origin)
-    split = None if split is None else _present(split, len(x), "split", origin)
-    codes, labels = (y, classes) if classes else encode_labels(y, origin)
-    if not 2 <= len(labels) <= LABEL_LIMIT:
-        raise DataError(f"{origin.where}: {len(labels)} different labels, not 2 to {LABEL_LIMIT}")
-    indices, groups = _groups(group, unprivileged, origin)
-    inside = indices is not None and _groups_lie_inside(
-        indices, groups, client, division.groups, origin
-    )
-    clients = np.unique(client.astype(str)).tolist()
-    for what, names in (("label", labels), ("group", groups), ("client", clients)):
-        _warn_of_similar_names(what, names, origin)
-    splits = None if split is None else as_splits(split, origin)
-    inputs = _inputs(x, origin)
-    scale = 1.0 if classes else _scale(inputs, origin)
-    return CheckedRows(
-        inputs, codes, labels, client, indices, groups, inside, splits, scale, metadata or {}
-    )
+    given = {
+        what: _present(values, count, what, origin)
+        for what, values in columns.items()
+        if values is not None
+    }
+    client = given["client"]
+    y, labels = _labels(given["label"], as_text(division.positive), origin)
+    first = as_text(division.unprivileged)
+    group: NDArray[np.int64] | None = None
+    groups: tuple[str, ...] = ()
+    if "group" in given:
+        group, groups = numbered(given["group"], first=first)
+    if first and first not in groups:
+        known = ", ".join(groups) or "there are no groups"
+        raise ConfigError(f"{origin.where}: there is no group '{first}'; known: {known}")
+    inside = group is not None and _lie_inside(group, groups, client, division.groups, origin)
+    for what, names in (("label", labels), ("group", groups), ("client", client.astype(str))):
+        _warn_of_similar_names(what, np.unique(names).tolist(), origin)
+    split = np.full(count, UNDECIDED)
+    if "split" in given:
+        parts = pd.Series(given["split"].astype(str)).str.lower().map(SPLITS)
+        unknown = parts.isna().to_numpy()
+        if unknown.any():
+            word = given["split"][unknown][0]
+            raise origin.error(unknown, f"has the split '{word}'; use train or test")
+        split = parts.to_numpy().astype(np.int64)
+    return CheckedRows(client, y, labels, group, groups, inside, split)
 
 
 def _present(values: NDArray[Any], count: int, what: str, origin: Origin) -> NDArray[Any]:
@@ -146,54 +127,49 @@ def _present(values: NDArray[Any], count: int, what: str, origin: Origin) -> NDA
     return values
 
 
-def encode_labels(
-    values: NDArray[Any], origin: Origin, positive: str | None = None
+def numbered(
+    values: NDArray[Any], *, first: str = "", last: str = ""
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels as 0, 1, ... and their names, in numeric or alphabetical order.
+    """Return values as 0, 1, ... and their names, in numeric or alphabetical order.
 
-    positive: one of two labels, to be class 1.
+    first, last: the name that comes before or after all others.
     """
     distinct, codes = np.unique(values, return_inverse=True)
-    texts = [
+    names = [
         str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         for value in distinct.tolist()
     ]
-    numbers = np.array([as_number(text) for text in texts])
-    order = list(range(len(texts)))
+    numbers = [as_number(name) for name in names]
+    order = list(range(len(names)))
     if np.isfinite(numbers).all():
-        parts = (numbers % 1 != 0)[codes]
-        if parts.any():
-            reason = "labels are classes: integers or strings"
-            raise origin.error(parts, f"has the label {values[parts][0]}; {reason}")
-        order.sort(key=lambda code: (numbers[code], texts[code]))
-    if positive is not None:
-        if len(texts) != 2 or positive not in texts:
-            raise ConfigError(
-                f"data.positive must be one of two labels, not '{positive}' of {texts[:5]}"
-            )
-        order.sort(key=lambda code: texts[code] == positive)
-    return np.argsort(order)[codes].astype(np.int64), tuple(texts[code] for code in order)
+        order.sort(key=lambda code: (numbers[code], names[code]))
+    order.sort(key=lambda code: (names[code] == last) - (names[code] == first))
+    return np.argsort(order)[codes].astype(np.int64), tuple(names[code] for code in order)
 
 
-def _groups(
-    group: NDArray[Any] | None, unprivileged: str | int | None, origin: Origin
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Return groups as 0, 1, ...: the unprivileged one first, the others in natural order."""
-    values, codes = np.unique([] if group is None else group, return_inverse=True)
-    names = [str(value) for value in values.tolist()]
-    if unprivileged is not None and str(unprivileged) not in names:
-        known = ", ".join(names) or "there are no groups"
-        raise ConfigError(f"{origin.where}: there is no group '{unprivileged}'; known: {known}")
-    order = sorted(range(len(names)), key=lambda index: names[index] != str(unprivileged))
-    indices = None if group is None else np.argsort(order)[codes].astype(np.int64)
-    return indices, tuple(names[index] for index in order)
+def _labels(
+    values: NDArray[Any], positive: str, origin: Origin
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    y, labels = numbered(values, last=positive)
+    numbers = np.array([as_number(name) for name in labels])
+    if np.isfinite(numbers).all() and (numbers % 1).any():
+        parts = (numbers % 1 > 0)[y]
+        reason = "labels are classes: integers or strings"
+        raise origin.error(parts, f"has the label {labels[y[parts][0]]}; {reason}")
+    if positive and (len(labels) != 2 or positive not in labels):
+        raise ConfigError(
+            f"data.positive must be one of two labels, not '{positive}' of {list(labels[:5])}"
+        )
+    if not 2 <= len(labels) <= LABEL_LIMIT:
+        raise DataError(f"{origin.where}: {len(labels)} different labels, not 2 to {LABEL_LIMIT}")
+    return y, labels
 
 
-def _groups_lie_inside(
+def _lie_inside(
     group: NDArray[np.int64],
     names: tuple[str, ...],
     client: NDArray[Any],
-    setting: str,
+    setting: Groups,
     origin: Origin,
 ) -> bool:
     """Return whether rows have groups of their own rather than clients; auto looks at the rows."""
@@ -204,8 +180,7 @@ def _groups_lie_inside(
     strays = np.flatnonzero(group != main)
     if not len(strays):
         return False
-    row = int(strays[0])
-    mixed = len(np.unique(codes[strays]))
+    row, mixed = int(strays[0]), len(np.unique(codes[strays]))
     stray = (
         f"{origin.row_name(row)} of client '{str(client[row])[:40]}' is in group "
         f"'{names[group[row]][:40]}', unlike most rows of this client ({len(strays)} such rows, in "
@@ -222,49 +197,6 @@ def _groups_lie_inside(
     return True
 
 
-def as_splits(split: NDArray[Any], origin: Origin) -> NDArray[np.int64]:
-    """Return the split of each row as TRAIN or TEST; common spellings of both are accepted."""
-    if split.dtype.kind in "iu" and set(np.unique(split)) <= {TRAIN, TEST, UNDECIDED}:
-        return split.astype(np.int64)
-    parts = pd.Series(split.astype(str)).str.lower().map(SPLITS)
-    unknown = parts.isna().to_numpy()
-    if unknown.any():
-        raise origin.error(unknown, f"has the split '{split[unknown][0]}'; use train or test")
-    return parts.to_numpy().astype(np.int64)
-
-
-def _inputs(x: NDArray[Any], origin: Origin) -> NDArray[np.uint8] | NDArray[np.float32]:
-    x = x[:, None] if x.ndim < 2 else x
-    if x.dtype == np.uint8:
-        return x
-    if x.dtype.kind not in "fiub":
-        raise DataError(f"{origin.where}: inputs must be numbers; put strings into a table")
-    numbers = x.astype(np.float32, copy=False)  # float32 in a file stays on disk
-    for start in range(0, len(numbers), SAMPLE):
-        block = numbers[start : start + SAMPLE]
-        finite = np.isfinite(block).reshape(len(block), -1)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0].tolist()
-            name = origin.row_name(start + row)
-            raise DataError(f"{origin.where}: {name}, input {column} is missing or not finite")
-    return numbers
-
-
-def _scale(x: NDArray[np.uint8] | NDArray[np.float32], origin: Origin) -> float:
-    """Return 1/255 for bytes above 1, otherwise 1, with a warning if inputs are badly scaled."""
-    if x.dtype == np.uint8:
-        return 1 / 255 if x.max(initial=0) > 1 else 1.0
-    some = x[:: max(1, len(x) // SAMPLE)].astype(np.float64)
-    size = float(np.sqrt(np.mean(some**2))) if some.size else 0.0
-    if size and not UNIT_SCALE[0] <= size <= UNIT_SCALE[1]:
-        warnings.warn(
-            f"{origin.where}: the inputs have a root mean square of {size:.3g}; networks train "
-            "best with about 1. Standardise each column, or divide images by their largest value",
-            stacklevel=4,
-        )
-    return 1.0
-
-
 def _warn_of_similar_names(what: str, names: Iterable[str], origin: Origin) -> None:
     """Warn of names that differ only in case or spaces: they are usually one name, misspelt."""
     first: dict[str, str] = {}
@@ -277,51 +209,95 @@ def _warn_of_similar_names(what: str, names: Iterable[str], origin: Origin) -> N
             )
 
 
+@dataclass(frozen=True)
+class Divided:
+    """The rows of each client, and the test rows of all if they share them."""
+
+    clients: tuple[ClientRows, ...]
+    unseen: tuple[ClientRows, ...]
+    pooled_test: Rows | None
+
+    @property
+    def train(self) -> Rows:
+        """All training rows."""
+        return np.concatenate([part.train for part in self.clients])
+
+
+def divide(rows: CheckedRows, division: Division, run_seed: int) -> Divided:
+    """Return the training and test rows of each client, and the group that it declares."""
+    clients, unseen, untested = split_clients(
+        rows.client,
+        rows.split,
+        test_share=division.test_share,
+        seed=run_seed if division.seed is None else division.seed,
+        min_samples=division.min_samples,
+    )
+    if untested and not division.pooled_test:
+        raise DataError(
+            f"client '{untested[0].name}' has training rows but no test rows; "
+            "add some, or test all clients on the same rows with pooled_test = true"
+        )
+    parts = [clients + untested, unseen]
+    if rows.group is not None and not rows.inside:
+        groups = rows.group
+        parts = [[replace(own, group=int(groups[own.all()[0]])) for own in part] for part in parts]
+    divided = Divided(tuple(parts[0]), tuple(parts[1]), None)
+    if not division.pooled_test:
+        return divided
+    pooled = np.setdiff1d(np.arange(len(rows.y)), divided.train)
+    if not len(pooled):
+        raise DataError("all rows are training rows; some must be test rows")
+    return replace(divided, pooled_test=pooled)
+
+
 @dataclass(frozen=True, eq=False)
 class OwnData(PartitionedData):
     """A user's own rows, split into clients."""
 
+    x: NDArray[np.uint8] | NDArray[np.float32]
     rows: CheckedRows
+    divided: Divided
     division: Division
-    name: str = "arrays"
+    remake: Callable[[int], "OwnData"]  # the same data for another seed of a run
     run_seed: int = 0
+    name: str = "arrays"
+    scale: float = 1.0  # the network reads x * scale
+    encoding: Encoding | None = None  # of a table
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rows = self.rows
-        facts = {"classes": len(rows.labels), "shape": rows.x.shape[1:]}
-        vars(self).update(facts, label_names=rows.labels, group_names=rows.groups)
-        self.partitioned  # noqa: B018  # errors come now
-
-    @cached_property
-    def partitioned(self) -> Partition:  # type: ignore[override]  # computed from the rows
-        rows, pooled = self.rows, None
-        clients, unseen = self.division.clients(rows.client, rows.split, self.run_seed)
-        if rows.group is not None and not rows.inside:
-            clients, unseen = (
-                [replace(part, group=int(rows.group[part.all()[0]])) for part in parts]
-                for parts in (clients, unseen)
-            )
-        if self.division.pooled_test:
-            trained = np.concatenate([part.train for part in clients])
-            pooled = np.setdiff1d(np.arange(len(rows.y)), trained)
-            if not len(pooled):
-                raise DataError("all rows are training rows; some must be test rows")
+        rows, parts = self.rows, self.divided
         group = rows.group if rows.inside or self.division.pooled_test else None
-        examples = Examples(rows.x, rows.y, group, rows.scale)
-        return Partition(examples, tuple(clients), tuple(unseen), len(rows.groups), pooled)
+        examples = Examples(self.x, rows.y, group, self.scale)
+        vars(self).update(
+            classes=len(rows.labels),
+            shape=self.x.shape[1:],
+            label_names=rows.labels,
+            group_names=rows.groups,
+            partitioned=Partition(
+                examples, parts.clients, parts.unseen, len(rows.groups), parts.pooled_test
+            ),
+        )
+
+    def encode(self, new: str | Path | pd.DataFrame | Sequence[Mapping[str, Any]]) -> Encoded:
+        """Return new rows as this table would have encoded them; see `Encoding.encode`."""
+        if self.encoding is None:
+            raise DataError("arrays have no encoding; only a table turns new rows into inputs")
+        return self.encoding.encode(new)
 
     def for_seed(self, seed: int) -> "OwnData":
-        return self if self.division.seed is not None else replace(self, run_seed=seed)
+        same = self.division.seed is not None or seed == self.run_seed
+        return self if same else self.remake(seed)
 
     def about(self) -> dict[str, object]:
         rows = self.rows
         return {
             "rows": len(rows.y),
-            "clients": len(self.partitioned.clients),
-            "unseen_clients": len(self.partitioned.unseen),
+            "clients": len(self.divided.clients),
+            "unseen_clients": len(self.divided.unseen),
             "labels": list(rows.labels),
             "groups": list(rows.groups),
             "tested_on": "the same rows" if self.division.pooled_test else "own rows",
-            **({} if rows.scale == 1.0 else {"input_scale": rows.scale}),
-            **rows.metadata,
+            **({} if self.scale == 1.0 else {"input_scale": self.scale}),
+            **self.metadata,
         }

@@ -18,12 +18,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from e2fl.data.files import existing
-from e2fl.errors import DataError
+from e2fl.errors import DataError, reason_of
 from e2fl.files import sha256_of
 
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))  # in upper or lower case
 BOOLEANS = {"true": "True", "false": "False"}  # in upper or lower case
-BITS = {"True": "1", "False": "0"}
 # Decimal commas, percentages and dates: meant as numbers, but float() does not read them.
 ALMOST_NUMBER = re.compile(
     r"[+-]?\d[\d.]*,\d+ ?%?|[+-]?\d+(\.\d+)? ?%"
@@ -66,6 +65,14 @@ def as_text(value: Any) -> str:
         value = value.decode("utf-8", "replace")
     text = str(value).strip()
     return "" if is_missing(value) else BOOLEANS.get(text.lower(), text)
+
+
+def as_number(text: str) -> float:
+    """Return the number that a text stands for: NaN if it is missing, infinite if it is none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.inf
 
 
 def missing_in(cells: Cells) -> NDArray[np.bool_]:
@@ -126,7 +133,7 @@ class Sheet(Origin):
 
         Where most cells are numbers or dates, a cell that is not a plain number is rejected.
         """
-        numbers = self._parsed(name, {})
+        numbers = self._parsed(name)
         wrong = np.isinf(numbers)
         if not wrong.any():
             return numbers
@@ -143,29 +150,21 @@ class Sheet(Origin):
         return texts
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """Return a column that must hold numbers; True is 1 and False is 0."""
-        numbers = self._parsed(name, BITS)
+        """Return a column that must hold numbers."""
+        numbers = self._parsed(name)
         wrong = np.isinf(numbers)
         if wrong.any():
             text = self.texts(name)[wrong][0][:40]
             raise self.error(wrong, f"has '{text}' in column '{name}' of numbers")
         return numbers
 
-    def _parsed(self, name: str, spelt: dict[str, str]) -> NDArray[np.float64]:
+    def _parsed(self, name: str) -> NDArray[np.float64]:
         """Return the number of each row: NaN if it is missing, infinite if it is none."""
         cells = self.frame[name]
         if getattr(cells.dtype, "kind", "O") in "iuf":
             return cells.to_numpy(dtype=np.float64, na_value=np.nan)
         codes, texts = pd.factorize(self.texts(name))
-        return np.array([as_number(spelt.get(text, text)) for text in texts])[codes]
-
-
-def as_number(text: str) -> float:
-    """Return the number that a text stands for: NaN if it is missing, infinite if it is none."""
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return math.inf
+        return np.array([as_number(text) for text in texts])[codes]
 
 
 def open_sheet(table: Any) -> Sheet:
@@ -174,8 +173,9 @@ def open_sheet(table: Any) -> Sheet:
         sheet = _read(existing(str(table)))
     elif isinstance(table, pd.DataFrame) or hasattr(table, "to_pandas"):
         frame = table if isinstance(table, pd.DataFrame) else table.to_pandas()
-        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-        sheet = Sheet("the DataFrame", frame=frame)
+        sheet = Sheet(
+            "the DataFrame", frame=frame.set_axis([str(name) for name in frame.columns], axis=1)
+        )
     else:
         sheet = Sheet("the rows", frame=pd.DataFrame(list(table), dtype=object))
     if not len(sheet):
@@ -191,25 +191,19 @@ def open_sheet(table: Any) -> Sheet:
 def _read(path: Path) -> Sheet:
     """Read a file; its rows are counted from 1, or called by their line."""
     kind, row_name = path.suffix.lower(), lambda row: f"row {row + 1}"
+    if kind not in (".csv", ".tsv", ".txt", ".parquet", ".xlsx"):
+        raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
     try:
-        if kind in (".csv", ".tsv", ".txt"):
-            frame, row_name = _read_csv(path)
-        elif kind in (".parquet", ".pq"):
+        if kind == ".parquet":
             frame = pd.read_parquet(path)
-        elif kind in (".xlsx", ".xlsm"):
-            with pd.ExcelFile(path) as book:
-                names = book.sheet_names
-                cells = pd.read_excel(book, header=None, dtype=object, keep_default_na=False)
-            if len(names) > 1:
-                warnings.warn(f"{path} has {len(names)} sheets; '{names[0]}' is read", stacklevel=4)
+        elif kind == ".xlsx":
+            cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False)
             frame = _with_header(cells[(cells != "").any(axis=1)])
         else:
-            raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
-    except DataError:
-        raise
+            frame, row_name = _read_csv(path)
+        return Sheet(str(path), row_name, frame=frame, sha256=sha256_of(path))
     except Exception as error:  # whatever a reader does with a damaged file
-        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    return Sheet(str(path), row_name, frame=frame, sha256=sha256_of(path))
+        raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
 
 
 def _with_header(cells: pd.DataFrame) -> pd.DataFrame:
@@ -226,8 +220,7 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
     """
     with path.open("rb") as file:
         header = file.readline()
-    likely = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
-    separator = max(likely, key=re.sub(r'"[^"]*"', "", header.decode("latin-1")).count)
+    separator = max("\t,;|", key=re.sub(r'"[^"]*"', "", header.decode("latin-1")).count)
     settings: dict[str, Any] = {"header": None, "dtype": str, "skip_blank_lines": False}
     settings |= {"sep": separator, "keep_default_na": False}
     try:

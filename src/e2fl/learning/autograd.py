@@ -14,8 +14,8 @@ from e2fl import kernels
 from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
-from e2fl.randomness import TorchStream
 from e2fl.rankings.order import Floats, dropped
+from e2fl.torch_streams import TorchStream
 
 # A custom loss: takes the outputs [examples, classes] and the labels, and returns one number.
 Loss = Callable[[Tensor, Tensor], Tensor]

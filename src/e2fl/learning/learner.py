@@ -19,8 +19,9 @@ from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
 from e2fl.learning.compiled_engine import engine_for
 from e2fl.metrics.measures import OwnMeasure
 from e2fl.models import Model, Params, Supernet
-from e2fl.randomness import TorchStream, stream
+from e2fl.randomness import stream
 from e2fl.rankings.order import Mask, Ranking, rank_of
+from e2fl.torch_streams import TorchStream
 
 SCORING_BATCH = 500  # fixed, because sums must not depend on the memory of the machine
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from e2fl.config.experiment import Experiment
-from e2fl.errors import E2flError
+from e2fl.errors import E2flError, reason_of
 from e2fl.files import write_text
 from e2fl.report.from_runs import study_of
 from e2fl.report.page import bundle, page
@@ -57,7 +57,7 @@ class Live(Watcher):
                 study = study_of(runs, unfinished=self.standing)
                 write_text(self.page, page(study, reload=reload))
         except (E2flError, OSError) as error:  # a page is not worth a run
-            print(f"e2fl: the page could not be written: {error}", file=sys.stderr)
+            print(f"e2fl: the page could not be written: {reason_of(error)}", file=sys.stderr)
 
 
 def unfinished(folder: Folder) -> Run:

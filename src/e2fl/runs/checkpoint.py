@@ -8,7 +8,7 @@ from typing import Any
 from e2fl import codec
 from e2fl.config.experiment import Experiment
 from e2fl.data.federated import ClientId
-from e2fl.errors import RunError
+from e2fl.errors import RunError, reason_of
 from e2fl.runs.measure import Totals
 from e2fl.runs.records import Json
 from e2fl.runs.store import Folder
@@ -96,7 +96,10 @@ def load(path: Path, kind: type[Any], extra: Any = Any) -> Checkpoint:
             codec.decode(stored.get("extra"), extra, arrays),
         )
     except Exception as error:  # any damage is reported in the same way
-        raise RunError(f"checkpoint {path.stem} is damaged or of another kind ({error})") from error
+        reason = reason_of(error)
+        raise RunError(
+            f"checkpoint {path.stem} is damaged or of another kind ({reason})"
+        ) from error
 
 
 def rounds(folder: Path) -> list[int]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from e2fl.data.describe import describe, draw, summarise
+from e2fl.data.describe import DataSummary, summarise
 from e2fl.data.federated import FederatedData
-from e2fl.errors import RunError
+from e2fl.errors import RunError, reason_of
 from e2fl.runs.store import Folder, json_text
 
 NEIGHBOURS = 200  # runs beside this one that are looked at
@@ -14,17 +14,19 @@ NEIGHBOURS = 200  # runs beside this one that are looked at
 
 def write_data(folder: Folder, data: FederatedData, warn: Callable[[str], None]) -> None:
     """Write the files that are missing; data that cannot be counted or drawn never ends a run."""
-    files: dict[str, Callable[[], str]] = {
-        "data.svg": lambda: draw(summarise(data)),
-        "data.json": lambda: json_text(describe(data)),
+    summary: list[DataSummary] = []  # counted once, if a file is missing
+    files: dict[str, Callable[[DataSummary], str]] = {
+        "data.svg": DataSummary.draw,
+        "data.json": lambda found: json_text(found.to_json()),
     }
     for name, make in files.items():
         if (folder.path / name).is_file():
             continue
         try:
-            text = make()
+            summary = summary or [summarise(data)]
+            text = make(summary[0])
         except Exception as error:  # a data set is arbitrary code
-            warn(f"{name} is not written: {type(error).__name__}: {error}")
+            warn(f"{name} is not written: {type(error).__name__}: {reason_of(error)}")
         else:
             folder.write(name, text)
     for column in earlier_groups(folder, data.about()):

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from e2fl.errors import ConfigError, RunError, StorageError
+from e2fl.errors import ConfigError, RunError, StorageError, reason_of
 from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
 from e2fl.runs.records import Evaluation, Json, Summary
 from e2fl.text import neutral, plain
@@ -261,7 +261,8 @@ class Folder:
         try:
             return parse(read, read_text(self.path / name))
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-            raise RunError(f"{self.path} {what}: {name} cannot be read ({error})") from error
+            reason = reason_of(error)
+            raise RunError(f"{self.path} {what}: {name} cannot be read ({reason})") from error
 
 
 def run_folders(path: Path, depth: int = 3) -> Iterator[Path]:

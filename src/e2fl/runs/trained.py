@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from e2fl import codec
 from e2fl.data.encoding import Encoding
 from e2fl.data.federated import Examples
-from e2fl.errors import ConfigError, DataError, RunError
+from e2fl.errors import ConfigError, DataError, RunError, reason_of
 from e2fl.files import replacing, write_text
 from e2fl.models import Model, Params, storable
 from e2fl.runs.store import ENCODING, Folder
@@ -103,7 +103,7 @@ class TrainedRun:
         try:
             tensors, _ = codec.load_tensors(path)
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}; repeat the run") from error
+            raise RunError(f"{path} cannot be read: {reason_of(error)}; repeat the run") from error
         models: dict[str, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             name, _, layer = key.partition("/")

@@ -13,7 +13,7 @@ import torch
 
 from e2fl import codec
 from e2fl.data.federated import ClientId, Memory
-from e2fl.errors import ConfigError, RunError
+from e2fl.errors import ConfigError, RunError, reason_of
 
 _FILE = re.compile(r"client-(\d+)-round-(\d+)\.safetensors")
 
@@ -38,7 +38,7 @@ class Memories:
             memory: dict[str, Any] = codec.load(path, dict[str, Any])
         except (OSError, ValueError) as error:
             raise RunError(
-                f"{path}, what client {client} keeps, cannot be read: {error}"
+                f"{path}, what client {client} keeps, cannot be read: {reason_of(error)}"
             ) from error
         return memory
 

@@ -26,7 +26,7 @@ from e2fl.data.clients import UNDECIDED, Directory, Partition, PartitionedData, 
 from e2fl.data.federated import Examples
 from e2fl.data.files import data_directory, existing
 from e2fl.data.sets.adult import standardised
-from e2fl.errors import ConfigError, DataError
+from e2fl.errors import ConfigError, DataError, reason_of
 from e2fl.randomness import stream
 
 COLUMNS = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
@@ -189,7 +189,7 @@ def _read_file(path: Path) -> pd.DataFrame:
         people = people[["STATE", *COLUMNS]]
         people[list(COLUMNS)] = people[list(COLUMNS)].fillna(-1).astype(np.int64)
     except Exception as error:  # whatever pandas does with another or a damaged file
-        reason = f"is not a file of folktables, nor one with STATE: {error}"
+        reason = f"is not a file of folktables, nor one with STATE: {reason_of(error)}"
         raise DataError(f"{path} {reason}") from error
     if raw:
         for name, least in FILTER.items():

@@ -1,11 +1,11 @@
 """FEMNIST: handwritten digits and letters; every writer is a client.
 
-Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from one compact .npz
-(`e2fl data convert`), from LEAF's JSON files (a folder of all_data_*.json, with folders `train` and
-`test` if LEAF has split it), or from the HDF5 files of TensorFlow Federated. Labels: 0-9 digits,
-10-35 upper case, 36-61 lower case. The split of the source is kept; if there is none, a tenth of
-each writer's images are test images. Writers with fewer than `min_samples` images are left out;
-writers with test images only are unseen clients. Groups are unknown.
+Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. Read from the HDF5 files of
+TensorFlow Federated, which `e2fl data get femnist` downloads, or from one .npz with the arrays x
+(bytes), y, writer (an index into writer_ids), split (0 train, 1 test, 2 neither) and writer_ids.
+Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. The split of the source is kept; if there is
+none, a tenth of each writer's images are test images. Writers with fewer than `min_samples` images
+are left out; writers with test images only are unseen clients. Groups are unknown.
 
 The background is removed: ink is 1 on a background of 0, whatever the source has. By default the
 inputs are then standardised, as MNIST's are, with the mean and deviation of the training images of
@@ -13,11 +13,7 @@ the partial set that LEAF's scripts make (300 writers, 41,199 images); `scaling 
 in [0, 1].
 """
 
-import json
-import re
 import string
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,15 +21,12 @@ from typing import Annotated, Any, Literal
 
 import h5py
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from tqdm import tqdm
 from typing_extensions import Doc
 
 from e2fl.data.clients import (
     TEST,
     TRAIN,
-    UNDECIDED,
     Directory,
     Partition,
     PartitionedData,
@@ -42,21 +35,16 @@ from e2fl.data.clients import (
 )
 from e2fl.data.federated import Examples
 from e2fl.data.files import SOURCES, data_directory, existing, load_arrays
-from e2fl.errors import DataError
-from e2fl.files import replacing
+from e2fl.errors import DataError, reason_of
 
 CLASSES = 62
 SIDE = 28
 TEST_SHARE = 0.1
 NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
-LEAF = {"train": TRAIN, "test": TEST}  # folders, and parts of file names
 ARRAYS = ("x", "y", "writer", "split", "writer_ids")
 ARCHIVE = SOURCES["femnist"].files[0]
 MEAN, DEVIATION = 0.0385, 0.1642  # of the ink in the training images of the partial set, in [0, 1]
-
-# Some images of one writer: name, images, labels, and whether they are for training.
-Part = tuple[str, NDArray[np.uint8], NDArray[np.uint8], int]
 
 
 @dataclass(frozen=True)
@@ -70,10 +58,7 @@ class Femnist(PartitionedData):
     seed: Annotated[int, Doc("of the split, if the source has none")] = 0
     path: Annotated[
         str | None,
-        Doc(
-            "an .npz, or a folder with LEAF's or TensorFlow Federated's files; "
-            "default: search `dir`"
-        ),
+        Doc("an .npz, or a folder with TensorFlow Federated's files; default: search `dir`"),
     ] = None
     dir: Directory = None
     writers: Annotated[int, Doc("at most, those with most images")] = 3400
@@ -150,8 +135,7 @@ def find(home: Path) -> Path:
     for folder in (home / "femnist", home):
         if (folder / NPZ).is_file():
             return folder / NPZ
-        leaf = folder.name == "femnist" and json_files(folder)
-        if leaf or any((folder / name).is_file() for name in H5):
+        if any((folder / name).is_file() for name in H5):
             return folder
     partial = SOURCES["femnist"].locate(PARTIAL, str(home))
     if partial is not None:
@@ -161,84 +145,57 @@ def find(home: Path) -> Path:
         raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
     raise DataError(
         f"no FEMNIST in {home / 'femnist'}: run `e2fl data get femnist`, or put there {NPZ}, "
-        f"{' and '.join(H5)}, {ARCHIVE.name} or LEAF's all_data_*.json, or name it with data.path"
+        f"{' and '.join(H5)} or {ARCHIVE.name}, or name it with data.path"
     )
 
 
 def files_of(path: Path) -> list[Path]:
     """Return the files of a source, or raise an error if one is missing."""
-    if path.is_file():
-        return [path]
-    h5 = [path / name for name in H5 if (path / name).is_file()]
-    files = h5 or json_files(path)
-    if not files or len(h5) == 1:
-        raise DataError(f"{path} holds neither all_data_*.json nor both {' and '.join(H5)}")
+    files = [path] if path.is_file() else [path / name for name in H5]
+    for file in files:
+        if not file.is_file():
+            raise DataError(f"{path} does not hold both {' and '.join(H5)}")
     return files
 
 
-def json_files(folder: Path) -> list[Path]:
-    """Return LEAF's files: those of the folders train and test if LEAF has split them, or all."""
-    files = sorted(folder.rglob("*.json"))
-    split = [path for part in ("train", "test") for path in files if path.parent.name == part]
-    return split or [path for path in files if path.name.startswith("all_data")]
-
-
 def read(path: Path) -> Images:
-    """Return all images of a source: an .npz of `convert`, or the files of others."""
+    """Return all images of a source."""
     if path.suffix == ".npz":
         x, y, writer, split, names = load_arrays(path, ARRAYS).values()
         images = x.dtype == np.uint8 and x.shape == (len(y), SIDE, SIDE) and len(y) > 0
         if not images or y.max() >= CLASSES:
             raise DataError(f"{path}: x must be bytes [images, {SIDE}, {SIDE}], y below {CLASSES}")
         return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
-    parts: list[Part] = []
-    for file in tqdm(files_of(path), desc="files", disable=not sys.stderr.isatty()):
+    pixels, labels, writers, splits = [], [], [], []
+    numbers: dict[str, int] = {}
+    for file in files_of(path):
         try:
-            parts += _json_parts(file) if file.suffix == ".json" else _h5_parts(file)
+            with h5py.File(file, "r") as archive:
+                for name, data in archive["examples"].items():
+                    pixels.append(_bytes(data["pixels"][()]))
+                    labels.append(data["label"][()].reshape(-1))
+                    writers.append(numbers.setdefault(name, len(numbers)))
+                    splits.append(H5[file.name])
         except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
-            raise DataError(f"{file} is damaged or not a file of FEMNIST: {error}") from error
-    writers, pixels, labels, splits = zip(*parts, strict=True)
-    codes, names = pd.factorize(np.array(writers, dtype=np.object_))
+            raise DataError(
+                f"{file} is damaged or not a file of FEMNIST: {reason_of(error)}"
+            ) from error
     counts = list(map(len, labels))
+    y = np.concatenate(labels)
+    if not np.isin(y, range(CLASSES)).all() or counts != list(map(len, pixels)):
+        raise DataError(f"{path} has labels that are not 0 to {CLASSES - 1}, one for each image")
     return Images(
         np.concatenate(pixels),
-        np.concatenate(labels),
-        np.repeat(codes, counts).astype(np.int64),
+        y.astype(np.uint8),
+        np.repeat(writers, counts),
         np.repeat(splits, counts).astype(np.uint8),
-        names.tolist(),
+        list(numbers),
     )
 
 
-def convert(source: Path, target: Path) -> int:
-    """Write FEMNIST from any source as one compact .npz; return the number of images."""
-    if target.suffix != ".npz" or target.exists():
-        raise DataError(f"{target} must end in .npz and not exist yet")
-    images = read(source)
-    arrays = {"x": images.x, "y": images.y, "split": images.split}
-    arrays |= {"writer": images.writer.astype(np.uint32), "writer_ids": np.array(images.names)}
-    with replacing(target) as partial, partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    return len(images.y)
-
-
-def _json_parts(path: Path) -> Iterator[Part]:
-    # LEAF has folders of these names, with files ..._train_9.json and ..._test_9.json.
-    word = re.search(r"_(train|test)_\d+$", path.stem)
-    split = LEAF.get(word[1] if word else path.parent.name, UNDECIDED)
-    for name, data in json.loads(path.read_bytes())["user_data"].items():
-        yield _part(name, np.array(data["x"], dtype=np.float64), np.array(data["y"]), split)
-
-
-def _h5_parts(path: Path) -> Iterator[Part]:
-    with h5py.File(path, "r") as file:
-        for name, data in file["examples"].items():
-            y = data["label"][()].reshape(-1)
-            yield _part(name, data["pixels"][()], y, H5.get(path.name, UNDECIDED))
-
-
-def _part(writer: str, x: NDArray[Any], y: NDArray[Any], split: int) -> Part:
-    """Return grey values from 0 to 1 as bytes, with their labels, checked."""
-    images = x.reshape(len(y), SIDE, SIDE)
-    if not ((images >= 0) & (images <= 1)).all() or not np.isin(y, range(CLASSES)).all():
-        raise ValueError(f"writer '{writer}' has grey values above 1, or labels above 61")
-    return writer, np.rint(images * 255).astype(np.uint8), y.astype(np.uint8), split
+def _bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return grey values from 0 to 1 as bytes."""
+    if x.shape[1:] != (SIDE, SIDE) or not ((x >= 0) & (x <= 1)).all():
+        raise ValueError(f"images must be [images, {SIDE}, {SIDE}], with grey values 0 to 1")
+    grey: NDArray[np.uint8] = np.rint(x * 255).astype(np.uint8)
+    return grey
