@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from e2fl.config.completion import completed, trimmed
 from e2fl.config.experiment import COMMON, UNSAVED, Experiment, base_of, with_seed
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined, general_and_particular
 from e2fl.config.overrides import Change, flattened, typed
+from e2fl.config.sections import completed, trimmed
 from e2fl.construct import did_you_mean, fields_of, look_up
 from e2fl.data import DATASETS
 from e2fl.errors import ConfigError

@@ -12,7 +12,9 @@ import pandas
 from torch import nn
 
 from e2fl.config.experiment import Experiment, from_dict, load
-from e2fl.config.from_python import (
+from e2fl.config.methods import methods as methods_of
+from e2fl.config.overrides import given
+from e2fl.config.sections import (
     AlgorithmLike,
     ModelLike,
     algorithm_settings,
@@ -20,8 +22,6 @@ from e2fl.config.from_python import (
     name_of,
     named,
 )
-from e2fl.config.methods import methods as methods_of
-from e2fl.config.overrides import given
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
 from e2fl.report.study import frame as records_frame

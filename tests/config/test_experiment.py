@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from e2fl.algorithms.e2fl import E2FL
-from e2fl.config.completion import completed, trimmed
 from e2fl.config.experiment import from_dict, load
+from e2fl.config.sections import completed, trimmed
 from e2fl.errors import ConfigError
 
 GROUPS = {"name": "lowest_loss", "groups": 3}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.completion import completed
+from e2fl.config.sections import completed
 from e2fl.errors import ConfigError
 from e2fl.metrics import COLUMNS
 from e2fl.report.from_runs import labels_of, read_runs, study_of

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
-    from e2fl.config.completion import completed
+    from e2fl.config.sections import completed
     from e2fl.metrics.measures import own_measures
     from e2fl.report.finish import finish_comparison
     from e2fl.report.from_runs import labels_of

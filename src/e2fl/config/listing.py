@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.attacks import ATTACKS
-from e2fl.config.completion import plain
 from e2fl.config.experiment import Experiment
 from e2fl.config.files import shipped
+from e2fl.config.sections import plain
 from e2fl.construct import did_you_mean, settings_of
 from e2fl.data import DATASETS
 from e2fl.errors import ConfigError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
-from e2fl.config.from_python import section_of
+from e2fl.config.sections import section_of
 from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, RunError
 from e2fl.grouping import Grouping, RankClustering

@@ -14,8 +14,8 @@ from torch import nn
 
 from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, types_of
 from e2fl.codec import to_json
-from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
+from e2fl.config.sections import completed
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
 from e2fl.evaluation import Score

@@ -17,10 +17,10 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from e2fl.config.completion import completed
 from e2fl.config.experiment import Experiment
 from e2fl.config.methods import names_with
 from e2fl.config.overrides import Change, typed
+from e2fl.config.sections import completed
 from e2fl.errors import ConfigError
 
 Space = dict[str, BaseDistribution]

@@ -1,0 +1,164 @@
+"""Sections of a configuration: with every default, without any, and from classes and objects.
+
+`completed` is what a run stores in its config.toml: the file means the same in a later version with
+other defaults. `trimmed` is what distinguishes two runs for a reader: settings that differ from it.
+"""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from e2fl.algorithms import PARTS, Algorithm, AnyAlgorithm
+from e2fl.config.experiment import COMMON, REGISTRIES, Experiment, Section
+from e2fl.construct import look_up, settings_of
+from e2fl.errors import ConfigError
+from e2fl.learning import Settings
+
+AlgorithmLike = str | Mapping[str, Any] | type[AnyAlgorithm] | AnyAlgorithm
+ModelLike = Mapping[str, Any] | Callable[..., nn.Module] | nn.Module | str
+
+SECTIONS = ("data", "model", "algorithm", "participation", "learner")
+
+
+def completed(experiment: Experiment) -> Experiment:
+    """Return the experiment with every default of every section; imports what it names."""
+    sections: Any = {name: _completed(name, getattr(experiment, name)) for name in SECTIONS}
+    return dataclasses.replace(experiment, **sections)
+
+
+def trimmed(experiment: Experiment) -> Experiment:
+    """Return the experiment without settings that have their default; imports nothing."""
+    sections: Any = {name: _trimmed(name, getattr(experiment, name)) for name in SECTIONS}
+    return dataclasses.replace(experiment, **sections)
+
+
+def defaults_of(make: Callable[..., Any]) -> Section:
+    """Return the defaults that TOML can hold; without the seed, which follows the experiment."""
+    defaults = {
+        name: plain(setting.default)
+        for name, setting in settings_of(make).items()
+        if name not in ("seed", "name")
+    }
+    return {name: value for name, value in defaults.items() if value is not None}
+
+
+def _completed(kind: str, section: Section) -> Section:
+    full = _common(kind) | section
+    if "name" not in section:
+        return full
+    try:
+        defaults = defaults_of(look_up(section["name"], REGISTRIES[kind], kind))
+    except ConfigError:  # data made in Python has no name that can be looked up
+        return full
+    full = {"name": section["name"]} | defaults | full
+    for part in PARTS:
+        inner = full.get(part)
+        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+            full[part] = _completed(part, inner)
+    return full
+
+
+def _trimmed(kind: str, section: Section) -> Section:
+    # Nothing is imported for a name that is not in the registry.
+    name = str(section.get("name"))
+    known = name in REGISTRIES.get(kind, ())
+    defaults = (_completed(kind, {"name": name}) if known else _common(kind)) | {"name": None}
+    kept = {
+        key: value
+        for key, value in section.items()
+        if key not in defaults or defaults[key] != value
+    }
+    for part in PARTS:
+        if isinstance(kept.get(part), dict):
+            kept[part] = _trimmed(part, kept[part])
+    return kept
+
+
+def _common(kind: str) -> Section:
+    """Return the defaults that a section has whatever it names."""
+    if kind == "learner":
+        return defaults_of(Settings)
+    return dict(COMMON) if kind == "model" else {}
+
+
+def named(
+    experiment: Experiment, algorithms: Sequence[AlgorithmLike]
+) -> tuple[Experiment, list[str]]:
+    """Return the names of algorithms, and the experiment with a variant for each that has none."""
+    names, variants = [], dict(experiment.variants)
+    for algorithm in algorithms:
+        if isinstance(algorithm, str):
+            names.append(algorithm)
+            continue
+        section = algorithm_settings(algorithm)
+        if isinstance(algorithm, Mapping):
+            name = str(section.get("label", section.get("name")))
+        else:
+            name = (algorithm if isinstance(algorithm, type) else type(algorithm)).__name__
+        variants[name] = {"algorithm": section}
+        names.append(name)
+    return dataclasses.replace(experiment, variants=variants), names
+
+
+def algorithm_settings(algorithm: AlgorithmLike | None) -> Section:
+    """Return the section of an algorithm, however it was given."""
+    if isinstance(algorithm, Algorithm):
+        return section_of(algorithm, "algorithm")
+    if isinstance(algorithm, type):
+        return {"name": name_of(algorithm, "algorithm")}
+    return _section("algorithm", algorithm)
+
+
+def model_settings(model: ModelLike | None) -> tuple[nn.Module | None, Section]:
+    """Return a network as it was given, or the section of a model."""
+    if isinstance(model, nn.Module):
+        return model, {"name": type(model).__name__}
+    if inspect.isfunction(model) or isinstance(model, type):
+        return None, {"name": name_of(model, "model")}
+    return None, _section("model", model)
+
+
+def _section(what: str, given: Any) -> Section:
+    if given is None or isinstance(given, str):
+        return {"name": given} if given is not None else {}
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise ConfigError(f"{what} must be a name, settings, a class or an object, not {kind}")
+    return dict(given)
+
+
+def section_of(thing: Any, what: str) -> Section:
+    """Return the section that makes an equal object."""
+    section: Section = {"name": name_of(type(thing), what)}
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        if field.init and value is not None and value != field.default:
+            part = dataclasses.is_dataclass(value)
+            section[field.name] = section_of(value, field.name) if part else value
+    return section
+
+
+def plain(value: Any) -> Any:
+    """Return a default as TOML holds it; None if it cannot."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        parts = [plain(part) for part in value]
+        return None if None in parts else parts
+    known = (part for part, choices in PARTS.items() if type(value) in choices.values())
+    return next((section_of(value, part) for part in known), None)
+
+
+def name_of(thing: Any, what: str) -> str:
+    """Return the name in a configuration that stands for a class or a function."""
+    for name, known in REGISTRIES.get(what, {}).items():
+        if known is thing:
+            return name
+    module, name = thing.__module__, thing.__qualname__
+    if getattr(sys.modules.get(module), name, None) is not thing:
+        raise ConfigError(f"{what} {name} must be defined at the top level of a module")
+    return f"{module}:{name}"
