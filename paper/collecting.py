@@ -66,18 +66,18 @@ def read_run(path: Path, origin: Json) -> Run | None:
     if summary and (not lines or lines[-1]["clients"] != summary.get("clients")):
         raise RunError(f"{path}: history.jsonl does not end as summary.json does")
     try:
-        made = read_origin(path) or origin | _engine(summary)
+        made = origin | _engine(summary) | read_origin(path)
         return _run(experiment, method, lines, summary, made)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} is not the folder of a run ({error!r}); remove it") from error
 
 
 def read_origin(path: Path) -> Json:
-    """Return what was stored when the run in this folder began; empty if nothing was."""
+    """Return what was known and stored when the run in this folder began."""
     stored: Json = {}
     if (path / ORIGIN).is_file():
         stored = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
-    return stored
+    return {key: value for key, value in stored.items() if value is not None}
 
 
 def _engine(summary: Json) -> Json:

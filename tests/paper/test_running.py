@@ -201,10 +201,18 @@ def test_the_command_lists_runs_runs_them_and_collects(tmp_path, capsys):
     assert main([*words, "--budget", "0"]) == 3
     assert main(words) == 0
     assert "data.clients=10" in capsys.readouterr().out  # the setting above the table
+    for name, keys in (("origin.json", ()), ("summary.json", ("environment",))):
+        path = next((tmp_path / "out").rglob(name))
+        stored = inner = json.loads(path.read_text())
+        for key in keys:
+            inner = inner[key]
+        inner["commit"] = None  # as an installed package writes it
+        path.write_text(json.dumps(stored))
     collecting = ["reproduce", "--collect", str(tmp_path / "out"), *words[-2:]]
     for count in (1, 0):
         assert main([*collecting, "--commit", "abc"]) == 0
         assert f"{count} runs new or changed" in capsys.readouterr().out
+    assert '"commit":"abc"' in (tmp_path / "ledger" / "table1.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
