@@ -4,7 +4,8 @@ node keys.
     python -m benchmarks.measure_flower [algorithm ...]
 
 Nodes reach the server through a proxy that counts bytes. The cost of a round is the difference
-between a long and a short run of the same experiment, without start-up and the last evaluation.
+between a long and a short run of the same experiment, without start-up and the last evaluation;
+once with rounds that only train, and once with every round evaluated.
 """
 
 import asyncio
@@ -15,13 +16,14 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import psutil
 
 from e2fl.config.experiment import load
 from e2fl.flower.client import client_app
-from e2fl.flower.export import export, make_keys
+from e2fl.flower.export import export
 from e2fl.flower.run_config import RunConfig
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
@@ -66,22 +68,38 @@ class CountingProxy(threading.Thread):
 
 
 def processor_seconds(machines: Machines) -> dict[str, float]:
-    """Return the processor time of the nodes and of the server so far, with ended processes."""
-    spent = {"nodes": 0.0, "server": 0.0}
+    """Return the processor time of each part so far, with ended processes.
+
+    messages: the processes that handle messages; executors: ours, which wait for messages and fork;
+    supernodes: Flower's, which fetch messages and send replies.
+    """
+    parts = ("messages", "executors", "supernodes", "superlink", "server_app")
+    spent = dict.fromkeys(parts, 0.0)
     for process in machines.ours():
         try:
-            times, words = process.cpu_times(), " ".join(process.cmdline())
+            words, parent = " ".join(process.cmdline()), process.parent()
+            times = process.cpu_times()
+            if "e2fl.flower.supernode" in words:
+                forked = parent is not None and "e2fl.flower.supernode" in parent.cmdline()
+                part, ended = "supernodes" if forked else "executors", "messages"
+            else:
+                part = "superlink" if "e2fl.flower.superlink" in words else "server_app"
+                ended = "server_app"
+            spent[part] += times.user + times.system
+            spent[ended] += times.children_user + times.children_system
+            for child in process.children():
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    late = child.cpu_times()
+                    spent[ended] += late.user + late.system
         except psutil.Error:
             continue
-        part = "nodes" if "supernode" in words else "server"
-        spent[part] += times.user + times.system + times.children_user + times.children_system
     return spent
 
 
 def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str, float]]]:
     """Return, for each algorithm, the cost of the short and of the long run."""
     export(load("three_nodes"), machines.app)
-    make_keys(machines.app / "keys", 3, ["127.0.0.1"])
+    machines.make_keys(3)
     environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
     script = str(machines.app / "scripts") + "/"
     machines.start("superlink", script + "superlink", **environment)
@@ -93,12 +111,14 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
         through = environment | {"PORT": str(proxy.near), "NODE_PORT": str(port())}
         machines.start(f"node-{number}", script + "supernode", str(number), **through)
     found: dict[str, list[dict[str, float]]] = {}
-    for name in algorithms:
-        for rounds in (SHORT, LONG):
-            out = machines.folder / f"{name}-{rounds}"
+    for name, evaluated in product(algorithms, (False, True)):
+        what = f"{name}, evaluated" if evaluated else name
+        for number, rounds in enumerate((1, SHORT, LONG)):  # the first loads what nodes need
+            out = machines.folder / f"{name}-{evaluated}-{number}"
             up, down, start = proxy.up, proxy.down, time.monotonic()
             before = processor_seconds(machines)
-            overrides = f"rounds={rounds}; evaluate_every={rounds}; algorithm.name={name}"
+            every = 1 if evaluated else rounds
+            overrides = f"rounds={rounds}; evaluate_every={every}; algorithm.name={name}"
             machines.start(
                 "run", script + "run", "-c", f"out='{out}' set='{overrides}'", **environment
             )
@@ -106,7 +126,7 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
             time.sleep(2)  # until the last processes have ended
             after = processor_seconds(machines)
             summary = json.loads((out / "summary.json").read_text())
-            found.setdefault(name, []).append(
+            found.setdefault(what, []).append(
                 {
                     "up": proxy.up - up,
                     "down": proxy.down - down,
@@ -114,11 +134,10 @@ def deploy(machines: Machines, algorithms: list[str]) -> dict[str, list[dict[str
                     "counted_down": summary["bytes"]["down_total"],
                     "seconds": summary["seconds"]["total"],
                     "wall": time.monotonic() - start,
-                    "nodes_processor": after["nodes"] - before["nodes"],
-                    "server_processor": after["server"] - before["server"],
+                    **{part: after[part] - before[part] for part in after},
                 }
             )
-            print(name, rounds, found[name][-1], flush=True)
+            print(what, rounds, found[what][-1], flush=True)
     return found
 
 
@@ -148,7 +167,7 @@ def main() -> None:
             found = deploy(machines, algorithms)
         finally:
             machines.end()
-    for name, (short, long) in found.items():
+    for name, (_, short, long) in found.items():
         each = {key: (long[key] - short[key]) / (LONG - SHORT) for key in long}
         print(name, "per round:", {key: round(value, 2) for key, value in each.items()})
 

@@ -81,31 +81,39 @@ def figure_inference(rows: pd.DataFrame, samples: int, seed: int = 0) -> Any | N
     drawn: list[Json] = []
     for rule in RULES:
         for method, start in ((rule, "random"), (f"{rule}_warm", "clustered (warm)")):
-            matched: dict[tuple[bool, int], dict[int, float]] = {}
-            for run in rows.loc[rows["method"] == method, "run"]:
-                for line in (line for line in run.rounds if line.get("inference")):
-                    inference = line["inference"]
-                    by_seed = matched.setdefault((True, line["round"]), {})
-                    by_seed[run.seed] = inference["matched"]
-                    for part in inference.get("rounds", ()):
-                        by_seed = matched.setdefault((False, part["round"]), {})
-                        by_seed[run.seed] = part["matched"]
+            points = [
+                (everyone, part["round"], part["matched"])
+                for run in rows.loc[rows["method"] == method].drop_duplicates("seed").get("run", ())
+                for line in run.rounds
+                for everyone, part in _matched(line)
+            ]
+            made = pd.DataFrame(points, columns=["all", "round", "matched"])
+            means = made.groupby(["all", "round"])["matched"].agg(["count", "sum"]).reset_index()
             drawn += [
                 {
                     "rule": rule.replace("_", " "),
                     "start": start,
-                    "round": number,
-                    "all": everyone,
-                    "seeds": len(by_seed),
-                    "matched": sum(by_seed.values()) / len(by_seed),
+                    "round": row["round"],
+                    "all": row["all"],
+                    "seeds": row["count"],
+                    "matched": row["sum"] / row["count"],
                 }
-                for (everyone, number), by_seed in sorted(matched.items())
+                for row in means.to_dict("records")
             ]
     if not drawn:
         return None
     rules = list(dict.fromkeys(row["rule"] for row in drawn))
     seeds = seeds_text(max(row["seeds"] for row in drawn))
     return _chart("inference", drawn, rules, samples=samples, seeds=seeds)
+
+
+def _matched(line: Json) -> list[tuple[bool, Json]]:
+    """Return an evaluation, of all clients, and rounds of training before it."""
+    inference = line.get("inference")
+    if not inference:
+        return []
+    parts = [(False, part) for part in inference.get("rounds", ())]
+    return [(True, {"round": line["round"], "matched": inference["matched"]}), *parts]
 
 
 def figure_ballots(frame: pd.DataFrame) -> Any | None:

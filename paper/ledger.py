@@ -96,13 +96,20 @@ def write_ledger(runs: Iterable[Run], folder: Path) -> None:
 
 
 def merged(runs: Iterable[Run]) -> list[Run]:
-    """Return one run for each identity: the farthest, with the rounds of the others."""
+    """Return one run for each identity: the farthest, with the rounds of the others.
+
+    Of runs that are as far, the one of the newer engine is kept.
+    """
     farthest: dict[Identity, Run] = {}
     for run in runs:
         pair = [farthest.get(run.identity, run), run]
-        pair.sort(key=lambda one: (one.reached, one.finished, len(one.rounds)), reverse=True)
+        pair.sort(key=_rank, reverse=True)
         farthest[run.identity] = pair[0].with_rounds_of(pair[1])
     return list(farthest.values())
+
+
+def _rank(run: Run) -> tuple[int, bool, int, int]:
+    return run.reached, run.finished, run.origin.get("engine", 1), len(run.rounds)
 
 
 def frame(runs: Sequence[Run]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from e2fl.errors import RunError
 from e2fl.files import write_text
 from e2fl.metrics.intervals import over_seeds
-from paper import figures
+from paper import board, figures
 from paper.claims import UNTESTED, counted, findings
 from paper.ledger import HERE, Json, Run, frame
 from paper.studies import OUR_OWN, state
@@ -31,7 +31,7 @@ from paper.tables import (
     table,
 )
 
-PAGES = ("results.md", "studies.md", "leaderboard.md")
+PAGES = ("results.md", "studies.md", "leaderboard.md", "arena.md")
 LONG = ("table1", "femnist")  # experiments of thousands of rounds
 ALPHAS: dict[int, Json] = {5000: {}, 1: {"data.alpha": 1}}  # of Adult, with their overrides
 MEASURES = {
@@ -218,6 +218,8 @@ def pages(runs: Sequence[Run]) -> dict[str, str]:
         ],
         "percent_of_rounds": round(100 * longest / PAPER["rounds"]),
         "sections": [(heading, board.text) for heading, board in leaderboard(made)],
+        "arena": board.sections(board.read_entries()),
+        "yardsticks": list(board.DECLARED),
         "commits": sorted({_commit(origin["commit"]) for origin in origins if origin["commit"]}),
         "engines": _engines(runs),
         "machines": sorted({_machine(o["machine"]) for o in origins if o["machine"]}),

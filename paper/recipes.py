@@ -9,16 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from e2fl.config.experiment import COMMON, UNSAVED, Experiment, base_of, with_seed
+from e2fl.config.experiment import UNSAVED, Experiment, base_of, with_seed
 from e2fl.config.experiment import with_whole_numbers as whole
 from e2fl.config.files import shipped
 from e2fl.config.methods import changed_where_defined, general_and_particular
 from e2fl.config.overrides import Change, flattened, typed
 from e2fl.config.sections import completed, trimmed
-from e2fl.construct import did_you_mean, fields_of, look_up
-from e2fl.data import DATASETS
 from e2fl.errors import ConfigError
-from e2fl.networks import MODELS
 from e2fl.participation import PARTICIPATION
 from paper.ledger import Json
 from paper.studies import Planned, needed
@@ -26,9 +23,14 @@ from paper.studies import Planned, needed
 UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the result
 # Settings that came after the first runs of the ledger, which lack them: stored if not the default.
 LATER = tuple(
-    f"algorithm.{name}" for name in ("vote", "own_vote", "served", "reading", "finetune_epochs")
+    f"algorithm.{name}"
+    for name in (
+        *("vote", "own_vote", "served", "reading", "finetune_epochs"),
+        "grouping.clustered",
+    )
 )
-FREE = ("seed", "rounds", "evaluate_every")  # settings that may differ between runs of one method
+# Settings that may differ between runs of one method.
+FREE = ("seed", "rounds", "evaluate_every", "evaluate_clients")
 
 
 def planned_runs(
@@ -52,7 +54,6 @@ def planned_runs(
     overrides = {}
     for label, item in planned.items():
         made[label].build_participation()
-        _require_known(made[label])
         overrides[label] = overrides_of(made[label], item.experiment, item.method)
     runs: dict[object, tuple[Planned, Experiment]] = {}
     for item in needed(study, seeds, methods):
@@ -120,7 +121,9 @@ def method_of(experiment: Experiment) -> str | None:
     """
     if experiment.name not in shipped() or experiment.imports():
         return None
-    method = experiment.label
+    base = base_of(experiment.name, ())
+    titled = (name for name in base.variants if base.variant(name).label == experiment.label)
+    method = next(titled, experiment.label)
     try:
         changes = _changes_of(overrides_of(experiment, experiment.name, method, ()))
         again = base_of(experiment.name, changes).variant(method, changes)
@@ -143,13 +146,3 @@ def command_of(experiment: Experiment, method: str) -> str:
 def _flat(experiment: Experiment) -> Json:
     values = flattened(replace(experiment, variants={}).to_dict())
     return {key: whole(value) for key, value in values.items() if value != {}}
-
-
-def _require_known(experiment: Experiment) -> None:
-    """Raise an error for a setting that the data set or the model does not have."""
-    for section, registry in (("data", DATASETS), ("model", MODELS)):
-        values = getattr(experiment, section)
-        own = fields_of(look_up(values["name"], registry, section))
-        known = {*own, "name", *(COMMON if section == "model" else ["validation_share"])}
-        for name in values.keys() - known:
-            raise ConfigError(f"{section} has no setting '{name}'{did_you_mean(name, known)}")

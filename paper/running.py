@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
 from e2fl.files import write_text
-from e2fl.text import aligned
-from paper.ledger import LEDGER, Json, Run, canonical, frame, merged, read_ledger
+from paper.ledger import LEDGER, Json, Run, frame, merged, read_ledger
 from paper.studies import Planned, missing, study
-from paper.tables import Table, declared, table
+from paper.tables import table
 
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
@@ -81,10 +80,7 @@ def _reproduce(options: argparse.Namespace) -> bool:
         done = run_missing(lacking, options.out, options.budget, Progress())
     keys = {run.identity[:3] for run in planned}
     own = [run for run in _known(options) if run.identity[:3] in keys]
-    print(shown(spec, own) or f"no table has a row for these settings; runs are in {options.out}")
-    if options.what.startswith("figure"):
-        paths = _figures(options.what, own, options.out, min(run.seed for run in planned))
-        print("\n".join(map(str, paths)) or "no figure: it needs two evaluated rounds")
+    print(shown(planned, spec["tables"], own) or f"no table has a row; runs are in {options.out}")
     return done
 
 
@@ -187,35 +183,17 @@ def _continued(experiment: "Experiment", folder: Path, origin: Json) -> "Experim
     return replace(experiment, evaluate_every=Folder(folder).read_experiment().evaluate_every)
 
 
-def shown(spec: Json, runs: Sequence[Run]) -> str:
-    """Return the tables of a study for these runs, for each setting; empty if none has a row."""
-    if not runs:
-        return "no run has an evaluated round yet"
-    made, parts = frame(runs), dict[str, Table]()
-    bases = {name: declared(name).get("overrides", {}) for name in spec["tables"]}
-    compared = [name for name in bases if "paper" in declared(name)]
-    for overrides in {canonical(run.overrides): run.overrides for run in runs}.values():
-        fitting = [name for name in compared if bases[name].items() <= overrides.items()]
-        for name in sorted(fitting, key=lambda name: len(bases[name]))[-1:]:
-            rest = {key: value for key, value in overrides.items() if key not in bases[name]}
-            title = ", ".join(f"{key}={value}" for key, value in overrides.items())
-            parts[title or "as shipped"] = table(name, made, rest)
-    parts |= {name: table(name, made) for name in bases if name not in compared}
-    filled = {title: own for title, own in parts.items() if not own.empty and own.rows}
-    return "\n\n".join(
-        f"{title}\n{aligned([own.titles, *own.rows])}" for title, own in filled.items()
-    )
+def shown(planned: Sequence[Planned], names: Sequence[str], runs: Sequence[Run]) -> str:
+    """Return the tables of these names for runs as planned; empty if none has a row.
 
-
-def _figures(name: str, runs: Sequence[Run], out: Path, seed: int) -> list[Path]:
-    from paper import figures
-
-    written: list[Path] = []
-    for overrides in {canonical(run.overrides): run.overrides for run in runs}.values():
-        own = [run for run in runs if run.overrides == overrides]
-        samples = int(own[0].settings["data.samples_per_client"])
-        draw = figures.figure3 if name == "figure3" else figures.figure_inference
-        chart = draw(frame(own), samples, seed)
-        if chart is not None:
-            written += figures.write(chart, out, f"{name}-{samples}")
-    return written
+    Settings that the user changed in all of them stand above, and in no row.
+    """
+    changes = {
+        key: value
+        for key, value in planned[0].changed.items()
+        if all(run.overrides.get(key) == value for run in planned)
+    }
+    head = ", ".join(f"{key}={value}" for key, value in changes.items()) or "as shipped"
+    tables = [(name, table(name, frame(runs), changes)) for name in names] if runs else []
+    parts = [f"{name}, {head}\n{made.text}" for name, made in tables if made.rows]
+    return "\n\n".join(parts)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import e2fl
 from e2fl.algorithms.fedavg import Update
 from e2fl.attacks import (
     ATTACKS,
@@ -19,10 +20,13 @@ from e2fl.attacks import (
     Scale,
     SignFlip,
 )
+from e2fl.config.methods import with_attacks
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError
 from e2fl.rankings.messages import Ballots, Invitation
 from e2fl.rankings.order import dropped, footrule, mask_layers
+from e2fl.report.from_runs import study_of
+from e2fl.report.sections import sections
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
 
@@ -163,3 +167,62 @@ def test_an_attacked_run_that_is_resumed_equals_one_that_never_stopped(toy, tmp_
     resumed = run_experiment(attacked, out=tmp_path, resume=True)
     assert resumed.summary["attack"] == whole.summary["attack"]
     assert resumed.summary["groups"] == whole.summary["groups"]
+
+
+def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
+    both = e2fl.compare(
+        toy,
+        ["fedavg", "e2fl"],
+        data={"clients": 12},
+        algorithm={"clients_per_round": 12},
+        attack=["boundary_swap", "scale"],
+        seeds=[0, 1],
+        rounds=2,
+        update_limit=0,
+        out=tmp_path / "both",
+    )
+    study = study_of([run.record for run in both])
+    by_name = {(one["method"], one["attack"]): one for one in study.attacked}
+    assert len(study.attacked) == 8
+    assert len(by_name) == 4
+    last = [run for run in both if run.record.seed == 1]
+    clean = {run.label: run for run in last if run.experiment.attack["name"] == "none"}
+    for run in last:
+        name = run.experiment.attack["name"]
+        if name == "none":
+            continue
+        cost = by_name[{"fedavg": "FedAvg", "e2fl": "E2FL"}[run.label], name]
+        lost = {
+            group: clean[run.label].summary["groups"][group]["accuracy"] - values["accuracy"]
+            for group, values in run.summary["groups"].items()
+        }
+        attacked = run.summary["attack"]["groups"]
+        assert cost["groups"] == lost
+        assert cost["inside"] == np.mean([lost[group] for group in attacked])
+        assert cost["hardest"] == max(lost[group] for group in lost if group not in attacked)
+        # Weights have no mask, and rankings no scale.
+        assert (cost["edges"] is None) is (run.label == "fedavg")
+        if run.label == "e2fl":
+            assert (cost["edges"] > 0) is (name == "boundary_swap")
+            assert name == "boundary_swap" or not any(lost.values())
+        elif name == "boundary_swap":
+            assert not any(lost.values())
+    text = str(both)
+    assert "What attacks cost honest clients" in text
+    assert "E2FL under boundary_swap" in text
+    assert {"attacks"} <= {section.key for section in sections(study)}
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "match"),
+    [
+        (["none"], {}, "each attack once"),
+        (["scale", "scale"], {}, "each attack once"),
+        (["scael"], {}, "scale"),
+        (["scale"], {"stealth": True}, "attack.stealth"),
+        (["scale"], {"place": "middle"}, "attack.place"),
+    ],
+)
+def test_mistakes_in_attacks_to_compare_are_found_before_training(toy, names, settings, match):
+    with pytest.raises(ConfigError, match=match):
+        with_attacks({"e2fl": replace(toy, attack=settings)}, names)

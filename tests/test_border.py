@@ -177,7 +177,7 @@ def test_a_mistake_in_a_grouping_is_named_by_a_run_and_by_the_contract(mistake):
 POLICIES = {
     "unknown": ([0, 999], "choose returned client 999, which is not among"),
     "repeated": ([1, 0, 1], "choose returned client 1 twice"),
-    "nothing": (None, "choose returned nothing; it must return a list"),
+    "nothing": (None, "choose returned nothing; it must return a Collection"),
     "a name": (["a"], "choose returned client 'a'"),
 }
 

@@ -67,7 +67,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 28_300, 170  # of src/e2fl; lower them when it shrinks
+MOST_LINES, MOST_FILES = 28_187, 170  # of src/e2fl; lower them when it shrinks
 
 
 def test_the_package_stays_small():
@@ -92,7 +92,7 @@ def test_imports_point_one_way():
 
 
 def test_optional_libraries_stay_in_their_rooms():
-    rooms = {"flwr": "flower", "optuna": "search", "vl_convert": "report"}
+    rooms = {"flwr": "flower", "optuna": "search", "ray": "simulation", "vl_convert": "report"}
     for name, path in MODULES.items():
         own = on_floor(name)
         roots = {other.split(".")[0] for other in imports(path)}

@@ -12,10 +12,16 @@ from torch import nn
 
 from e2fl.errors import ConfigError
 from e2fl.models import Model
-from e2fl.networks import MODELS, lenet, mlp
+from e2fl.networks import MODELS, conv4, lenet, mlp, resnet9
 from e2fl.rankings.order import mask_layers, rank_of
 
-INPUTS = {"lenet": (1, 28, 28), "lenet_small": (1, 28, 28), "mlp": (101,)}
+INPUTS = {
+    "lenet": (1, 28, 28),
+    "lenet_small": (1, 28, 28),
+    "conv4": (3, 32, 32),
+    "resnet9": (3, 32, 32),
+    "mlp": (101,),
+}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,11 @@ INPUTS = {"lenet": (1, 28, 28), "lenet_small": (1, 28, 28), "mlp": (101,)}
         (lenet((1, 28, 28), 10), [288, 18432, 1605632, 1280]),
         (lenet((1, 28, 28), 62), [288, 18432, 1605632, 7936]),
         (mlp((101,), 2), [103424, 1048576, 2048]),
+        (conv4((3, 32, 32), 10), [1728, 36864, 73728, 147456, 2097152, 65536, 2560]),
+        (
+            resnet9((3, 32, 32), 10),
+            [1728, 73728, 147456, 147456, 294912, 1179648, 2359296, 2359296, 5120],
+        ),
     ],
 )
 def test_layers_have_as_many_edges_as_in_the_paper(network, edges):

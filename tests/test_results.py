@@ -33,20 +33,6 @@ def test_run_takes_changes_another_algorithm_and_data(toy):
     assert (one.label, other.label, len(one.clients)) == ("fedavg", "e2fl", 4)
 
 
-def test_changes_win_over_a_variant(toy):
-    experiment = replace(toy, variants={"qffl": {"rounds": 600, "algorithm": {"q": 0.1}}})
-    run = e2fl.run(experiment, algorithm={"name": "qffl", "q": 5.0}, rounds=2)
-    assert (run.summary["rounds"], run.experiment.algorithm["q"]) == (2, 5.0)
-    again = e2fl.run(experiment, algorithm={"clients_per_round": 3}, rounds=1).experiment.algorithm
-    assert (again["name"], again["clients_per_round"]) == ("e2fl", 3)
-    qffl, fedavg = e2fl.compare(
-        experiment, ["qffl", "fedavg"], rounds=2, seed=3, algorithm={"q": 5.0}
-    )
-    assert (qffl.summary["rounds"], qffl.experiment.algorithm["q"]) == (2, 5.0)
-    assert "q" not in fedavg.experiment.algorithm
-    assert {qffl.summary["seed"], fedavg.summary["seed"]} == {3}
-
-
 def test_a_finished_run_can_be_read_again(toy, tmp_path):
     run = e2fl.run(toy, out=tmp_path / "run", rounds=2)
     again = e2fl.read_run(tmp_path / "run")
@@ -130,7 +116,6 @@ def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
     assert list(run.history.index) == [2, 4, 6]
     assert run.history.loc[6, "clients/mean"] == run.summary["clients"]["mean"]
     assert (run.history["training_loss"] > 0).all()
-    assert run.history["seconds"].sum() == pytest.approx(run.summary["seconds"]["total"], abs=0.005)
     assert run.clients["accuracy"].mean() == pytest.approx(run.summary["clients"]["mean"])
     both = e2fl.compare(toy, ["fedavg", "e2fl"], seeds=[0, 1], rounds=2, out=tmp_path / "both")
     assert repr(both) == "<e2fl.Comparison of fedavg, e2fl; seeds 0, 1>"
@@ -138,7 +123,7 @@ def test_a_notebook_sees_short_words_tables_and_plots(toy, tmp_path):
     assert set(both.clients["algorithm"]) == {"fedavg", "e2fl"}
     assert "±" in str(both)
     assert str(both).endswith("2 seeds (0, 1): mean ± standard deviation")
-    assert "1 seed (0)" in str(both[:2])
+    assert "1 seed (0)" in str(e2fl.Comparison(both.runs[:2]))
     assert "Comparison" in both._repr_html_()
     assert run.report() == tmp_path / "run" / "report.html"
     assert "<html" in run.report(tmp_path / "other.html").read_text()
@@ -187,16 +172,13 @@ def pair():
         return e2fl.compare(config, ["fedavg", "e2fl"], progress=False)
 
 
-def test_frame_has_a_row_per_run_view_and_round(pair):
+def test_frame_has_a_row_per_run_view_and_round_and_the_summary_in_the_last(pair):
     rows = frame(pair)
     first = ["method", "label", "algorithm", "seed", "view", "round", "last"]
     assert list(rows.columns[:7]) == first
     assert list(rows["method"]) == ["fedavg", "fedavg", *["e2fl", "e2fl (GM)"] * 2]
     assert list(rows["last"]) == [False, True, False, False, True, True]
-
-
-def test_frame_has_a_column_per_path_and_the_summary_in_the_last_round(pair):
-    rows = frame(pair).set_index(["method", "round"])
+    rows = rows.set_index(["method", "round"])
     summary = pair[1].summary
     own, view = rows.loc[("e2fl", 2)], rows.loc[("e2fl (GM)", 2)]
     assert own["clients/mean"] == summary["clients"]["mean"]

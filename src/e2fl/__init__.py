@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from e2fl.models import Model
     from e2fl.networks import MODELS
     from e2fl.results import Comparison, Run, compare, read_run, run
-    from e2fl.runs.unseen import Assignment, assign
+    from e2fl.runs.trained import Assignment, assign
     from e2fl.wire import Message
     from e2fl_audit import Audit, audit
 
@@ -53,7 +53,7 @@ _NAMES = {
     "e2fl.models": "Model",
     "e2fl.networks": "MODELS",
     "e2fl.results": "Comparison Run compare read_run run",
-    "e2fl.runs.unseen": "Assignment assign",
+    "e2fl.runs.trained": "Assignment assign",
     "e2fl.wire": "Message",
     "e2fl_audit": "Audit audit",
 }

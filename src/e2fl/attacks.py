@@ -242,9 +242,7 @@ def _honest_distance(known: Collusion) -> dict[str, int]:
 
 
 def _swapped(rank: Ranks, known: Collusion, limit: int | None) -> Ranks:
-    """Return the ranks with edges swapped across the cut: as many as the attackers' share of the
-    vote can move, and no more than the limit allows.
-    """
+    """Return ranks with as many edges swapped across the cut as share and limit allow."""
     edges, cut = len(rank), dropped(len(rank), known.keep)
     share = min(known.share, 0.5)
     most = min(round(edges / 2 * share / (1 - share)), cut, edges - cut)

@@ -8,8 +8,9 @@ import dataclasses
 import json
 import types
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, BinaryIO, Union, get_args, get_origin
 
 import numpy as np
 import torch
@@ -19,13 +20,14 @@ from safetensors.torch import save_file
 
 from e2fl.construct import fields_of, settings_of
 from e2fl.errors import reason_of
-from e2fl.files import parse, read_bytes, replacing, sha256
+from e2fl.files import opened, parse, replacing, sha256
 
 Arrays = dict[str, torch.Tensor]
 
 ARRAY = "$array"  # the key of a reference to an array
 METADATA = "e2fl"  # the entry in the metadata of a file
-LARGEST = 64 * 2**30  # bytes of a file with arrays
+LARGEST = 16 * 2**30  # bytes of a file with arrays
+HEADER = 100_000_000  # bytes of its header, as safetensors limits it
 
 
 def encode(value: Any, arrays: Arrays, path: str = "state") -> Any:
@@ -115,6 +117,19 @@ def load_json(path: Path) -> tuple[Arrays, Any]:
     return arrays, parse(json.loads, text)
 
 
+def pack(value: Any) -> bytes:
+    """Return a value with arrays as bytes, for another process of the same run."""
+    arrays: Arrays = {}
+    text = json.dumps(encode(value, arrays))
+    return safetensors(arrays, {METADATA: text})
+
+
+def unpack(raw: bytes, kind: Any) -> Any:
+    """Return what `pack` was given."""
+    text = _header(BytesIO(raw), len(raw))["__metadata__"][METADATA]
+    return decode(json.loads(text), kind, read_safetensors(raw))
+
+
 def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
     """Write named tensors and a text to a safetensors file, with the digest of both."""
     # One entry: safetensors writes several in any order, and equal runs have equal files.
@@ -125,17 +140,30 @@ def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
 
 def load_tensors(path: Path) -> tuple[Arrays, str]:
     """Return what `save_tensors` wrote; `OSError` or `ValueError` if the file is damaged."""
-    raw = read_bytes(path, LARGEST)
-    try:
-        tensors = read_safetensors(raw)
-        header = parse(json.loads, raw[8 : 8 + int.from_bytes(raw[:8], "little")].decode())
-        metadata = parse(json.loads, header["__metadata__"][METADATA])
-        text, recorded = metadata["text"], metadata["sha256"]
-    except Exception as error:  # safetensors raises what its parts raise
-        raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
+    with opened(path, LARGEST) as (file, size):
+        try:
+            header = _header(file, size)
+            metadata = parse(json.loads, header["__metadata__"][METADATA])
+            text, recorded = metadata["text"], metadata["sha256"]
+            file.seek(0)
+            tensors = read_safetensors(file.read(size))
+        except Exception as error:  # safetensors raises what its parts raise
+            raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
     if recorded != _digest(tensors, text):
         raise ValueError("it does not match its checksum")
     return tensors, text
+
+
+def _header(file: BinaryIO, size: int) -> dict[str, Any]:
+    """Return the header of a file if its arrays fill the file: nothing else is read."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(HEADER, size):
+        raise ValueError("its header is too large")
+    header: dict[str, Any] = parse(json.loads, file.read(length).decode())
+    arrays = [entry for name, entry in header.items() if name != "__metadata__"]
+    if 8 + length + max((entry["data_offsets"][1] for entry in arrays), default=0) != size:
+        raise ValueError("its arrays do not fill it")
+    return header
 
 
 def _digest(tensors: Arrays, text: str) -> str:

@@ -4,35 +4,39 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
 
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, RunError
 
 # Names of settings in other libraries, and ours.
-SYNONYMS = {
-    "lr": "learning_rate",
-    "rate": "learning_rate",
-    "bs": "batch_size",
-    "batch": "batch_size",
-    "wd": "weight_decay",
-    "n_clients": "clients",
-    "num_clients": "clients",
-    "num_rounds": "rounds",
-    "n_rounds": "rounds",
-    "local_epochs": "epochs",
-    "num_epochs": "epochs",
-    "random_state": "seed",
-    "participants": "clients_per_round",
-    "n_groups": "groups",
-    "num_groups": "groups",
-    "sparsity": "keep",
-}
+_SYNONYMS = (
+    "lr=learning_rate rate=learning_rate bs=batch_size batch=batch_size wd=weight_decay "
+    "n_clients=clients num_clients=clients num_rounds=rounds n_rounds=rounds local_epochs=epochs "
+    "num_epochs=epochs random_state=seed participants=clients_per_round n_groups=groups "
+    "num_groups=groups sparsity=keep"
+)
+SYNONYMS = dict(pair.split("=") for pair in _SYNONYMS.split())
+
+
+importable: frozenset[str] | None = None  # the only names that are imported; None: any
+
+
+@contextmanager
+def importing_only(names: Iterable[str]) -> Iterator[None]:
+    """Let `look_up` import no "module:name" but these, and what is in this package."""
+    global importable
+    former, importable = importable, frozenset(names)
+    try:
+        yield
+    finally:
+        importable = former
 
 
 def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
@@ -42,6 +46,11 @@ def look_up(name: str, registry: Mapping[str, Any], what: str) -> Any:
             raise ConfigError(f"there is no {what} '{name}'{did_you_mean(name, registry)}")
         return registry[name]
     module, _, attribute = name.partition(":")
+    if importable is not None and name not in importable and not module.startswith("e2fl."):
+        raise RunError(
+            f"{what} '{name}' is code that would be imported and run; if you trust {name}, "
+            "pass --trust"
+        )
     try:
         imported = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the user's own file may raise anything when it is imported
@@ -56,11 +65,13 @@ def _is_of_kind(imported: Any, module: str, known: list[Any]) -> bool:
     """Return whether an imported object can stand beside these entries of a registry.
 
     A class must have their common base in this package; where there are functions, it may be a
-    network. A function must be defined in the module that is named, outside this package.
+    network. A function must be defined in the module that is named, which is the user's own: not
+    of this package, of torch or of Python.
     """
     classes = [entry for entry in known if isinstance(entry, type)]
     if inspect.isfunction(imported):
-        own = imported.__module__ == module and not module.startswith("e2fl.")
+        foreign = module.partition(".")[0] in {"e2fl", "torch", *sys.stdlib_module_names}
+        own = imported.__module__ == module and not foreign
         return own and any(inspect.isfunction(entry) for entry in known)
     if not isinstance(imported, type):
         return False

@@ -68,8 +68,20 @@ def with_article(kind: type) -> str:
     return "nothing" if kind is type(None) else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
+_REASONS: dict[type[BaseException], str] = {
+    FileNotFoundError: "it does not exist",
+    IsADirectoryError: "it is a folder",
+    NotADirectoryError: "part of its path is a file, not a folder",
+    PermissionError: "permission denied",
+    UnicodeDecodeError: "it is not text in UTF-8",
+}
+
+
 def reason_of(error: BaseException) -> str:
     """Return what an error says, in words on one line, without numbers of the operating system."""
+    for kind, words in _REASONS.items():
+        if isinstance(error, kind):
+            return words
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(re.sub(r"\[Errno -?\d+\]", "", text).split())[:200]
 

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
@@ -88,8 +88,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
-    """Return the contents of a regular file of at most `limit` bytes, or raise an `OSError`.
+@contextmanager
+def opened(path: Path, limit: int = LARGEST) -> Iterator[tuple[BinaryIO, int]]:
+    """Yield a regular file of at most `limit` bytes and its size, or raise an `OSError`.
 
     A symbolic link, a pipe or a device is refused: it may lead to another file, or never end.
     """
@@ -101,7 +102,13 @@ def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if status.st_size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit >> 20} MiB", str(path))
-        return file.read(status.st_size)
+        yield file, status.st_size
+
+
+def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
+    """Return the contents of a file as `opened` opens it."""
+    with opened(path, limit) as (file, size):
+        return file.read(size)
 
 
 def read_text(path: Path, limit: int = LARGEST) -> str:

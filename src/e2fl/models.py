@@ -96,9 +96,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Supernet:
-    """What the seed determines for a whole run: frozen weights, initial scores and the initial
-    ranking.
-    """
+    """What the seed determines for a run: frozen weights, initial scores and initial ranking."""
 
     weights: Params
     sorted_scores: dict[str, Floats]  # ascending and distinct
@@ -156,6 +154,12 @@ class Model:
         )
         self.classes = (*self.spec.layers[-1].shape, 1)[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _own=threading.local())  # networks of threads are made anew
+
     def outputs(self, params: Params, x: Tensor, *, training: bool = False) -> Tensor:
         """Return the logits [examples, classes]; training: with dropout and the like active."""
         # functional_call puts the weights into the module while it runs, so each thread needs its
@@ -171,9 +175,7 @@ class Model:
         return result
 
     def require_fit(self, shape: tuple[int, ...], classes: int, name: str) -> None:
-        """Raise `ConfigError` unless the network takes inputs of this shape and has an output for
-        each class.
-        """
+        """Raise `ConfigError` unless the network fits inputs of this shape and these classes."""
         params: Params = dict(self.network.named_parameters())
         examples = torch.zeros((2, *shape))
         before = {buffer: value.clone() for buffer, value in self.network.named_buffers()}
@@ -252,9 +254,7 @@ class Model:
         return {name: weight.detach().clone() for name, weight in network.named_parameters()}
 
     def supernet(self, seed: int) -> Supernet:
-        """Return the supernetwork of this seed: signed Kaiming constants, and non-negative
-        Kaiming-uniform scores.
-        """
+        """Return signed Kaiming constants, and scores drawn from 0 to the Kaiming bound."""
         self.require_rankable()
         weights: Params = {}
         sorted_scores: dict[str, Floats] = {}
@@ -272,9 +272,7 @@ class Model:
         return Supernet(weights, sorted_scores, ranking)
 
     def random_ranking(self, seed: int, purpose: str, *place: int) -> Ranking:
-        """Return a ranking drawn uniformly, such as the one a group starts from before its first
-        vote.
-        """
+        """Return a ranking drawn uniformly: a group starts from one before its first vote."""
         self.require_rankable()
         return {
             layer.name: rank_of(

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import Doc
 
 from e2fl.errors import ConfigError
@@ -20,6 +20,14 @@ def _require_sizes(name: str, sizes: tuple[int, ...]) -> None:
         raise ConfigError(f"model.{name} must be at least 1, not {list(sizes)}")
 
 
+def _require_images(name: str, inputs: tuple[int, ...], side: int) -> None:
+    if len(inputs) != 3 or inputs[0] < 1 or min(inputs[1:]) < side:
+        raise ConfigError(
+            f"model '{name}' needs images (channels, height, width) of at least {side} x {side} "
+            f"pixels, not inputs of shape {inputs}"
+        )
+
+
 def lenet(
     inputs: tuple[int, ...],
     classes: int,
@@ -28,11 +36,7 @@ def lenet(
     hidden: Annotated[int, Doc("units of the first linear layer")] = 128,
 ) -> nn.Module:
     """Two 3x3 convolutions, one 2x2 max-pool, two linear layers; no biases."""
-    if len(inputs) != 3 or inputs[0] < 1 or min(inputs[1:]) < 2:
-        raise ConfigError(
-            "model 'lenet' needs images (channels, height, width) of at least 2 x 2 pixels, not "
-            f"inputs of shape {inputs}"
-        )
+    _require_images("lenet", inputs, 2)
     _require_sizes("channels", channels)
     _require_sizes("hidden", (hidden,))
     depth, height, width = inputs
@@ -71,9 +75,83 @@ def mlp(
     return nn.Sequential(OrderedDict(layers))
 
 
+def conv4(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    channels: Annotated[tuple[int, int], Doc("of the convolutions of both blocks")] = (64, 128),
+    hidden: Annotated[int, Doc("units of the first two linear layers")] = 256,
+) -> nn.Module:
+    """Conv-4: two blocks of two 3x3 convolutions and a max-pool, three linear layers; no biases."""
+    _require_images("conv4", inputs, 4)
+    _require_sizes("channels", channels)
+    _require_sizes("hidden", (hidden,))
+    layers: dict[str, nn.Module] = {}
+    for number, (wide, narrow) in enumerate(
+        itertools.pairwise((inputs[0], *(count for count in channels for _ in range(2)))), start=1
+    ):
+        layers[f"conv{number}"] = nn.Conv2d(wide, narrow, 3, padding=1, bias=False)
+        layers[f"relu{number}"] = nn.ReLU()
+        if number % 2 == 0:
+            layers[f"pool{number // 2}"] = nn.MaxPool2d(2)
+    pixels = (inputs[1] // 4) * (inputs[2] // 4)
+    head = mlp((channels[1] * pixels,), classes, hidden=(hidden, hidden))
+    return nn.Sequential(OrderedDict(layers | dict(head.named_children())))
+
+
+class Residual(nn.Module):
+    """Layers whose outputs are added to their inputs."""
+
+    def __init__(self, *layers: nn.Module):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the inputs plus the outputs of the layers."""
+        changed: Tensor = x + self.layers(x)
+        return changed
+
+
+def resnet9(
+    inputs: tuple[int, ...],
+    classes: int,
+    *,
+    width: Annotated[int, Doc("channels of the first convolution")] = 64,
+) -> nn.Module:
+    """ResNet-9: eight 3x3 convolutions, group norms without weights, one linear layer."""
+    _require_images("resnet9", inputs, 8)
+    _require_sizes("width", (width,))
+
+    def block(before: int, after: int, *, pool: bool = False) -> list[nn.Module]:
+        norm = nn.GroupNorm(math.gcd(after, 16), after, affine=False)
+        convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+        return [convolution, norm, nn.ReLU(), *([nn.MaxPool2d(2)] if pool else [])]
+
+    def residual(count: int) -> nn.Module:
+        return Residual(*block(count, count), *block(count, count))
+
+    return nn.Sequential(
+        *block(inputs[0], width),
+        *block(width, 2 * width, pool=True),
+        residual(2 * width),
+        *block(2 * width, 4 * width, pool=True),
+        *block(4 * width, 8 * width, pool=True),
+        residual(8 * width),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8 * width, classes, bias=False),
+    )
+
+
 def lenet_small(inputs: tuple[int, ...], classes: int) -> nn.Module:
     """LeNet at a quarter of the width, for demonstrations and tests."""
     return lenet(inputs, classes, channels=(8, 16), hidden=32)
 
 
-MODELS: Mapping[str, Callable[..., Any]] = {"lenet": lenet, "lenet_small": lenet_small, "mlp": mlp}
+MODELS: Mapping[str, Callable[..., Any]] = {
+    "lenet": lenet,
+    "lenet_small": lenet_small,
+    "conv4": conv4,
+    "resnet9": resnet9,
+    "mlp": mlp,
+}

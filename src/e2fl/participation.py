@@ -8,7 +8,7 @@ algorithm.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ import numpy as np
 from typing_extensions import Doc
 
 from e2fl.data.federated import ClientId, GroupId, Population
-from e2fl.errors import ConfigError, require_setting, with_article
+from e2fl.errors import ConfigError, expect, require_setting
 from e2fl.randomness import stream
 
 Draw = Callable[[int], list[ClientId]]  # draws this many clients for the coming round
@@ -79,14 +79,9 @@ class Participation(ABC):
         return sorted(self._checked(chosen, population.declared if everyone else set(present)))
 
     def _checked(self, chosen: Any, present: Container[ClientId]) -> set[ClientId]:
-        """Return the chosen clients if all are present and distinct, or raise an error that names
-        the wrong one.
-        """
+        """Return the chosen clients if all are present and distinct; errors name the wrong one."""
+        chosen = expect(chosen, Collection, self, "choose")  # type: ignore[type-abstract]
         name = f"{type(self).__name__}.choose"
-        if not isinstance(chosen, Sequence | np.ndarray) or isinstance(chosen, str):
-            raise ConfigError(
-                f"{name} returned {with_article(type(chosen))}; it must return a list of clients"
-            )
         seen: set[ClientId] = set()
         for client in chosen:
             if client not in present:

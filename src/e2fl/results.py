@@ -1,11 +1,11 @@
 """Run and compare from Python, and what comes out: data frames, plots, the report page."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import altair
 import pandas
@@ -13,6 +13,7 @@ from torch import nn
 
 from e2fl.config.experiment import Experiment, from_dict, load
 from e2fl.config.methods import methods as methods_of
+from e2fl.config.methods import with_attacks
 from e2fl.config.overrides import given
 from e2fl.config.sections import (
     AlgorithmLike,
@@ -101,16 +102,20 @@ def compare(
 
     algorithms: names, variants of the experiment, classes or objects. seeds: default: the
     experiment's own. changes: as in `run`, made to all; settings of an algorithm, such as
-    algorithm={"q": 1.0}, to those that have them.
+    algorithm={"q": 1.0}, to those that have them. attack="scale", or a list: run each algorithm
+    with everybody honest and under each attack.
     """
     _require_list("algorithms", algorithms, "['fedavg', 'e2fl']")
     if seeds is not None:
         _require_list("seeds", seeds, "[0, 1, 2]")
     own_data = data if isinstance(data, FederatedData) else None
     settings = {"data": data} if isinstance(data, Mapping) else {}
+    attack = () if isinstance(changes.get("attack"), Mapping) else changes.pop("attack", ())
     asked = given(_named_measures(changes) | settings)
     experiment, names = named(_experiment(config, own_data), algorithms)
     methods = methods_of(experiment, names, asked)
+    if attack:
+        methods = with_attacks(methods, [attack] if isinstance(attack, str) else attack)
     for name, method in methods.items():
         _warn_of_imports(config, method, name)
     _warn_if_not_stored(out)
@@ -171,12 +176,9 @@ class Run:
     def history(self) -> pandas.DataFrame:
         """One row for each evaluated round; columns such as clients/mean and groups/G1/accuracy.
 
-        training_loss: mean over the clients that trained in this round. seconds: since the
-        evaluated round before.
+        training_loss: mean over the clients that trained in this round.
         """
         rows = pandas.DataFrame([numbers_of(line) for line in self.record.history])
-        if self.record.times:
-            rows["seconds"] = rows["round"].map(dict(self.record.times))
         return rows.set_index("round")
 
     @cached_property
@@ -230,22 +232,17 @@ class Run:
         return f"<p>{escape(repr(self)[1:-1])}, {escape(where)}</p>{_html([self])}"
 
 
-class Comparison(Sequence[Run]):
+class Comparison:
     """Several runs on the same experiment."""
 
     def __init__(self, runs: Sequence[Run], folder: Path | None = None):
         self.runs, self.folder = list(runs), folder
 
-    @overload
-    def __getitem__(self, position: int) -> Run: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> "Comparison": ...
-
-    def __getitem__(self, position: int | slice) -> "Run | Comparison":
-        if isinstance(position, slice):
-            return Comparison(self.runs[position], self.folder)
+    def __getitem__(self, position: int) -> Run:
         return self.runs[position]
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -296,15 +293,12 @@ class Comparison(Sequence[Run]):
     def __str__(self) -> str:
         from e2fl.report.finish import printed
         from e2fl.report.from_runs import study_of
-        from e2fl.report.table import summary_table
 
         study = study_of([run.record for run in self.runs])
-        seeds = ", ".join(map(str, self.seeds))
-        if len(self.seeds) == 1:
-            return f"{printed(study)}\n\n1 seed ({seeds}): no deviation over seeds"
-        table = summary_table(study, default="seeds")
-        count = len(self.seeds)
-        return f"{printed(study, table)}\n\n{count} seeds ({seeds}): mean ± standard deviation"
+        count, seeds = len(self.seeds), ", ".join(map(str, self.seeds))
+        said = f"{count} seeds ({seeds}): mean ± standard deviation"
+        one = f"1 seed ({seeds}): no deviation over seeds"
+        return f"{printed(study)}\n\n{one if count == 1 else said}"
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self)[1:-1])}</p>{_html(self.runs)}"

@@ -1,8 +1,7 @@
 """The federated loop, once, for every algorithm and every runtime. Read this first.
 
 `Server` is the server's side of a run: it asks clients, takes their replies and offers models.
-`run` drives it over a `Federation`, simulated or on Flower; Flower's own strategy drives the same
-object.
+`run` drives it over a `Federation`, simulated or on Flower.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from e2fl.learning import one_thread
 from e2fl.learning.learner import Meter
 from e2fl.models import Model
 from e2fl.participation import Ask, Participation, Uniform
+from e2fl.randomness import stream
 from e2fl.wire import Message, Nothing
 
 
@@ -95,9 +95,12 @@ class Federation(Protocol):
         ...
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, Message]
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
     ) -> Mapping[ClientId, Score]:
-        """Send each client its message and let it evaluate its models."""
+        """Send each client its message and let it evaluate its models.
+
+        then: the request of the next round, which may travel with it.
+        """
         ...
 
 
@@ -115,7 +118,7 @@ class Round:
     training_loss: float | None = None  # mean over accepted replies that report one
 
 
-HELD = 64  # decoded replies of a round kept in memory; others are decoded when they are read
+HELD = 64  # decoded replies or models of clients kept in memory; others are read when needed
 
 
 class Server:
@@ -130,6 +133,7 @@ class Server:
         rounds: int,
         seed: int,
         evaluate_every: int,
+        evaluate_clients: int = 0,
         participation: Participation | None = None,
         update_limit: float = 0.0,
         examples_limit: int = 0,
@@ -137,6 +141,7 @@ class Server:
     ):
         """Start a run, or resume one after the round `resume`.
 
+        evaluate_clients: how many clients evaluate before the last round, always the same; 0: all.
         update_limit: clip updates with a norm above this many times the median of the round; 0:
         never.
         examples_limit: what a reply may claim as `examples`, at most; 0: what the largest client
@@ -144,6 +149,7 @@ class Server:
         """
         self.algorithm, self.population, self.seed = algorithm, population, seed
         self.evaluate_every, self.update_limit = evaluate_every, update_limit
+        self.evaluated = _sample(population.ids, evaluate_clients, seed)
         self.examples_limit = examples_limit or population.most_examples
         self.participation = participation or Uniform()
         self.types = types_of(algorithm)
@@ -262,9 +268,7 @@ class Server:
         return Lazy(tuple(accepted), read), faults
 
     def _checked(self, client: ClientId, replies: Replies) -> tuple[Message, str]:
-        """Return a reply as the algorithm reads it, and what was changed in it, or raise
-        `WireError`.
-        """
+        """Return a reply as the algorithm reads it, and what was changed in it."""
         answer, note = capped(replies.answers[client], self.examples_limit)
         reply = self.algorithm.check(self.state, client, answer)
         return expect(reply, self.types.up, self.algorithm, "check"), note
@@ -280,10 +284,10 @@ class Server:
         return ask.kind == "train" and ask.evaluate and self.done.number % self.evaluate_every == 0
 
     def offer(self) -> Mapping[ClientId, Message] | None:
-        """Return what every client evaluates after this round; None: it is not evaluated."""
+        """Return what clients evaluate after this round; None: it is not evaluated."""
         if self.done.number != self.last and not self.due:
             return None
-        clients = self.population.ids
+        clients = self.population.ids if self.done.number == self.last else self.evaluated
         return self.checked(
             self.algorithm.serve(self.state, clients), clients, self.types.served, "serve"
         )
@@ -291,9 +295,7 @@ class Server:
     def checked(
         self, sent: object, clients: Sequence[ClientId], kind: type[Message], method: str
     ) -> Mapping[ClientId, Message]:
-        """Return the messages that a method returned for these clients, or raise an error that
-        names the method.
-        """
+        """Return the messages of a method for these clients; errors name the method."""
         return expect_messages(sent, clients, kind, self.spec, self.algorithm, method)
 
     def require_replies(self) -> None:
@@ -306,12 +308,23 @@ class Server:
             )
 
 
+def _sample(clients: Sequence[ClientId], count: int, seed: int) -> Sequence[ClientId]:
+    """Return this many of the clients in their order, the same for a seed; 0: all of them."""
+    if not 0 < count < len(clients):
+        return clients
+    places = stream(seed, "evaluation").choice(len(clients), size=count, replace=False)
+    return [clients[place] for place in sorted(places)]
+
+
 def run(server: Server, federation: Federation) -> Iterator[Round]:
     """Run the remaining rounds, one by one; the last is always evaluated."""
-    while not server.finished:
-        server.take(federation.train(server.ask()))
+    request = None if server.finished else server.ask()
+    while request is not None:
+        server.take(federation.train(request))
         offered = server.offer()
-        scores = None if offered is None else federation.evaluate(server.done.number, offered)
+        done = server.done
+        request = None if server.finished else server.ask()
+        scores = None if offered is None else federation.evaluate(done.number, offered, request)
         # Evaluation may fail for every client; the run continues without scores.
-        yield replace(server.done, scores=scores or None)
+        yield replace(done, scores=scores or None)
     server.require_replies()

@@ -28,16 +28,8 @@ def commit() -> str:
     root = package.parent.parent
     if package.parent.name != "src" or not (root / ".git").exists():
         return ""
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "describe",
-        "--always",
-        "--abbrev=40",
-        "--exclude=*",
-        "--dirty",
-    ]
+    words = "describe --always --abbrev=40 --exclude=* --dirty"
+    command = ["git", "-C", str(root), *words.split()]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -97,9 +97,7 @@ class Message:
         return cls(**values)
 
     def defect(self, model: ModelSpec) -> str:
-        """Return what is wrong with a field, such as "params has no layer 'fc1.weight'"; empty:
-        nothing.
-        """
+        """Return what is wrong with a field: "params has no layer 'fc1.weight'"; empty: nothing."""
         for field in self._fields():
             value = getattr(self, field.name)
             if field.many and not isinstance(value, tuple):

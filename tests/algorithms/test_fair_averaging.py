@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from e2fl.algorithms.aaggff import AAggFF, Decisions
+from e2fl.algorithms.aaggff import CDFS, AAggFF, Decisions
 from e2fl.algorithms.base import Graded
 from e2fl.algorithms.fedavg import Shared
 from e2fl.algorithms.fedfv import FedFV, Remembered
@@ -96,7 +96,7 @@ def fair_mean(updates, losses, alpha, past):
         g = updates[client].copy()
         for other in order:
             h = updates[other]
-            if client not in worst and g @ h < 0:
+            if client not in worst and other != client and g @ h < 0:
                 g -= (g @ h) / (h @ h) * h
         projected[client] = g
     mean = sum(projected.values()) / len(order)
@@ -133,6 +133,15 @@ def test_fedfv_without_conflicts_is_the_plain_mean():
     assert vector(after.params) == pytest.approx(np.mean(list(ends.values()), axis=0), abs=1e-6)
 
 
+def test_fedfv_never_projects_an_update_off_itself():
+    """Off (0, 3) and (-2, 2), (1, -3) becomes (0.5, 0.5), which conflicts with (1, -3)."""
+    updates = [np.array([0.0, 3, 0]), np.array([-2.0, 2, 0]), np.array([1.0, -3, 0])]
+    replies = {client: Graded(params(-g), float(client)) for client, g in enumerate(updates)}
+    moved = -vector(FedFV(alpha=0).aggregate(Remembered(params(np.zeros(3))), replies).params)
+    expected = fair_mean(dict(enumerate(updates)), [0, 1, 2], 0, [])
+    assert moved == pytest.approx(expected, abs=1e-6)
+
+
 # AAggFF
 
 
@@ -149,7 +158,7 @@ def decide(p, sums, losses, rounds):
     scale = 1 + reference  # <p, reference> with shares that sum to 1
     gradient = -estimate / scale + reference * (p @ (estimate - reference)) / scale**2
     sums = sums + gradient
-    bound = 1 + share
+    bound = 2 + share
     p = np.exp(-math.sqrt(math.log(clients)) / (bound * math.sqrt(rounds + 1)) * sums)
     return p / p.sum(), sums
 
@@ -169,7 +178,7 @@ def test_aaggff_decides_as_the_full_calculation_does():
     assert set(state.gains) == {0, 1, 2, 5, 6}
 
 
-@pytest.mark.parametrize("cdf", ["normal", "logistic", "weibull"])
+@pytest.mark.parametrize("cdf", CDFS)
 def test_an_absurd_loss_gives_a_client_no_more_than_a_bounded_share(cdf):
     replies = {
         c: Graded(params(np.full(3, float(c == 0))), 1e308 if c == 0 else 1.0) for c in range(4)

@@ -113,16 +113,6 @@ def test_groups_can_be_put_in_another_order(browser, pages):
         assert shown == sorted(shown, key=float)
 
 
-def test_the_printed_page_has_every_table(browser, pages, tmp_path):
-    with opened(browser, pages / "plain.html") as (page, _, _):
-        page.emulate_media(media="print")
-        assert page.locator("svg.wide").first.is_visible()
-        assert not page.locator("svg.narrow").first.is_visible()
-        assert not page.locator(".order").first.is_visible()
-        page.pdf(path=tmp_path / "page.pdf")
-        assert (tmp_path / "page.pdf").stat().st_size > 20_000
-
-
 def test_plain_text_has_enough_contrast_in_both_schemes(browser, pages):
     """Every colour of text against the page: at least 4.5 to 1."""
     ratio = """() => {

@@ -98,7 +98,7 @@ def test_the_record_has_date_digest_command_and_fields_to_sign(table, tmp_path):
 def test_an_input_is_never_overwritten(table, tmp_path, capsys):
     before = table.read_bytes()
     (tmp_path / "link.csv").symlink_to(table)
-    for option, path in (("--out", table), ("--json", tmp_path / "link.csv"), ("--pdf", table)):
+    for option, path in (("--out", table), ("--json", tmp_path / "link.csv")):
         assert main(["audit", str(table), option, str(path)]) == 2
         assert "is the table itself" in capsys.readouterr().err
     same = str(tmp_path / "a")
@@ -173,17 +173,6 @@ def test_the_page_allows_its_own_style_and_script_only(table):
     assert " style=" not in page
 
 
-def test_every_group_is_named_in_the_static_plot_at_both_widths():
-    names = [f"Group number {place}" for place in range(25)]
-    page = audit(people(5000, groups=names)).to_html()
-    for kind in ("wide", "narrow"):
-        plots = re.findall(rf'<svg class="dots {kind}".*?</svg>', page, re.S)
-        assert len(plots) >= 5
-        for plot in plots[:5]:
-            assert all(f"{name} (" in plot for name in names)
-    assert 'role="img" aria-label="Accuracy by sex' in page
-
-
 def test_spreadsheets_run_no_cell(tmp_path, table):
     frame = people(groups=("=1+1", "-cmd|' /C calc'!A0"))
     frame.to_csv(table, index=False)
@@ -199,7 +188,6 @@ def test_spreadsheets_run_no_cell(tmp_path, table):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--pdf", "page.pdf"], "open the page and print it"),
         (["--reference", "femal"], "no group 'femal'"),
         (["--group", "sexx"], "no column 'sexx'"),
         (["--resamples", "3"], "at least 50"),
@@ -208,7 +196,6 @@ def test_spreadsheets_run_no_cell(tmp_path, table):
 )
 def test_options_that_do_not_fit_are_refused(table, monkeypatch, capsys, options, words):
     monkeypatch.chdir(table.parent)
-    monkeypatch.setattr(output.shutil, "which", lambda _: None)
     assert main(["audit", str(table), *options]) == 2
     assert words in capsys.readouterr().err
 

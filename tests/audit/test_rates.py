@@ -10,7 +10,7 @@ from scipy import stats
 
 import e2fl
 from e2fl_audit import AuditError, audit
-from e2fl_audit.statistics import holm, mean_half, mean_interval, newcombe, permutation_test, wilson
+from e2fl_audit.statistics import holm, mean_half, mean_interval, newcombe, wilson
 from tests.audit.tables import exact
 
 RATES = {
@@ -100,9 +100,6 @@ def test_tests_and_intervals_of_means_agree_with_scipy():
     rng = np.random.default_rng(0)
     group, values = np.repeat(np.arange(4), 10), rng.normal(0, 1, 40)
     members = [values[group == g] for g in range(4)]
-    expected = stats.f_oneway(*members).pvalue
-    assert permutation_test(values, group) == pytest.approx(expected, abs=0.05)
-    assert permutation_test(values + 3 * (group == 2), group) < 0.001
     interval = stats.ttest_1samp(members[0], 0).confidence_interval()
     assert mean_interval(members[0]) == pytest.approx(interval)
     welch = stats.ttest_ind(*members[:2], equal_var=False).confidence_interval()

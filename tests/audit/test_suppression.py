@@ -67,7 +67,7 @@ def test_the_positives_of_a_group_are_not_the_rest_of_its_negatives():
         assert "c" in hidden(found, "group", rate)
     assert hidden(found, "group", "accuracy") == set()
     two = audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
-    assert "undefined" in two.split("F1 gap")[1].split("</tr>")[0]
+    assert "undefined" in two.split("Equalized odds difference")[1].split("</tr>")[0]
 
 
 def test_comparisons_hide_small_groups_too():

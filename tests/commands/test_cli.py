@@ -13,7 +13,6 @@ import tomllib
 from dataclasses import replace
 
 import pytest
-from torch import nn
 
 from e2fl.cli import main
 from e2fl.config.listing import entries
@@ -31,14 +30,6 @@ def config(toy, tmp_path, monkeypatch):
 
 def no_model(inputs, classes):
     return None
-
-
-def few_outputs(inputs, classes):
-    return nn.Linear(inputs[0], classes - 1, bias=False)
-
-
-def other_inputs(inputs, classes):
-    return nn.Linear(inputs[0] + 1, classes, bias=False)
 
 
 def test_run_prints_the_table_and_says_where_it_wrote(config, capsys):
@@ -64,18 +55,6 @@ def test_compare_runs_every_algorithm_with_every_seed(config, capsys, tmp_path):
     assert main([*words, "--resume"]) == 0
 
 
-def test_what_is_set_wins_over_the_variant(config, toy, tmp_path):
-    variants = {"qffl": {"rounds": 600, "algorithm": {"q": 0.1}}}
-    (tmp_path / config).write_text(replace(toy, variants=variants).to_toml())
-    changes = ["--set", "rounds=2", "--set", "algorithm.q=5.0", "--set", "seed=3"]
-    assert main(["run", config, "--algorithm", "qffl", *changes, "--out", "one"]) == 0
-    assert main(["compare", config, "--algorithms", "qffl,fedavg", *changes, "--out", "all"]) == 0
-    one, compared = read_run(tmp_path / "one"), read_run(tmp_path / "all" / "qffl-seed3")
-    assert one.experiment == compared.experiment
-    assert one.experiment.algorithm["q"] == 5
-    assert read_run(tmp_path / "all" / "fedavg-seed3").summary["rounds"] == 2
-
-
 def test_a_run_that_diverges_has_an_exit_code_of_its_own_and_says_so(config, tmp_path, capsys):
     """Issue 25, item 17: scripts notice it."""
     huge = "tests.runs.helpers:Huge"
@@ -86,10 +65,6 @@ def test_a_run_that_diverges_has_an_exit_code_of_its_own_and_says_so(config, tmp
     assert main(["compare", config, "--algorithms", f"fedavg,{huge}", "--out", "both"]) == 3
 
 
-def test_a_finite_but_absurd_loss_is_a_divergence(config):
-    assert main(["run", config, "--algorithm", "fedavg", "--set", "learner.learning_rate=50"]) == 3
-
-
 RUN, COMPARE = ["run", "toy.toml"], ["compare", "toy.toml", "--algorithms"]
 
 
@@ -97,32 +72,22 @@ RUN, COMPARE = ["run", "toy.toml"], ["compare", "toy.toml", "--algorithms"]
     ("arguments", "words"),
     [
         (["run", "nothing"], "no file and no shipped experiment"),
-        ([*RUN, "--set", "roundz=3"], "did you mean 'rounds'"),
         ([*RUN, "--set", "lr=0.1"], "did you mean 'learner.learning_rate'"),
-        ([*RUN, "--set", "learner.lr=0.1"], "did you mean 'learning_rate'"),
         ([*RUN, "--set", "epochs=3"], "did you mean 'learner.epochs'"),
-        ([*RUN, "--set", "algorithm.grouping=lowest_los"], "mean 'lowest_loss'"),
         ([*RUN, "--set", f"model.name='{OWN}:no_model'"], "a torch.nn.Module, not None"),
-        ([*RUN, "--set", f"model.name='{OWN}:few_outputs'"], "has 2 outputs, but the data has 3"),
-        ([*RUN, "--set", f"model.name='{OWN}:other_inputs'"], "not accept inputs of shape (16,)"),
-        ([*RUN, "--set", "algorithm.clients_per_round=99"], "only 8 clients"),
         ([*RUN, "--set", "model.keep=1.5"], "at most 1"),
         ([*RUN, "--set", "model.hidden=[0]"], "at least 1"),
+        ([*RUN, "--set", "model.hidden=[10000000, 10000000]"], "not enough memory"),
         ([*RUN, "--set", "device=cudaa"], "cannot be used here"),
         ([*RUN, "--set", "learner.weight_decay=nan"], "0 or above"),
-        ([*RUN, "--set", "algorithm.name=fedagv"], "did you mean 'fedavg'"),
         ([*RUN, "--set", "algorithm.name=':x'"], "cannot be imported"),
         ([*RUN, "--set", "algorithm.name='os:sep'"], "not a class or function"),
         ([*RUN, "--set", "algorithm.name='e2fl.testing.toy:Toy'"], "not a class"),
         ([*RUN, "--set", "variants.x=3", "--algorithm", "x"], "must be a section"),
-        ([*RUN, "--algorithm", "ifca", "--set", "algorithm.nonsense=3"], "no setting 'nonsense'"),
-        ([*RUN, "--algorithm", "ifca", "--set", "algorithm.name=qffl"], "name it in one place"),
         ([*RUN, "--set", "data={name='fair_mnist_rotate', dir='nowhere'}"], "idx3-ubyte.gz"),
         ([*COMPARE, "e2fl,fedagv"], "did you mean 'fedavg'"),
         ([*COMPARE, "e2fl", "--seeds", "a"], "--seeds takes integers"),
         ([*COMPARE, "ifca,e2fl", "--seeds", "1,1"], "every seed once"),
-        ([*COMPARE, ","], "at least one"),
-        ([*COMPARE, "ifca,e2fl", "--set", "algorithm.q=5"], "none of ifca, e2fl"),
         (["list", "algoritms"], "did you mean 'algorithms'"),
         (["show", "dmo"], "did you mean 'demo'"),
     ],
@@ -220,6 +185,7 @@ def test_everything_is_listed_with_default_and_meaning(capsys):
     known = {(entry.kind, entry.name): entry for entry in entries()}
     assert all(setting.type and setting.default for e in known.values() for setting in e.settings)
     assert all(setting.meaning for setting in known["experiment", "experiment"].settings)
+    assert all(entry.summary.endswith(".") for entry in known.values())  # whole sentences
 
 
 def test_without_a_command_help_is_shown(capsys):

@@ -18,6 +18,7 @@ SHIPPED = {
     "mnist_writers": (0.01, 0.1, {}),
     "table5": (0.01, 0.1, {}),
     "three_nodes": (0.01, 0.1, {}),
+    "rotated_mnist": (0.1, 0.1, {}),
     "femnist": (0.05, 0.05, {"local": 0.01}),
     "table6": (0.05, 0.05, {}),
     "adult": (0.01, 2.0, {"fedavg_rate2": 2.0}),

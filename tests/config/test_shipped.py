@@ -16,8 +16,10 @@ SMALL = {
     "femnist": {"data": {"writers": 6}, "learner": {"epochs": 1}},
     "mnist_writers": {"data": {"writers": 6}, "learner": {"epochs": 1}},
 }
-VARIANTS = [
-    (name, variant) for name in SMALL for variant in sorted({*ALGORITHMS, *load(name).variants})
+VARIANTS = [  # groupavg needs clients that declare a group
+    (name, variant)
+    for name in SMALL
+    for variant in sorted({*ALGORITHMS, *load(name).variants} - {"groupavg"})
 ]
 
 

@@ -201,7 +201,7 @@ def test_other_files_and_absent_ones_are_refused_by_name(tmp_path, monkeypatch):
     for name, reason in (
         ("t.json", "is not a .csv"),
         ("t.parquet", "cannot be read"),
-        ("t.csv", "t.csv cannot be read: Is a directory"),
+        ("t.csv", "t.csv cannot be read: it is a folder"),
         ("absent.csv", f"no file or folder absent.csv in {tmp_path}"),
     ):
         with pytest.raises(DataError, match=reason):

@@ -135,3 +135,27 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
         command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{page}:\n{done.stderr}"
+
+
+TINY = (
+    *("rounds=1", "data.clients=10", "data.samples_per_client=10", "data.test_images=10"),
+    *("model.channels=[2,2]", "model.hidden=4", "learner.epochs=1"),
+)
+
+
+def _answers():
+    (block,) = [text for text in blocks("docs/running.md", "sh") if "Intervals for" in text]
+    return [line.split()[1:] for line in block.splitlines() if line.startswith("e2fl ")]
+
+
+def test_there_are_fifteen_answers():
+    assert len(_answers()) == 15
+
+
+@pytest.mark.parametrize("words", [line for line in _answers() if line[0] in ("run", "compare")])
+def test_an_answer_runs(words, tmp_path, monkeypatch):
+    if "demo" not in words:
+        pytest.skip("needs a file of the user's")
+    monkeypatch.chdir(tmp_path)
+    small = [word for change in TINY for word in ("--set", change)]
+    assert main([*words, *small]) == 0

@@ -48,7 +48,7 @@ def test_a_row_has_as_many_cells_as_its_header(generate):
 def test_every_command_and_option_appears(generate):
     page = generate.command_reference()
     commands = "run", "compare", "resume", "sweep", "tune", "predict", "export", "data get"
-    for words in (*commands, "flower keys"):
+    for words in (*commands, "flower export"):
         assert f"## e2fl {words}\n" in page
     for option in ("--watch", "--track TRACKER", "--grid KEY=A,B,...", "--find-group", "--trust"):
         assert f"`{option}`" in page

@@ -33,7 +33,7 @@ from e2fl.runs.watcher import Watcher
 Misbehaviour = Callable[
     [int, Message, Message], list[Message]
 ]  # takes the client, the message and the honest reply; returns the replies that are sent
-QUICK = RunConfig(round_seconds=0.05, evaluate_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
+QUICK = RunConfig(round_seconds=0.05, wait_seconds=1.0, poll_seconds=0.01)
 exchange.GRACE_SECONDS = 30.0  # a pull on this grid returns at once, unless the machine is busy
 
 

@@ -74,6 +74,10 @@ class Machines:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def make_keys(self, nodes: int, *hosts: str, **environment: str) -> None:
+        """Make certificates and node keys with the script of the app."""
+        self.call(str(self.app / "scripts/keys"), str(nodes), *hosts, **environment)
+
     def ours(self, name: str = "") -> list[psutil.Process]:
         """Return all processes with this Flower home, since some leave their parents and sessions.
 

@@ -17,17 +17,16 @@ from e2fl.data import Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP, Score, Tally
 from e2fl.flower.client import client_app
+from e2fl.flower.fairness import fairness
 from e2fl.flower.messages import (
     VALUES,
-    ClientReply,
     Reply,
+    check_score,
     comparable,
     offered_groups,
     pack,
-    read_reply,
-    read_score,
+    unpack,
 )
-from e2fl.flower.strategy import fairness
 from tests.flower.grid import LocalGrid
 
 POPULATION = Population({0: None, 1: 1, 2: None}, 3)
@@ -59,12 +58,15 @@ def scores(draw: st.DrawFn) -> Score:
 
 
 def sent(score: Score, client: int = 0) -> RecordDict:
-    return pack(Reply(round_number=1, clients={client: ClientReply(score=score)}))
+    return pack(Reply(round_number=1, scores={client: score}))
 
 
 def received(content: RecordDict, offered: tuple[int, ...], client: int = 0) -> Score:
-    reply = read_reply(content, [client], 1)[client]
-    return read_score(reply, POPULATION.declared[client], POPULATION, offered)
+    score = unpack(Reply, content).scores[client]
+    if isinstance(score, str):
+        raise WireError(score)
+    check_score(score, POPULATION.declared[client], POPULATION, offered)
+    return score
 
 
 @given(scores())
@@ -87,7 +89,7 @@ def test_a_score_with_values_changed_is_possible_or_rejected(
     score: Score, client: int, data: st.DataObject
 ) -> None:
     values = json.loads(sent(score, client)[VALUES]["json"])
-    places = list(_places(values["clients"][str(client)]["score"]))
+    places = list(_places(values["scores"][str(client)]))
     for _ in range(data.draw(st.integers(0, 3))):
         inside, key = data.draw(st.sampled_from(places))
         inside[key] = data.draw(ANYTHING)

@@ -14,7 +14,7 @@ pytest.importorskip("psutil", reason="psutil finds the processes to end")
 import psutil
 
 from e2fl.config.experiment import Experiment, from_dict
-from e2fl.flower.export import export, make_keys
+from e2fl.flower.export import export
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from tests.flower.machines import DONE, STARTED, Machines, finished, listening, port
@@ -116,7 +116,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
     # A node is killed after the first round of another run, which continues without it.
     out = tmp_path / "without-node"
     # Flower reports the lost node after about 75 seconds; the others need time on a busy machine.
-    deadlines = f"round-seconds=300.0 evaluate-seconds=300.0 {ANY}"
+    deadlines = f"round-seconds=300.0 {ANY}"
     machines.call("flwr", "run", str(machines.app), "ci", "-c", f"out='{out}' {deadlines}")
     machines.wait("the first round", saved(out, 1), DONE)
     machines.kill(psutil.Process(nodes[1].pid))
@@ -133,8 +133,7 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
 def deploy_with_keys(machines: Machines, stated: Experiment, nodes: int) -> dict[str, str]:
     """Start the server and the nodes with the shipped scripts; return their environment."""
     export(stated, machines.app)
-    if not (machines.app / "keys").exists():
-        make_keys(machines.app / "keys", nodes, ["fl.example.org"])  # loopback is added
+    machines.make_keys(nodes, HOST="fl.example.org")  # loopback is added
     environment = {"PORT": str(port()), "HOST": "127.0.0.1"}
     script = str(machines.app / "scripts") + "/"
     machines.start("superlink", script + "superlink", **environment)
@@ -173,8 +172,8 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(
 def test_the_shipped_scripts_accept_registered_nodes_only(
     machines: Machines, tmp_path: Path
 ) -> None:
-    make_keys(tmp_path / "other", 3, ["127.0.0.1"])
     environment = deploy_with_keys(machines, experiment(1, clients=2), 2)
+    machines.make_keys(3, KEYS=str(tmp_path / "other"))
     for name in ("node-2", "node-2.pub"):
         target = machines.app / "keys" / name.replace("node-2", "unregistered")
         (tmp_path / "other" / name).rename(target)

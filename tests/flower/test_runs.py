@@ -106,7 +106,8 @@ def test_a_message_for_many_clients_is_encoded_once(toy: Experiment, tmp_path: P
     run_on(grid, with_all_clients(toy), QUICK)
     trained = [m.content for m in grid.sent if m.metadata.message_type == "train"]
     assert len(trained) == 24
-    assert len({id(content["payloads"]["0"]) for content in trained}) == 3
+    # Round 1; then a round's message comes with what the round before it is evaluated with.
+    assert len({id(content["payload-0"]) for content in trained}) == 3
 
 
 def test_a_node_loads_its_own_data_and_declares_its_group(toy: Experiment, tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_what_a_client_stored_for_a_killed_server_is_discarded(tmp_path: Path) -
             server_id=server_id,
             resumed_from=resumed_from,
             oldest=0,
-            payloads={0: 0},
+            train={0: 0},
         )
         content = pack(request, {0: payload(raw)})
         grid.send_and_receive([Message(content, dst_node_id=1000, message_type="train")])
@@ -220,5 +221,6 @@ def test_replies_are_polled_as_often_as_configured(toy: Experiment, tmp_path: Pa
             return super().pull_messages([name]) if time.monotonic() >= due else []
 
     on_flower(with_all_clients(toy), tmp_path, RunConfig(poll_seconds=0.02), kind=Slow)
-    assert len(ready) == 8 * 7  # the population, then three rounds of training and evaluation
+    # The population, three rounds that carry the evaluation before them, and the last evaluation.
+    assert len(ready) == 8 * 5
     assert max(asked.values()) > 2  # polling at once and after three seconds would be twice

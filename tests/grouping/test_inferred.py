@@ -2,22 +2,27 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Client, Examples, Population
 from e2fl.errors import ConfigError
-from e2fl.grouping import Binary, LowestLoss, OneShot
+from e2fl.evaluation import NO_GROUP
+from e2fl.grouping import Binary, LowestLoss, OneShot, RankClustering
 from e2fl.grouping.inferred import lowest_loss
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine
 from e2fl.learning.learner import Meter
 from e2fl.models import Model, Supernet
 from e2fl.runs.runner import run_experiment
+from e2fl.testing.contract import Problem, same
+from e2fl.testing.toy import Toy
 
 MODEL = Model(nn.Sequential(nn.Linear(3, 2, bias=False)))
 MASKS = ["110010101001", "011100110010", "101001010110", "010110001101"]
@@ -175,17 +180,31 @@ def test_more_groups_than_clients_is_a_mistake(kind):
             kind(groups=groups).begin(MODEL, Population(dict.fromkeys(range(3))), 0)
 
 
+WARM, CLUSTERED = {"warm": True}, {"clustered": 4}
+
+
 @pytest.mark.parametrize("groups", [2, 4])  # with two groups, Binary and OneShot are the same
-@pytest.mark.parametrize("name", ["rank_clustering", "lowest_loss", "binary", "one_shot"])
-def test_the_styles_of_a_toy_problem_are_found(name, groups):
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("rank_clustering", {}),
+        ("lowest_loss", WARM),
+        ("lowest_loss", CLUSTERED),
+        ("binary", WARM),
+        ("one_shot", WARM),
+    ],
+)
+def test_the_styles_of_a_toy_problem_are_found(name, start, groups):
     """Clients of different groups see the classes in different styles."""
+    experiment = toy_with({"name": name, "groups": groups} | start, groups)
+    assert run_experiment(experiment).summary["inference"]["matched"] == 100.0
+
+
+def toy_with(grouping, groups, rounds=12):
     data = {"name": "e2fl.testing.toy:Toy", "clients": 4 * groups, "groups": groups}
-    grouping = {"name": name, "groups": groups}
-    if name != "rank_clustering":
-        grouping["warm"] = True
-    experiment = from_dict(
+    return from_dict(
         {
-            "rounds": 12,
+            "rounds": rounds,
             "evaluate_every": 4,
             "data": data | {"examples": 60, "styles": True},
             "model": {"name": "mlp", "hidden": [48]},
@@ -193,4 +212,63 @@ def test_the_styles_of_a_toy_problem_are_found(name, groups):
             "algorithm": {"name": "e2fl", "clients_per_round": 3 * groups, "grouping": grouping},
         }
     )
-    assert run_experiment(experiment).summary["inference"]["matched"] == 100.0
+
+
+def test_clustered_rounds_are_those_of_rank_clustering_and_send_no_masks():
+    clustered = {"name": "lowest_loss", "groups": 2, "clustered": 3}
+    by_server = run_experiment(toy_with({"name": "rank_clustering", "groups": 2}, 2, rounds=3))
+    run = run_experiment(toy_with(clustered, 2, rounds=3))
+    for name in ("global_ranking", "groups"):
+        assert same(getattr(run.state, name), getattr(by_server.state, name))
+    bytes_of = [one.summary["bytes"] for one in (run, by_server)]
+    assert bytes_of[0]["down_total"] == bytes_of[1]["down_total"]
+    assert bytes_of[0]["up_total"] == bytes_of[1]["up_total"]
+
+
+def test_clients_choose_once_the_clustered_rounds_are_over():
+    algorithm = E2FL(clients_per_round=6, grouping=LowestLoss(groups=2, clustered=2))
+    problem = Problem(algorithm, Toy(clients=8, groups=2, styles=True))
+    federation = problem.federation()
+    server = problem.server(federation, 4)
+    masks, groups = [], []
+    for _ in range(5):  # the preparation is round 0
+        request = server.ask()
+        replies = federation.train(request)
+        masks.append({len(message.masks) for message in request.inbox.values()})
+        groups.append({group for reply in replies.answers.values() for group in reply.groups})
+        server.take(replies)
+    assert masks == [{0}, {0}, {0}, {2}, {2}]
+    assert groups[:3] == [{NO_GROUP}] * 3
+    assert groups[3] | groups[4] <= {0, 1}
+
+
+@pytest.mark.parametrize("kind", [RankClustering, partial(LowestLoss, clustered=2)])
+def test_a_client_that_missed_the_clustering_counts_from_its_second_ballot(kind):
+    """Neither its ranking nor its table counts while it only joins a group."""
+    algorithm = E2FL(clients_per_round=8, reading="weights", grouping=kind(groups=2))
+    problem = Problem(algorithm)
+    federation = problem.federation()
+
+    def rounds(absent):
+        server = problem.server(federation, 2)
+        states = []
+        for number in range(3):
+            replies = federation.train(server.ask())
+            away = absent.get(number, ())
+            answers = {c: reply for c, reply in replies.answers.items() if c not in away}
+            server.take(dataclasses.replace(replies, answers=answers))
+            states.append(server.state)
+        return states
+
+    late, away = rounds({0: [5]}), rounds({0: [5], 1: [5]})
+    assert 5 not in late[0].membership.assignments
+    assert 5 in late[1].membership.assignments
+    for name in ("global_ranking", "groups", "table"):
+        assert same(getattr(late[1], name), getattr(away[1], name))
+        assert not same(getattr(late[2], name), getattr(away[2], name))
+
+
+@pytest.mark.parametrize("settings", [{"clustered": -1}, {"clustered": 2, "warm": True}])
+def test_one_start_at_a_time(settings):
+    with pytest.raises(ConfigError, match="clustered"):
+        LowestLoss(**settings)

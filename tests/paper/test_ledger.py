@@ -43,6 +43,13 @@ def test_rounds_of_two_runs_are_merged_if_those_they_share_agree():
     assert merged([other, long]) == [long]
 
 
+def test_of_runs_that_are_as_far_the_newer_engine_stays():
+    old = make_run(rounds=[(1, 50.0), (2, 60.0)])
+    new = make_run(rounds=[(2, 61.0)])
+    new = replace(new, origin=new.origin | {"engine": 2})
+    assert merged([old, new]) == merged([new, old]) == [new]
+
+
 def test_without_a_shared_round_the_engine_must_be_the_same():
     first, second = make_run(rounds=[(1, 50.0)]), make_run(rounds=[(2, 60.0)])
     other = replace(second, origin=second.origin | {"engine": 2})

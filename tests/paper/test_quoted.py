@@ -26,7 +26,7 @@ def quotes(facts):
     value, interval = facts.value, facts.interval
     steady, dense = (interval("demo", name, WORST, 60) for name in ("e2fl_steady", "fedavg"))
     yield METHODS, f"worst group has {steady} % with `e2fl_steady` and {dense} % with FedAvg"
-    stratified = interval("demo", "fedavg", WORST, 60, SEATS)
+    stratified = interval("demo", "fedavg_by_group", WORST, 60)
     yield METHODS, f"FedAvg with stratified sampling has {stratified} %"
     wide = interval("table1", "e2fl_steady", WORST, 100, IMAGES)
     paper = interval("table1", "e2fl", WORST, 100, IMAGES)

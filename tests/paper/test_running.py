@@ -50,7 +50,6 @@ def test_settings_methods_and_seeds_can_be_chosen():
         ({"study": "table9"}, "table9"),
         ({"methods": ["fedavgg"]}, "fedavg"),
         ({"changes": ["seed=3"]}, "seeds"),
-        ({"changes": ["data.alpa=3"]}, "alpa"),
         ({"changes": ["algorithm.nothing=3"]}, "nothing"),
     ],
 )

@@ -203,12 +203,14 @@ RECOMMENDED = {
 }
 
 
-@pytest.mark.parametrize("name", [*GROUPINGS, "recommended"])
+@pytest.mark.parametrize("name", [*GROUPINGS, "clustered", "recommended"])
 def test_the_simulator_and_flower_agree(name: str, toy: Experiment, tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
     from tests.flower.test_runtimes_agree import assert_equal, on_flower
 
     section = {"name": name} | ({} if name in ("known", "one") else {"groups": 2})
+    if name == "clustered":
+        section |= {"name": "lowest_loss", "clustered": 2}
     settings = (
         RECOMMENDED | {"name": "e2fl_steady"} if name == "recommended" else {"grouping": section}
     )

@@ -12,7 +12,7 @@ from e2fl.report.from_runs import study_of
 from e2fl.report.page import page
 from e2fl.report.sections.outcome import main_table
 from e2fl.report.study import Method
-from e2fl.report.verdict import key_figures, verdict
+from e2fl.report.verdict import verdict
 from e2fl.runs.store import read_run
 from tests.report.studies import method, parts_of, row_of, study
 
@@ -54,10 +54,10 @@ def nodes(*deviations, rows=400, rate=0.8):
 
 def test_the_range_of_few_groups_is_tested_as_well_as_the_lowest():
     """The lowest of three is ordinary (p = 0.06), its distance from the best is not (p = 0.006)."""
-    figure = key_figures(study(nodes(-2.05, -0.1, 2.15)))[0]
+    figure = verdict(study(nodes(-2.05, -0.1, 2.15))).figures[0]
     assert "Chance alone explains" not in figure.detail
     assert "Best and worst differ by more than chance explains" in figure.detail
-    assert "Chance alone explains" in key_figures(study(nodes(-1.2, 0.2, 1.0)))[0].detail
+    assert "Chance alone explains" in verdict(study(nodes(-1.2, 0.2, 1.0))).figures[0].detail
     rng = np.random.default_rng(0)
     alike = [nodes(*rng.normal(0, 1, 3)).by_chance("group/worst10") for _ in range(200)]
     assert 0.91 <= np.mean(alike) <= 0.99  # one question, two tests, 5 % in all
@@ -79,17 +79,17 @@ def test_nothing_is_bold_and_nobody_is_better_where_chance_explains_every_spread
     made = study(hospitals("FedAvg", 0.8, 1), hospitals("E2FL", 0.8, 2))
     marked = {key for _, key in main_table(made).bold}
     assert not {key for key in marked if key.endswith(("worst10", "best10", "std", "variance"))}
-    assert verdict(made).startswith("Chance alone explains the worst group of every method")
-    best = {figure.title: figure.value for figure in key_figures(made)}
+    assert verdict(made).text.startswith("Chance alone explains the worst group of every method")
+    best = {figure.title: figure.value for figure in verdict(made).figures}
     assert best["Best for the worst group"] == "not known"
-    assert "Chance alone explains this" in verdict(study(hospitals("E2FL", 0.8, 3)))
+    assert "Chance alone explains this" in verdict(study(hospitals("E2FL", 0.8, 3))).text
 
 
 def test_methods_that_differ_beyond_chance_are_told_apart_though_each_serves_all_alike():
     made = study(hospitals("FedAvg", 0.5, 1), hospitals("E2FL", 0.95, 2))
     assert all(method.by_chance("group/worst10") for method in made.main)
-    assert verdict(made).startswith("E2FL is ")
-    best = {figure.title: figure.value for figure in key_figures(made)}
+    assert verdict(made).text.startswith("E2FL is ")
+    best = {figure.title: figure.value for figure in verdict(made).figures}
     assert best["Best for the worst group"] == "E2FL"
 
 
@@ -97,7 +97,7 @@ def test_a_spread_beyond_chance_is_marked_and_judged():
     unfair = method("FedAvg", {"A": [95.0] * 20, "B": [60.0] * 20}, test_rows=ROWS)
     made = study(unfair, hospitals("E2FL", 0.8, 2))
     assert any(key == "group/variance" for _, key in main_table(made).bold)
-    assert verdict(made).startswith("E2FL is")
+    assert verdict(made).text.startswith("E2FL is")
 
 
 def test_few_test_rows_are_warned_of(runs):

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from e2fl.cli import main
+from e2fl.config.experiment import with_seed
 from e2fl.config.sections import completed
 from e2fl.errors import ConfigError
 from e2fl.metrics import COLUMNS
 from e2fl.report.from_runs import labels_of, read_runs, study_of
 from e2fl.report.table import summary_table
 from e2fl.report.verdict import verdict
+from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
 
 
@@ -24,22 +26,21 @@ def study(runs):
     return study_of(read_runs([runs])[0])
 
 
-def test_columns_and_order_are_those_asked_for_and_the_numbers_those_of_the_runs(runs, tmp_path):
+def test_columns_are_those_asked_for_and_the_numbers_those_of_the_runs(runs, tmp_path):
     command = ["report", str(runs), "--out", str(tmp_path / "page.html"), "--export", str(tmp_path)]
-    chosen = ["--columns", "clients/mean,group/variance", "--order", "fedavg,E2FL"]
+    chosen = ["--columns", "clients/mean,group/variance", "--no-views"]
     assert main([*command, *chosen, "--plus-minus", "ci"]) == 0
     rows = list(csv.DictReader((tmp_path / "paper.csv").read_text().splitlines()))
     keys = ["method", "clients/mean", "clients/mean/ci", "group/variance", "group/variance/ci"]
     assert list(rows[0]) == [*keys, "group/variance_chance"]
-    assert [row["method"] for row in rows[:2]] == ["FedAvg", "E2FL"]
+    assert [row["method"] for row in rows] == ["Local", "FedAvg", "E2FL"]
     paths = [runs / f"e2fl-seed{seed}" for seed in range(3)]
     means = [read_run(path).summary["clients"]["mean"] for path in paths]
     half = 4.302653 * np.std(means, ddof=1) / np.sqrt(3)
-    assert float(rows[1]["clients/mean"]) == pytest.approx(np.mean(means), abs=1e-4)
-    assert float(rows[1]["clients/mean/ci"]) == pytest.approx(half, abs=1e-3)
+    assert float(rows[2]["clients/mean"]) == pytest.approx(np.mean(means), abs=1e-4)
+    assert float(rows[2]["clients/mean/ci"]) == pytest.approx(half, abs=1e-3)
     text = (tmp_path / "paper.tex").read_text()
     assert r"half the 95 \% confidence interval of the mean over 3 seeds" in text
-    assert text.index("FedAvg") < text.index("E2FL") < text.index("Local")
 
 
 def test_plus_minus_is_named_or_left_out(runs, study):
@@ -93,10 +94,9 @@ def test_titles_span_neighbouring_columns_only(study):
     [
         ({"columns": ["group/worst"]}, "did you mean 'group/worst10'"),
         ({"columns": ["protected/eod"]}, "no run has a measure 'protected/eod'"),
-        ({"order": ["ditto"]}, "no method 'ditto'; the methods are"),
     ],
 )
-def test_unknown_columns_and_methods_are_explained(study, asked, message):
+def test_unknown_columns_are_explained(study, asked, message):
     with pytest.raises(ConfigError, match=message):
         summary_table(study, **asked)
 
@@ -111,6 +111,12 @@ def test_namesakes_are_told_apart_by_their_settings_or_their_grouping(toy):
     ballot = toy.algorithm | {"ballot": {"name": "buckets"}}
     assert labels(algorithm=ballot)[1] == "E2FL [algorithm.ballot.name=buckets]"
     assert labels(learner=toy.learner | {"epochs": 3})[1] == "E2FL [learner.epochs=3]"
+
+
+def test_runs_in_memory_and_from_files_are_one_method(toy, tmp_path):
+    runs = [run_experiment(with_seed(toy, seed), out=tmp_path / str(seed)) for seed in (0, 1)]
+    study = study_of([runs[0], read_run(tmp_path / "1")])
+    assert [(method.label, method.seeds) for method in study.main] == [("E2FL", (0, 1))]
 
 
 def test_bytes_have_a_unit_that_fits_and_no_plus_minus(runs, study):
@@ -130,40 +136,31 @@ def compare(toy, tmp_path, monkeypatch):
 
 
 def test_a_comparison_of_several_seeds_prints_plus_minus_and_the_verdict(compare, capsys):
-    chosen = ["--order", "e2fl,local", "--columns", "group/mean,bytes/up"]
+    chosen = ["--columns", "group/mean,bytes/up"]
     assert main([*compare, "--seeds", "0,1,2", *chosen]) == 0
     said = capsys.readouterr().out
     study = study_of(read_runs([Path("runs")])[0])
-    assert verdict(study) in said
+    assert verdict(study).text in said
     assert "± is the standard deviation over 3 seeds." in said
     fedavg = next(method for method in study.methods if method.label == "FedAvg")
     values = list(fedavg.by_seed("group/mean").values())
     assert f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}" in said
-    assert said.index("\nE2FL ") < said.index("\nLocal") < said.index("\nFedAvg")
     assert "worst" not in said.split("Accuracy in percent")[0]
-    table = summary_table(study, ["group/mean", "bytes/up"], ["e2fl", "local"])
+    table = summary_table(study, ["group/mean", "bytes/up"])
     assert Path("runs/paper.tex").read_text() == table.latex()
 
 
-def test_a_comparison_of_one_seed_prints_the_plain_table_with_a_view_first(compare, capsys):
-    assert main([*compare, "--order", "E2FL (GM)"]) == 0
+def test_a_comparison_of_one_seed_prints_the_plain_table(compare, capsys):
+    assert main(compare) == 0
     said = capsys.readouterr().out
     assert "±" not in said
-    assert said.splitlines()[3].startswith("E2FL (GM)")
     header = Path("runs/paper.csv").read_text().splitlines()[0].split(",")
     assert [key for key in header[1:] if not key.endswith("_chance")] == list(COLUMNS["printed"])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--columns", "group/worst"], "there is no measure 'group/worst'"),
-        (["--order", "qffl"], "no method 'qffl'; the methods are Local, FedAvg, E2FL"),
-    ],
-)
-def test_mistakes_in_the_table_are_found_before_training(compare, words, message, capsys):
-    assert main([*compare, *words]) == 2
-    assert message in capsys.readouterr().err
+def test_mistakes_in_the_table_are_found_before_training(compare, capsys):
+    assert main([*compare, "--columns", "group/worst"]) == 2
+    assert "there is no measure 'group/worst'" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

@@ -75,7 +75,6 @@ def test_plus_minus_comes_from_the_table():
         "± is it.",
     ]
     assert r"1.23 \(\pm\) 0.50" in made.latex()
-    assert "| x | 1.23 ± 0.50 |" in made.markdown()
     assert made.csv().splitlines() == ["a,b,b/std", "x,1.234,0.5", "y,,"]
 
 

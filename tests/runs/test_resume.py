@@ -14,7 +14,7 @@ from e2fl.algorithms.fedavg import FedAvg
 from e2fl.cli import main
 from e2fl.config.experiment import from_dict
 from e2fl.errors import RunError, StorageError
-from e2fl.runs import checkpoint
+from e2fl.runs import checkpoint, measure
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.watcher import Watcher, Watchers
@@ -91,24 +91,36 @@ def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path)
     assert parts.rounds == whole.rounds
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_an_interruption_while_the_history_is_written_costs_that_round_only(
-    rare, tmp_path, monkeypatch, late
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "late", "error"),
+    [
+        (measure, "evaluation", 2, False, KeyboardInterrupt),
+        (Folder, "append_history", 2, False, KeyboardInterrupt),
+        (Folder, "append_history", 2, True, KeyboardInterrupt),
+        (Folder, "write_clients", 1, False, RuntimeError),  # as if killed: nothing is saved
+        (Folder, "write_models", 1, True, RuntimeError),
+    ],
+)
+def test_an_end_at_any_moment_costs_one_round_at_most(
+    rare, tmp_path, monkeypatch, owner, name, call, late, error
 ):
-    write = Folder.append_history
+    real, calls = getattr(owner, name), []
 
-    def interrupted(self, line, seconds):
-        fourth = line["round"] == 4
-        if late or not fourth:
-            write(self, line, seconds)
-        if fourth:
-            raise KeyboardInterrupt
+    def ends(*given):
+        calls.append(given)
+        due = len(calls) == call
+        result = real(*given) if late or not due else None
+        if due:
+            raise error("killed")
+        return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "append_history", interrupted)
-        folder = stopped(rare, tmp_path / "run", 0, Watcher())
-    assert checkpoint.rounds(folder / "checkpoint") == [3, 0]
-    resumed_to_the_same_end(rare, folder)
+        patch.setattr(owner, name, ends)
+        with pytest.raises(error):
+            run_experiment(rare, out=tmp_path / "run")
+    kept = [6, 0] if owner is Folder and call == 1 else [3, 0]
+    assert checkpoint.rounds(tmp_path / "run" / "checkpoint") == kept
+    resumed_to_the_same_end(rare, tmp_path / "run")
 
 
 @dataclass(frozen=True)
@@ -137,18 +149,6 @@ def test_half_a_round_is_forgotten(rare, tmp_path, monkeypatch):
 def test_a_run_killed_before_its_first_checkpoint_is_repeated(rare, tmp_path, algorithm, number):
     experiment = replace(rare, algorithm=algorithm)
     resumed_to_the_same_end(experiment, killed(experiment, tmp_path / "run", number))
-
-
-def test_a_run_killed_before_its_summary_is_repeated(rare, tmp_path, monkeypatch):
-    def fail(*rest, **more):
-        raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write_clients", fail)
-        with pytest.raises(RuntimeError, match="killed"):
-            run_experiment(rare, out=tmp_path / "run")
-    assert checkpoint.rounds(tmp_path / "run" / "checkpoint") == [6, 0]
-    resumed_to_the_same_end(rare, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -210,17 +210,6 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, na
     resumed_to_the_same_end(toy, tmp_path / "run")
 
 
-def test_a_folder_removed_during_a_run_is_one_clear_error(toy, tmp_path):
-    class RemoveFolder(Watcher):
-        def advance(self, number, measured):
-            if number == 3:
-                shutil.rmtree(tmp_path / "run")
-
-    with pytest.raises(StorageError, match="was removed while the run used it"):
-        run_experiment(toy, out=tmp_path / "run", watcher=RemoveFolder())
-    assert not (tmp_path / "run").exists()
-
-
 def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
     folder = stopped(toy, tmp_path / "run", 3)
     (folder / "checkpoint" / ".round-0000004.safetensors.partial").write_text("{")
@@ -238,13 +227,16 @@ def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
         ("algorithm", "another kind"),
         ("seed", "another experiment"),
         ("damaged", "damaged"),
-        ("deleted", None),
+        ("deleted", ""),
+        ("history", "does not match history.jsonl"),
     ],
 )
 def test_without_a_checkpoint_of_its_own_a_run_keeps_its_history(rare, tmp_path, change, words):
     folder = stopped(rare, tmp_path / "run", 5)
     if change == "damaged":  # it is not sent back to its start either
         (folder / "checkpoint" / "round-0000004.safetensors").write_bytes(b"damaged")
+    elif change == "history":
+        (folder / "history.jsonl").write_text("")
     else:
         shutil.rmtree(folder / "checkpoint")
     if change in ("algorithm", "seed"):
@@ -253,15 +245,7 @@ def test_without_a_checkpoint_of_its_own_a_run_keeps_its_history(rare, tmp_path,
         shutil.copytree(foreign, folder / "checkpoint")
     noting = Noting()
     refused_and_unchanged(rare, folder, noting)
-    assert words is None or any(words in warning for warning in noting.warnings)
-
-
-def test_a_history_that_lost_lines_is_noticed(toy, tmp_path):
-    folder = stopped(toy, tmp_path / "run", 5)
-    (folder / "history.jsonl").write_text("")
-    noting = Noting()
-    refused_and_unchanged(toy, folder, noting)
-    assert any("does not match history.jsonl" in warning for warning in noting.warnings)
+    assert words in " ".join(noting.warnings)
 
 
 def test_deleted_and_damaged_client_models_are_noticed(rare, tmp_path):
@@ -410,6 +394,7 @@ def test_resume_takes_a_folder_and_more_rounds(toy, tmp_path, monkeypatch, capsy
     assert main(["resume", "run", "--set", "rounds=9"]) == 0
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     assert (tmp_path / "run" / "command.txt").read_text() == "e2fl run toy.toml --out run\n"
+    assert "e2fl run toy.toml --out run" in (tmp_path / "run" / "report.html").read_text()
     assert main(["resume", "nowhere"]) == 2
     assert "holds no run and no comparison" in capsys.readouterr().err
 
@@ -445,16 +430,25 @@ def test_resume_imports_code_that_a_folder_names_only_if_it_is_trusted(
     (tmp_path / "evil_resume.py").write_text(
         "open('imported', 'w').close()\nfrom e2fl.algorithms.fedavg import FedAvg as Mine\n"
     )
-    own = from_dict(toy.to_dict() | {"algorithm": {"name": "evil_resume:Mine"}, "rounds": 1})
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text(own.to_toml())
+    sections = [
+        {section: {"name": f"evil_resume:{name}"}}
+        for section in ("algorithm", "model", "data", "participation")
+        for name in ("Mine", "", "\N{LATIN SMALL LETTER E WITH ACUTE}")
+    ]
+    sections += [{"algorithm": {"name": "e2fl", "grouping": {"name": "evil_resume:Mine"}}}]
+    for position, section in enumerate([*sections, {"measures": ["evil_resume:Mine"]}]):
+        (tmp_path / f"run{position}").mkdir()
+        values = toy.to_dict() | {"rounds": 1} | section
+        (tmp_path / f"run{position}" / "config.toml").write_text(from_dict(values).to_toml())
     (tmp_path / "toy.toml").write_text(replace(toy, rounds=1).to_toml())
     (tmp_path / "both").mkdir()
     words = "e2fl compare toy.toml --algorithms fedavg,evil_resume:Mine --out both"
     (tmp_path / "both" / "command.txt").write_text(words)
-    for folder in ("run", "both"):
+    for folder in ("both", *(f"run{position}" for position in range(len(sections) + 1))):
         assert main(["resume", folder]) == 2
-        assert "evil_resume:Mine; if you trust it, pass --trust" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "pass --trust" in told or "another configuration" in told
+        assert "is imported" not in told
         assert not (tmp_path / "imported").exists()
     assert main(["resume", "both", "--trust"]) == 0
     assert (tmp_path / "imported").exists()

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from e2fl import codec
 from e2fl.cli import main
-from e2fl.errors import RunError
+from e2fl.errors import RunError, StorageError
 from e2fl.runs import data_files
+from e2fl.runs.batch import Task, compare, run_all
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder, read_run
+from e2fl.runs.watcher import Watcher
 from tests.runs.helpers import FILES, Noting, stopped
 
 
@@ -110,24 +113,36 @@ def test_a_run_is_not_continued_through_a_link(toy, tmp_path):
     assert (tmp_path / "mine" / "precious.partial").exists()
 
 
-def test_damaged_times_do_not_make_a_run_unreadable(folder):
-    """Issue 25, item 4: they are only seconds."""
-    for garbage in ("nonsense\n", '{"round": "x"}\n', '["round"]\n'):
-        (folder / "times.jsonl").write_text(garbage)
-        assert read_run(folder).times == {}
-    (folder / "times.jsonl").unlink()
-    assert read_run(folder).summary["rounds"] == 4
+def test_a_file_of_arrays_that_is_none_is_not_read_whole(folder, monkeypatch):
+    """Issue 25, item 2: 20 GiB without a header, and with one that claims 20 GiB of weights."""
+    reads = []
+    monkeypatch.setattr(codec, "read_safetensors", reads.append)
+    path = folder / "model.safetensors"
+    size = 20 * 2**30
+    header = json.dumps({"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    for start in (b"", len(header).to_bytes(8, "little") + header, b"\xff" * 8):
+        path.write_bytes(start)
+        os.truncate(path, len(start) + size)
+        with pytest.raises((OSError, ValueError)):
+            codec.load_tensors(path)
+        os.truncate(path, 8 * 2**20)  # below the limit: the header tells
+        with pytest.raises(ValueError, match="not a file of arrays"):
+            codec.load_tensors(path)
+    assert not reads
 
 
-def test_the_seconds_of_evaluated_rounds_are_kept_apart_from_the_history(toy, tmp_path):
-    folder = stopped(toy, tmp_path / "run", 5)
-    before = Folder(folder).read_times()
-    assert list(before) == [2, 4]
-    run = run_experiment(toy, out=folder, resume=True)
-    assert list(run.times) == [2, 4, 6]
-    assert {number: run.times[number] for number in before} == before
-    assert sum(run.times.values()) == pytest.approx(run.summary["seconds"]["total"], abs=0.005)
-    assert "seconds" not in (folder / "history.jsonl").read_text()
+def test_a_comparison_is_not_continued_in_a_linked_folder(toy, tmp_path):
+    """Issue 25, item 2: `resume` wrote and deleted in the folder that the link names."""
+    elsewhere = stopped(toy, tmp_path / "elsewhere", 3)
+    before = sorted(path.name for path in elsewhere.rglob("*"))
+    out = tmp_path / "compared"
+    out.mkdir()
+    (out / "e2fl-seed0").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="symbolic link"):
+        compare({"e2fl": toy}, [0], out=out, resume=True)
+    assert sorted(path.name for path in elsewhere.rglob("*")) == before
+    with pytest.raises(RunError, match="symbolic link"):
+        run_all([Task(toy, out / "e2fl-seed0")]).finished()
 
 
 def test_names_that_look_like_formulas_are_neutral_in_the_table_and_come_back(tmp_path):
@@ -178,3 +193,14 @@ def test_data_that_cannot_be_counted_or_drawn_ends_no_run(toy, tmp_path, monkeyp
     run_experiment(replace(toy, rounds=1), out=tmp_path / "odd", watcher=noting)
     assert [warning.split(" is not")[0] for warning in noting.warnings] == ["data.svg", "data.json"]
     assert not (tmp_path / "odd" / "data.json").exists()
+
+
+def test_a_folder_removed_during_a_run_is_one_clear_error(toy, tmp_path):
+    class RemoveFolder(Watcher):
+        def advance(self, number, measured):
+            if number == 3:
+                shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(StorageError, match="was removed while the run used it"):
+        run_experiment(toy, out=tmp_path / "run", watcher=RemoveFolder())
+    assert not (tmp_path / "run").exists()

@@ -42,7 +42,9 @@ def test_predictions_of_a_group_are_as_accurate_as_the_run_measured(stored):
         assert found.probabilities.sum(axis=1) == pytest.approx(1, abs=1e-5)
     with pytest.raises(e2fl.RunError, match="choose one with --group: G1, G2, global"):
         stored.predict(X)
-    with pytest.raises(e2fl.RunError, match="no group 'north'; choose one of G1, G2, global"):
+    with pytest.raises(
+        e2fl.RunError, match="no group 'north'; choose one with --group: G1, G2, global"
+    ):
         stored.predict(X, group="north")
 
 

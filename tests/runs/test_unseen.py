@@ -126,10 +126,10 @@ def test_examples_unlike_those_of_the_run_are_refused(tmp_path):
         (Examples(x[:, :5], y), r"shape \(5,\); the run has \(16,\)"),
         (Examples(x, np.full(len(y), 9)), "row 1 has the label 9; the run has classes 0 to 2"),
         (Examples(x, np.where(rows == 5, -1, y)), "row 6 has the label -1"),
-        (Examples(x, y.astype(np.float32)), "must be as many integers"),
+        (Examples(x, y + 0.5), "has the label"),
         (Examples(np.where(rows == 4, np.nan, x.T).T.astype(np.float32), y), "row 5 has an input"),
-        (Examples(x, y[:3]), "48 training examples must be as many integers"),
-        (Examples(x, y, inside[:3]), r"groups of shape \(3,\)"),
+        (Examples(x, y[:3]), "as many labels"),
+        (Examples(x, y, inside[:3]), "as many labels, and groups"),
         (Examples(x, y, inside + 2), "the run has groups 0 to 1"),
     ]:
         with pytest.raises(DataError, match=reason):

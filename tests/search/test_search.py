@@ -194,3 +194,16 @@ def test_a_search_that_was_killed_ends_as_one_that_was_not(config, words, done):
     assert main([*words, "--out", "whole"]) == 0
     for name in FILES:
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes(), name
+
+
+def test_a_record_that_is_no_regular_file_is_refused(config, capsys):
+    """Issue 25, item 2: a pipe would be waited for, a link leads elsewhere."""
+    command = ["sweep", config, "--grid", "learner.score_rate=0.1", "--out", "s", "--resume"]
+    Path("s").mkdir()
+    os.mkfifo("s/search.json")
+    assert main(command) == 2
+    assert "not a regular file" in capsys.readouterr().err
+    Path("s/search.json").unlink()
+    Path("s/e2fl-trial1").symlink_to("elsewhere")
+    assert main(command) == 2
+    assert "symbolic link" in capsys.readouterr().err

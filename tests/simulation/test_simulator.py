@@ -208,6 +208,17 @@ def test_examples_keep_their_rows_together():
     assert examples.x.dtype == np.uint8
 
 
+def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile(toy):
+    simulated, _ = federation(toy, FedAvg(), threads=1)
+    before = torch.get_num_threads()
+    simulated.pool.submit(int).result()
+    try:
+        torch.set_num_threads(2)
+        assert simulated.pool.submit(torch.get_num_threads).result() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_brief_work_is_done_in_one_thread_and_other_work_by_all(toy, monkeypatch):
     simulated, _ = federation(toy, FedAvg(), threads=2)
     main = threading.current_thread()

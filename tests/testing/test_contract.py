@@ -69,6 +69,17 @@ PROBLEMS |= {
             grouping=LowestLoss(groups=2),
         )
     ),
+    "e2fl-clustered": Problem(
+        E2FL(clients_per_round=5, grouping=LowestLoss(groups=2, clustered=2))
+    ),
+    "e2fl-weights-clustered": Problem(
+        E2FL(
+            clients_per_round=5,
+            reading="weights",
+            ballot=Buckets(16),
+            grouping=LowestLoss(groups=2, clustered=2),
+        )
+    ),
     "frl-weights": Problem(FRL(clients_per_round=5, reading="weights", smoothing=2.0)),
     "e2fl-weights-coarse": Problem(
         E2FL(
@@ -120,12 +131,17 @@ class Interrupt(Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) | {f"e2fl-{name}" for name in GROUPINGS}))
+STOPPED = {*ALGORITHMS, *(f"e2fl-{name}" for name in GROUPINGS), "e2fl-lowest_loss-2"}
+
+
+@pytest.mark.parametrize("name", sorted(STOPPED))
 def test_a_run_that_is_stopped_and_resumed_leaves_the_same_files(name, toy, tmp_path):
-    algorithm, _, group = name.partition("-")
+    algorithm, group, clustered = (*name.split("-"), "", "")[:3]
     section = {"name": algorithm, "clients_per_round": 4} | SETTINGS.get(algorithm, {})
     if group:
         section["grouping"] = {"name": group} | ({} if group in ("known", "one") else {"groups": 2})
+    if clustered:
+        section["grouping"]["clustered"] = int(clustered)
     experiment = replace(toy, algorithm=section, rounds=4, evaluate_every=1)
     whole = run_experiment(experiment, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

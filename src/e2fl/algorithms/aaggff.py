@@ -8,9 +8,11 @@ in by the doubly robust estimator, and the shares p follow the regularised leade
 softmax of summed gradients. What is the same for all clients cancels in it, so only deviations of
 clients that took part are kept.
 
-Departures, or not checked, since only the paper's abstract was at hand: responses from 0 to C, the
-bound 1 + C of gradients in the step size (derived here), the normal distribution as the default of
-three, and that a round's losses decide its own shares. Clients are drawn uniformly.
+Checked against the authors' code, not the paper's text: the responses, the gradient, the step size
+with the bound 2 + C, and that a round's losses decide its own shares. Departures from that code,
+both towards what its comments name: the estimator keeps its first term, the mean response, for
+clients that took part, and the normal distribution function rises. The authors choose among the
+six functions for each data set; the default is ours. Clients are drawn uniformly.
 """
 
 import math
@@ -31,7 +33,10 @@ from e2fl.models import Model, Params
 CDFS = {
     "normal": stats.norm(loc=1).cdf,
     "logistic": stats.logistic(loc=1).cdf,
+    "gumbel": stats.gumbel_r(loc=1).cdf,
     "weibull": stats.weibull_min(2).cdf,
+    "exponential": stats.expon().cdf,
+    "frechet": stats.invweibull(1).cdf,
 }
 
 
@@ -56,7 +61,7 @@ class AAggFF(GradedModel[Decisions]):
     title: ClassVar[str] = "AAggFF"
     paper: ClassVar[str] = "Hahn et al., ICML 2024"
 
-    cdf: Annotated[str, Doc("or logistic, weibull: makes bounded responses of losses")] = "normal"
+    cdf: Annotated[str, Doc(f"{', '.join(CDFS)}: makes bounded responses of losses")] = "normal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +80,7 @@ class AAggFF(GradedModel[Decisions]):
         gains = dict(state.gains)
         for client, deviation in zip(replies, deviations.tolist(), strict=True):
             gains[client] = gains.get(client, 0.0) + deviation
-        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (1 + part)
+        rate = math.sqrt(math.log(state.population) / (state.rounds + 2)) / (2 + part)
         own = np.array([gains[client] for client in replies])
         shares = np.exp(rate * (own - own.max()))  # the largest is 1: none overflows
         params = average([reply.params for reply in replies.values()], shares.tolist())

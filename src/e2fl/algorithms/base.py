@@ -8,12 +8,13 @@ modified, and returned anew, so that it can be saved, compared and resumed. The 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
@@ -28,6 +29,8 @@ State = TypeVar("State")
 Down = TypeVar("Down", bound=Message)
 Up = TypeVar("Up", bound=Message)
 Served = TypeVar("Served", bound=Message)
+Vector = NDArray[np.float64]
+AnyVector = NDArray[np.float64] | NDArray[np.float32]
 
 # Fields of replies with numbers that clients claim: what an honest client sends, and the error.
 CLAIMS: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -353,3 +356,46 @@ def squared_norm(params: Params) -> float:
     """Return the squared Euclidean norm over all layers."""
     # By NumPy: torch splits a large sum among its threads, so the last bit depends on their number.
     return sum(float(np.square(value.double().numpy().ravel()).sum()) for value in params.values())
+
+
+# Updates of clients as flat vectors, for algorithms that compare their directions.
+
+
+def flat(params: Params) -> Vector:
+    """Return the weights of all layers as one vector."""
+    layers = [value.numpy().reshape(-1) for value in params.values()]
+    return np.concatenate(layers, dtype=np.float64)
+
+
+def step(params: Params, update: Vector) -> Params:
+    """Return the weights minus an update."""
+    ends = np.cumsum([value.numel() for value in params.values()])
+    parts = np.split(update, ends[:-1])
+    return {
+        name: (value.double() - torch.from_numpy(part).view(value.shape)).float()
+        for (name, value), part in zip(params.items(), parts, strict=True)
+    }
+
+
+def dot(one: AnyVector, other: AnyVector) -> float:
+    """Return the inner product, in an order of summation that no number of threads changes."""
+    return float(np.multiply(one, other, dtype=np.float64).sum())
+
+
+def norm(vector: Vector) -> float:
+    """Return the Euclidean norm."""
+    return float(np.sqrt(dot(vector, vector)))
+
+
+def mean(vectors: Iterable[AnyVector]) -> Vector:
+    """Return the plain mean of vectors."""
+    return combined([(1.0, vector) for vector in vectors])
+
+
+def combined(weighted: Sequence[tuple[float, AnyVector]]) -> Vector:
+    """Return the weighted mean of vectors, given pairs of weight and vector."""
+    total = sum(weight for weight, _ in weighted)
+    average = np.zeros(len(weighted[0][1]))
+    for weight, vector in weighted:
+        average += weight / total * vector
+    return average

@@ -293,8 +293,13 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         global_ranking = elect(voters, rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
         if self.ranks_weights:
-            ranked = cast(Mapping[ClientId, RankedBallots], replies).values()
-            after = replace(after, table=median_of([one for r in ranked for one in r.tables]))
+            tables = [
+                table
+                for client, reply in cast(Mapping[ClientId, RankedBallots], replies).items()
+                if not self.grouping.is_late(state.membership, client)
+                for table in reply.tables
+            ]
+            after = replace(after, table=median_of(tables))
         if self.downlink != Exact():  # clients train from the ranking as they decode it
             rounded = self.downlink.rounded(global_ranking, self._origin(state))
             after = replace(after, global_ranking=rounded, unrounded=global_ranking)

@@ -4,8 +4,12 @@ Wang et al., "Federated Learning with Fair Averaging", IJCAI 2021, Algorithms 1 
 conflict if their inner product is negative. Clients are put in rising order of loss; all but the
 share `alpha` with the highest loss have their update projected off each conflicting one, in that
 order. The mean is then projected off the conflicting updates of clients of the last `tau` rounds
-that did not take part since, and rescaled to the norm of the plain mean. Departure: clients are
-drawn uniformly, and ties in the loss are ordered by client.
+that did not take part since, and rescaled to the norm of the plain mean.
+
+Departures: clients are drawn uniformly, ties in the loss are ordered by client, and remembered
+updates are rounded to single precision. Checked against the authors' code (easyFL, FLGo), which
+differs in two places: its `tau` counts the current round, so that 1 remembers no absent client; and
+where 1 / `alpha` is not a whole number, it may keep one client fewer as it is.
 """
 
 import math
@@ -17,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Graded, GradedModel
-from e2fl.algorithms.updates import Vector, dot, flat, mean, norm, step
+from e2fl.algorithms.base import Graded, GradedModel, Vector, dot, flat, mean, norm, step
 from e2fl.data.federated import ClientId
 from e2fl.models import Params
 
@@ -59,7 +62,9 @@ class FedFV(GradedModel[Remembered]):
         updates = {client: start - flat(replies[client].params) for client in order}
         kept = order[len(order) - math.ceil(self.alpha * len(order)) :]
         fair = [
-            update if client in kept else without_conflicts(update, list(updates.values()))
+            update
+            if client in kept
+            else without_conflicts(update, [updates[other] for other in order if other != client])
             for client, update in updates.items()
         ]
         moved = mean(fair)

@@ -4,7 +4,8 @@ Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE Transac
 Science and Engineering 2022, Algorithm 1. Updates are scaled to norm 1; the step is the point of
 least norm among their means with weights that differ from the even ones by at most `deviation`.
 Departures: the server's rate is constant, not decayed; an update of norm 0 has no direction and is
-left out.
+left out. Weights and step were checked against the code published with PropFair, which names that
+of FedMGDA+ as its source; there `deviation` is 1 by default, in FLGo 0.1.
 """
 
 import math
@@ -17,9 +18,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, minimize
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import GlobalModel
+from e2fl.algorithms.base import GlobalModel, combined, dot, flat, norm, step
 from e2fl.algorithms.fedavg import Shared
-from e2fl.algorithms.updates import combined, dot, flat, norm, step
 from e2fl.data.federated import Client, ClientId
 from e2fl.learning import Learner
 from e2fl.wire import Weights

@@ -4,6 +4,8 @@ Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023, Algorith
 minimises -log(1 - loss / M), so that a client with a high loss has a larger gradient; where M -
 loss is below a threshold, loss / M in its place, which keeps the logarithm defined. Departures:
 clients are drawn uniformly, and the training loss in the history is the one that is minimised.
+The loss was checked against the authors' code; its second form near M, loss / threshold, is left
+out.
 """
 
 import math

@@ -86,9 +86,8 @@ def expect_models(value: Any, spec: ModelSpec, algorithm: object, method: str) -
     return models
 
 
-def expect_same_views(models: Mapping[ClientId, ClientModels], algorithm: object) -> None:
+def expect_same_views(names: Mapping[ClientId, Sequence[str]], algorithm: object) -> None:
     """Raise an error unless all clients evaluate views of the same names."""
-    names = {client: list(own.views) for client, own in models.items()}
     first = next(iter(names), None)
     for client, views in names.items():
         if first is not None and views != names[first]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2fl import construct
+
 if TYPE_CHECKING:
     from e2fl.config.experiment import Experiment
     from e2fl.runs.watcher import Watcher
@@ -46,7 +48,7 @@ def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], sour
     """Print which code a configuration file imports; what was typed is the user's own choice."""
     names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
     from_file = [name for name in names if not any(name in words for words in typed)]
-    if from_file:
+    if from_file and construct.importable is None:  # otherwise it is refused
         say(f"{source} names code that is imported and run: {', '.join(from_file)}")
 
 
@@ -88,9 +90,9 @@ def watching(options: argparse.Namespace, out: Path) -> "Iterator[Watcher]":
     if not Folder(out).exists():  # a command that resumes a run does not repeat it
         watchers.append(CommandRecord(out, options.command))
     if options.track:
-        from e2fl.runs.trackers import tracker
+        from e2fl.runs.trackers import Tracker
 
-        watchers += [tracker(name, out) for name in dict.fromkeys(options.track)]
+        watchers += [Tracker(name, out) for name in dict.fromkeys(options.track)]
     if not options.watch:
         yield Watchers(*watchers)
         return

@@ -10,12 +10,6 @@ from e2fl.errors import ConfigError
 
 def list_choices(options: argparse.Namespace) -> None:
     """List what a configuration can name, and its settings."""
-    from e2fl.config.files import shipped
-
-    if options.what == "experiments":  # needs no torch
-        width = max(map(len, shipped()))
-        print("\n".join(f"  {name:{width}}  {about}" for name, about in shipped().items()))
-        return
     from e2fl.config import listing
 
     print(listing.listing(options.what))
@@ -82,14 +76,6 @@ def flower_export(options: argparse.Namespace) -> None:
 
     export(load(options.config, options.changes), options.out)
     print(f"written to {options.out}; {options.out / 'README.md'} says how to run it")
-
-
-def flower_keys(options: argparse.Namespace) -> None:
-    """Write certificates for the server and a key for each node."""
-    from e2fl.flower.export import make_keys
-
-    hosts = options.hosts or ["127.0.0.1", "localhost"]
-    print("\n".join(map(str, make_keys(options.out, options.nodes, hosts))))
 
 
 def reproduce(options: argparse.Namespace) -> int:

@@ -12,14 +12,7 @@ def report(options: argparse.Namespace) -> None:
     from e2fl.runs.store import PAGE
 
     study = study_of(*read_runs(options.runs))
-    table = summary_table(
-        study,
-        options.columns,
-        options.order,
-        options.plus_minus,
-        views=options.views,
-        default="seeds" if len(study.seeds) > 1 else "printed",
-    )
+    table = summary_table(study, options.columns, options.plus_minus, views=options.views)
     out = options.out or options.runs[0] / PAGE
     write_report(study, out, export_to=options.export)
     if options.export is not None:

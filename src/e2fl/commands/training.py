@@ -1,10 +1,10 @@
 """The commands that train one experiment or several: run, compare and resume."""
 
 import argparse
-import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,13 @@ from e2fl.commands.options import (
     tell_imports,
     watching,
 )
+from e2fl.construct import importing_only
 from e2fl.errors import RunError, reason_of
 
 if TYPE_CHECKING:
     from e2fl.runs.store import Run
 
-CODE = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # such as mine:MyAlgorithm
+CODE = re.compile(r"[\w.]+:\w+")  # such as mine:MyAlgorithm
 DIVERGED = 3  # the exit code of a command whose training diverged
 
 
@@ -44,30 +45,25 @@ def run(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Run several algorithms on the same experiment."""
-    from e2fl.config.sections import completed
-    from e2fl.metrics.measures import own_measures
-    from e2fl.report.finish import finish_comparison
-    from e2fl.report.from_runs import labels_of
-    from e2fl.report.table import require_columns, require_order
+    from e2fl.config.methods import with_attacks
+    from e2fl.metrics.measures import measure_of, own_measures
+    from e2fl.report.finish import finish
     from e2fl.runs.batch import compare as run_all
 
     _, methods = methods_of(options, changes_of(options))
+    if options.attacks:
+        methods = with_attacks(methods, options.attacks)
     first = next(iter(methods.values()))
     own = own_measures(first.build_measures())
-    require_columns(options.columns, own)  # a mistake is found before hours of training
-    named = [
-        (completed(method).to_dict(), method.build_algorithm().title) for method in methods.values()
-    ]
-    require_order(options.order, labels_of(named))
+    for column in options.columns:
+        measure_of(column, own)  # a mistake is found before hours of training
     seeds = seeds_of(options.seeds, first.seed)
     with (
         folder_for(options, f"{first.name}-compare") as out,
         watching(options, out) as watcher,
     ):
         runs = run_all(methods, seeds, out=out, resume=options.resume, watcher=watcher)
-    finish_comparison(
-        runs, out, options.columns, options.order, options.plus_minus, views=options.views
-    )
+    finish(runs, out, columns=options.columns, plus_minus=options.plus_minus, views=options.views)
     return _exit_code(runs)
 
 
@@ -87,13 +83,13 @@ def resume(options: argparse.Namespace) -> int:
     again = build_parser().parse_args(
         [*words[1:], *changes, "--out", str(options.folder), "--resume"]
     )
-    if not options.trust:
-        _require_known(options.folder, words, again.config, options.changes)
     again.command, again.watch, again.track = options.command, options.watch, options.track
     kept = getattr(again, "keep_client_models", False)
     again.keep_client_models = options.keep_client_models or kept
     act: Callable[[argparse.Namespace], int] = again.act
-    return act(again)
+    typed = [name for text in options.changes for name in CODE.findall(text)]
+    with nullcontext() if options.trust else importing_only(typed):
+        return act(again)
 
 
 def _words(folder: Path) -> list[str]:
@@ -113,18 +109,3 @@ def _words(folder: Path) -> list[str]:
     if words[:1] != ["e2fl"] or words[1:2] not in (["compare"], ["sweep"], ["tune"]):
         raise RunError(f"{folder} was not made by e2fl run, compare, sweep or tune")
     return words
-
-
-def _require_known(folder: Path, words: list[str], config: str, typed: list[str]) -> None:
-    """Raise `RunError` if files of the folder name code that is not named on the command line."""
-    from e2fl.config.experiment import load
-
-    texts = [*words, json.dumps(load(config).to_dict())]
-    names = dict.fromkeys(name for text in texts for name in CODE.findall(text))
-    foreign = [name for name in names if not name.startswith("e2fl.")]
-    unknown = [name for name in foreign if not any(name in text for text in typed)]
-    if unknown:
-        raise RunError(
-            f"{folder} names code that would be imported and run: {', '.join(unknown)}; if you "
-            "trust it, pass --trust"
-        )

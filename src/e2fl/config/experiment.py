@@ -8,8 +8,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
 from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population, build
-from e2fl.errors import ConfigError, is_out_of_memory
+from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
 from e2fl.metrics import accuracies
 from e2fl.metrics.measures import OwnMeasure, as_measure
@@ -39,6 +38,21 @@ from e2fl.torch_streams import torch_seeded
 
 Section = dict[str, Any]
 
+
+@dataclass(frozen=True)
+class Ray:
+    """Clients train in actors of Ray, on the cluster at RAY_ADDRESS or on this machine."""
+
+    actors: Annotated[int, Doc("processes that train clients; 0: as many as there are cores")] = 0
+    cores: Annotated[int, Doc("of an actor: the clients that it trains at a time")] = 1
+
+    def __post_init__(self) -> None:
+        require_setting(self.actors >= 0, "runtime.actors", "0 or more", self.actors)
+        require_setting(self.cores >= 1, "runtime.cores", "at least 1", self.cores)
+
+
+RUNTIMES = {"ray": Ray}
+
 # What the sections of an experiment, and the parts of an algorithm, can name.
 REGISTRIES: dict[str, Mapping[str, Any]] = {
     "data": DATASETS,
@@ -46,10 +60,13 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "algorithm": ALGORITHMS,
     "participation": PARTICIPATION,
     "attack": ATTACKS,
+    "runtime": RUNTIMES,
     **PARTS,
 }
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
-UNSAVED = ("threads", "checkpoint_seconds", "keep_client_models")  # never change a result
+# Settings that never change a result.
+UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models")
+LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1, "evaluate_clients": 0, "examples_limit": 0}
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
 
@@ -73,9 +90,15 @@ class Experiment:
     evaluate_every: Annotated[
         int, Doc("rounds between evaluations; the last round is always evaluated")
     ] = 10
+    evaluate_clients: Annotated[
+        int, Doc("clients in evaluations before the last, drawn once; 0: all")
+    ] = 0
     threads: Annotated[
         int | None, Doc("clients trained at a time; default: all cores; never changes a result")
     ] = None
+    runtime: Annotated[
+        Section, Doc("where clients train: `e2fl list runtimes`; default: in this process")
+    ] = field(default_factory=dict)
     device: Annotated[str, Doc("torch's name of the device: cpu, cuda, cuda:1")] = "cpu"
     checkpoint_seconds: Annotated[
         float, Doc("seconds between checkpoints; never changes a result")
@@ -106,15 +129,13 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("evaluate_every", 1), ("threads", 1)):
+        for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}, not {value}")
-        if not (self.update_limit == 0 or 1 <= self.update_limit < math.inf):
-            raise ConfigError(f"update_limit must be 0, or at least 1, not {self.update_limit}")
-        if self.examples_limit < 0:
-            raise ConfigError(f"examples_limit must be 0 or more, not {self.examples_limit}")
-        for name in ("data", "algorithm", "model"):
+            require_setting(value is None or value >= least, name, f"at least {least}", value)
+        limit = self.update_limit
+        allowed = limit == 0 or 1 <= limit < math.inf
+        require_setting(allowed, "update_limit", "0, or at least 1", limit)
+        for name in ("data", "algorithm", "model", *(["runtime"] if self.runtime else [])):
             if not isinstance(getattr(self, name).get("name"), str):
                 raise ConfigError(f"section '{name}' needs a name: {name} = {{ name = '...' }}")
         for part in PARTS:  # vote = "borda" is short for vote = { name = "borda" }
@@ -144,15 +165,14 @@ class Experiment:
             for key, value in COMMON.items()
         }
         make = None if network is not None else partial(_made, section, "model", shape, classes)
-        with _in_memory(f"model '{name}'"):
-            if make is not None:
-                with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
-                    network = make()
-            if not isinstance(network, nn.Module):
-                kind = type(network).__name__
-                raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
-            model = Model(network, **common, build=make)
-            model.require_fit(shape, classes, name)
+        if make is not None:
+            with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
+                network = make()
+        if not isinstance(network, nn.Module):
+            kind = type(network).__name__
+            raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
+        model = Model(network, **common, build=make)
+        model.require_fit(shape, classes, name)
         return model
 
     def build_algorithm(self) -> AnyAlgorithm:
@@ -186,6 +206,17 @@ class Experiment:
         attack: Attack = _made({"name": "none"} | self.attack, "attack", expected=Attack)
         return attack
 
+    def build_runtime(self) -> Ray | None:
+        """Return where clients train; None: in this process."""
+        if not self.runtime:
+            return None
+        if self.attack:
+            raise ConfigError("attacks are simulated in one process: remove the section 'runtime'")
+        if self.device != "cpu":
+            raise ConfigError(f"runtime 'ray' trains on processors; device is '{self.device}'")
+        runtime: Ray = _made(self.runtime, "runtime", expected=Ray)
+        return runtime
+
     def build_server(
         self,
         algorithm: AnyAlgorithm,
@@ -201,6 +232,7 @@ class Experiment:
             rounds=self.rounds,
             seed=self.seed,
             evaluate_every=self.evaluate_every,
+            evaluate_clients=self.evaluate_clients,
             participation=self.build_participation(),
             update_limit=self.update_limit,
             examples_limit=self.examples_limit,
@@ -214,8 +246,7 @@ class Experiment:
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"device '{self.device}' cannot be used here ({reason})") from None
-        with _in_memory(f"model '{self.model['name']}'"):
-            learner = build_learner(model, settings, self.seed, self.device)
+        learner = build_learner(model, settings, self.seed, self.device)
         return replace(learner, measures=self.build_measures())
 
     def build_measures(self) -> list[OwnMeasure]:
@@ -288,10 +319,9 @@ class Experiment:
 
     def imports(self) -> list[str]:
         """Return the names in this experiment that import code from outside this package."""
-        data, model, policy = (
-            str(section.get("name", "")) for section in (self.data, self.model, self.participation)
-        )
-        names = [data, model, *self.algorithm_names(), policy, *self.measures]
+        sections = (self.data, self.model, self.participation, self.runtime)
+        data, model, *others = (str(section.get("name", "")) for section in sections)
+        names = [data, model, *self.algorithm_names(), *others, *self.measures]
         return [name for name in names if ":" in name and not name.startswith("e2fl.")]
 
     def algorithm_settings(self) -> list[str]:
@@ -358,17 +388,6 @@ def _made_part(section: Section, part: str) -> Any:
         return _made(section, part)
     except ConfigError as error:
         raise ConfigError(f"algorithm.{part}: {error}") from error
-
-
-@contextmanager
-def _in_memory(what: str) -> Iterator[None]:
-    """Turn an error of the allocator into a `ConfigError`."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ConfigError(f"{what} is too large for the memory; choose smaller layers") from error
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:

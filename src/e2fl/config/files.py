@@ -9,6 +9,7 @@ from typing import Any
 
 from e2fl.construct import did_you_mean
 from e2fl.errors import ConfigError, reason_of
+from e2fl.files import parse, read_text
 
 PATHS = ("path", "dir")  # settings of data sets that name files
 
@@ -37,13 +38,14 @@ def read(config: str | Path) -> dict[str, Any]:
     path = Path(config)
     try:
         if path.suffix == ".toml" or path.is_file():
-            return _located(tomllib.loads(path.read_text(encoding="utf-8")), path)
+            return _located(parse(tomllib.loads, read_text(path.resolve())), path)
         if str(config) in shipped():
             return tomllib.loads(shipped_text(str(config)))
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {reason_of(error)}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
+    except ValueError as error:
+        reason = reason_of(error)
+        raise ConfigError(f"the configuration {path} is not valid TOML: {reason}") from error
     raise ConfigError(
         f"there is no file and no shipped experiment '{config}'"
         f"{did_you_mean(str(config), shipped())}"
@@ -56,16 +58,20 @@ def _located(settings: dict[str, Any], toml: Path) -> dict[str, Any]:
     The config.toml of a run names files as they are seen from the folder in which the run was
     started.
     """
-    variants = settings.get("variants", {})
-    sections = [settings, *(variants.values() if isinstance(variants, dict) else ())]
-    for section in sections:
-        data = section.get("data") if isinstance(section, dict) else None
+    variants = _section(settings, "variants")
+    for section in [settings, *(_section(variants, name) for name in variants)]:
+        data = _section(section, "data")
         for name in PATHS:
-            value = data.get(name) if isinstance(data, dict) else None
-            if not isinstance(data, dict) or not isinstance(value, str):
-                continue
-            beside = toml.parent / Path(value).expanduser()
-            absent = name == "path" and toml.name != "config.toml" and not Path(value).exists()
-            if beside.exists() or absent:
-                data[name] = str(beside)
+            value = data.get(name)
+            if isinstance(value, str):
+                beside = toml.parent / Path(value).expanduser()
+                absent = name == "path" and toml.name != "config.toml" and not Path(value).exists()
+                if beside.exists() or absent:
+                    data[name] = str(beside)
     return settings
+
+
+def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section; an empty one for what is none, which is refused later."""
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.attacks import ATTACKS
-from e2fl.config.experiment import Experiment
+from e2fl.config.experiment import RUNTIMES, Experiment
 from e2fl.config.files import shipped
 from e2fl.config.sections import plain
 from e2fl.construct import did_you_mean, settings_of
@@ -55,6 +56,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
     "ballots": BALLOTS,
     "votes": VOTES,
     "attacks": ATTACKS,
+    "runtimes": RUNTIMES,
 }
 KEEP = "fraction of edges kept in a subnetwork: above 0, at most 1"
 SHARE = "of each client's training rows that is set aside for validation: at least 0, below 1"
@@ -136,11 +138,12 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _summary(thing: Any) -> str:
-    """Return the first line of a docstring; of the module where there is none of its own."""
+    """Return the first sentence of a docstring; of the module where there is none of its own."""
     own = thing.__doc__ or ""
     if not own or own.startswith(f"{thing.__name__}("):  # the signature that dataclasses put there
         own = sys.modules[thing.__module__].__doc__ or ""
-    return own.strip().splitlines()[0]
+    paragraph = " ".join(own.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def _type(kind: Any) -> str:

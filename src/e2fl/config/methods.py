@@ -1,10 +1,12 @@
 """The methods of a comparison: algorithms or variants of one experiment, with changes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from e2fl.attacks import ATTACKS
 from e2fl.config.experiment import NAMING, Experiment
 from e2fl.config.overrides import Change, ordered
-from e2fl.construct import did_you_mean
+from e2fl.construct import did_you_mean, fields_of, look_up
 from e2fl.errors import ConfigError
 
 
@@ -22,6 +24,31 @@ def methods(
     return changed_where_defined(
         particular, {name: experiment.variant(name, general) for name in names}
     )
+
+
+def with_attacks(
+    methods: Mapping[str, Experiment], attacks: Sequence[str]
+) -> dict[str, Experiment]:
+    """Return each method with everybody honest, and under each attack.
+
+    All measure the same clients. Settings of the section `attack` are those of attacks that have
+    them.
+    """
+    if len({"none", *attacks}) != len(attacks) + 1:
+        raise ConfigError("--attack must name each attack once; `e2fl list attacks` names them")
+    both: dict[str, Experiment] = {}
+    for method, experiment in methods.items():
+        settings = {key: value for key, value in experiment.attack.items() if key != "name"}
+        known = {name: fields_of(look_up(name, ATTACKS, "attack")) for name in ("none", *attacks)}
+        for key in settings:
+            if not any(key in fields for fields in known.values()):
+                raise ConfigError(f"none of the attacks has a setting 'attack.{key}'")
+        for name, fields in known.items():
+            own = {key: value for key, value in settings.items() if key in fields}
+            key = method if name == "none" else f"{method}-{name}"
+            both[key] = replace(experiment, attack={"name": name} | own)
+            both[key].build_attack()
+    return both
 
 
 def general_and_particular(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:

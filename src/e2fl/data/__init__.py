@@ -23,6 +23,7 @@ from e2fl.data.federated import (
 from e2fl.data.partition import PARTITIONERS
 from e2fl.data.sets.acs_income import ACSIncome
 from e2fl.data.sets.adult import Adult
+from e2fl.data.sets.cifar10 import Cifar10
 from e2fl.data.sets.fair_mnist_rotate import FairMNISTRotate
 from e2fl.data.sets.femnist import Femnist
 from e2fl.data.sets.mnist import MNISTWriters
@@ -33,6 +34,7 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "fair_mnist_rotate": FairMNISTRotate,
     "mnist_writers": MNISTWriters,
     "femnist": Femnist,
+    "cifar10": Cifar10,
     "adult": Adult,
     "acs_income": ACSIncome,
     "table": from_table,

@@ -1,7 +1,7 @@
 """Runs the same algorithms on many machines, with Flower; see docs/flower.md.
 
 Only this package imports Flower. `server` and `client` make the two apps of a Flower run;
-`strategy` is for existing Flower pipelines.
+`fairness` measures other strategies.
 """
 
 from importlib.util import find_spec

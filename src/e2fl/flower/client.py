@@ -25,12 +25,13 @@ def client_app(experiment: str | Path, load_client: LoadClient | None = None) ->
     app = ClientApp()
 
     def handle(message: Message, context: Context) -> Message:
+        from e2fl.flower.messages import POPULATION
         from e2fl.flower.node import Node
 
         node = Node.from_context(experiment, context, load_client)
-        work = {"query": node.identify, "train": node.train, "evaluate": node.evaluate}
-        kind = message.metadata.message_type.split(".")[0]
-        return Message(work[kind](message.content), reply_to=message)
+        query = message.metadata.message_type == POPULATION
+        work = node.identify if query else node.handle
+        return Message(work(message.content), reply_to=message)
 
     app.query("population")(handle)
     app.train()(handle)

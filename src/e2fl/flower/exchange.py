@@ -10,7 +10,6 @@ reply cannot be read.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import zip_longest
 
 import httpx
@@ -19,15 +18,7 @@ from flwr.serverapp import Grid
 
 from e2fl.data.federated import ClientId, GroupId, Population
 from e2fl.errors import RunError, WireError
-from e2fl.flower.messages import (
-    POPULATION,
-    NodeId,
-    Query,
-    fault_of,
-    pack,
-    printable,
-    read_identity,
-)
+from e2fl.flower.messages import POPULATION, NodeId, Query, pack, printable, read_identity
 from e2fl.flower.run_config import RunConfig
 
 LOST_CODES = (3, 4, 5, 8)  # Flower's errors if a message, a reply, a node or a process is gone
@@ -35,9 +26,6 @@ TTL_MARGIN = 10.0  # seconds; Flower must not be asked for a message it has alre
 GRACE_SECONDS = 1.0  # after a deadline, for pulls that have started
 PULLS_PER_SECOND = 100  # of all messages together; with many nodes, each is pulled less often
 PULLS_AT_ONCE = 50  # below the number of connections that Flower's client opens
-
-IMPOSTOR = "impostor: the reply claims to answer another message"
-REPEATED = "repeated: a second reply to one message; the first one counts"
 
 
 def exchange(
@@ -48,12 +36,10 @@ def exchange(
     seconds: float,
     poll_seconds: float,
     group_id: str = "",
-    warn: Callable[[NodeId, str], None] = lambda node, warning: None,
 ) -> dict[NodeId, RecordDict | str]:
     """Send its content to each node; return replies or faults when all replied or time is up.
 
-    A fault is "kind: reason". A reply that comes later is not used, and Flower drops it. warn:
-    called for further replies of a node.
+    A reply that comes later is not used, and Flower drops it.
     """
     messages = [
         Message(content, node, message_type, ttl=seconds + TTL_MARGIN, group_id=group_id)
@@ -93,29 +79,24 @@ def exchange(
         elif message_id not in pulled:
             received[node] = f"missing: no reply within {seconds:g} seconds"
         else:
-            received[node] = _first(pulled[message_id], message_id, partial(warn, node))
+            received[node] = _first(pulled[message_id], message_id)
     return received
 
 
-def _first(
-    replies: list[Message] | Exception, message_id: str, warn: Callable[[str], None]
-) -> RecordDict | str:
-    """Return the first reply to a message, or what is wrong with it."""
+def _first(replies: list[Message] | Exception, message_id: str) -> RecordDict | str:
+    """Return the first reply to a message, or its fault; a second reply is not used."""
     if isinstance(replies, httpx.TransportError):
         raise replies  # the network is down: not the fault of a client
     if isinstance(replies, Exception):
         reason = printable(f"{type(replies).__name__}: {replies}")
         return f"malformed: the reply cannot be read: {reason}"
-    genuine = [reply.metadata.reply_to_message_id == message_id for reply in replies]
-    for known in genuine[1:]:
-        warn(REPEATED if known else IMPOSTOR)
-    first = replies[0]
-    if not genuine[0]:
-        return IMPOSTOR
-    if first.has_error():
-        kind = "lost" if first.error.code in LOST_CODES else "failed"
-        return f"{kind}: {printable(first.error.reason or f'code {first.error.code}')}"
-    return first.content
+    reply = replies[0]
+    if reply.metadata.reply_to_message_id != message_id:
+        return "impostor: the reply claims to answer another message"
+    if reply.has_error():
+        kind = "lost" if reply.error.code in LOST_CODES else "failed"
+        return f"{kind}: {printable(reply.error.reason or f'code {reply.error.code}')}"
+    return reply.content
 
 
 class Roster:
@@ -135,8 +116,7 @@ class Roster:
     ):
         """Start with no nodes.
 
-        known: the clients and groups there may be; others are rejected. warn: called with
-        "kind: reason".
+        known: the clients and groups there may be; others are rejected. warn: called with faults.
         """
         self.grid, self.config, self.known, self.warn = grid, config, known, warn
         self.query, self.pinned = pack(Query(fingerprint=fingerprint)), config.pinned
@@ -154,16 +134,12 @@ class Roster:
             for client in declared
         }
 
-    def gather(self, expected: int) -> Population:
-        """Wait for this many clients, at most `wait_seconds`; return those that are connected."""
-        self._wait(expected, patience=self.config.wait_seconds)
+    @property
+    def population(self) -> Population:
+        """The clients that are connected."""
         nodes = sorted(self.nodes.items())
         declared = {client: self.identities[node][client] for client, node in nodes}
         return Population(declared, self.known.groups, self.known.most_examples)
-
-    def update(self) -> None:
-        """Notice nodes that connected or left; if there are too few, wait for more."""
-        self._wait(self.config.least_clients, patience=self.config.round_seconds)
 
     def by_node(self, clients: Iterable[ClientId]) -> dict[NodeId, list[ClientId]]:
         """Return the nodes of these clients, each with its clients in rising order."""
@@ -173,17 +149,20 @@ class Roster:
             clients_of.setdefault(nodes[client], []).append(client)
         return clients_of
 
-    def _wait(self, expected: int, *, patience: float) -> None:
+    def update(self, expected: int = 0) -> None:
+        """Notice nodes that connected or left; wait for this many clients, or for the fewest that
+        are needed.
+        """
         config = self.config
+        expected = max(expected, config.least_clients)
         deadline = time.monotonic() + config.wait_seconds
         while True:
-            self._poll(max(1.0, min(patience, deadline - time.monotonic())))
+            self._poll()
             if len(self.nodes) >= expected or time.monotonic() >= deadline:
                 break
             time.sleep(config.poll_seconds)
         if len(self.nodes) < expected and self.silent - self.identities.keys():
-            # A node that connected shortly before the deadline had little time to reply.
-            self._poll(max(1.0, min(config.round_seconds, config.wait_seconds)))
+            self._poll()  # on a busy machine, a node may need longer for its first reply
         if len(self.nodes) < config.least_clients:
             raise RunError(
                 f"{len(self.nodes)} clients were connected after {config.wait_seconds:g} seconds, "
@@ -191,15 +170,20 @@ class Roster:
                 "start more nodes, or allow more time with wait-seconds"
             )
 
-    def _poll(self, seconds: float) -> None:
+    def _poll(self) -> None:
         """Ask new nodes which clients they have, and remove nodes that left."""
         listed = set(self.grid.get_node_ids())
         self.silent &= listed
         for node in self.identities.keys() - listed:
             del self.identities[node]
-        queries = dict.fromkeys(sorted(listed - self.identities.keys()), self.query)
-        pause = self.config.poll_seconds
-        received = exchange(self.grid, POPULATION, queries, seconds=seconds, poll_seconds=pause)
+        config = self.config
+        received = exchange(
+            self.grid,
+            POPULATION,
+            dict.fromkeys(sorted(listed - self.identities.keys()), self.query),
+            seconds=max(1.0, min(config.round_seconds, config.wait_seconds)),
+            poll_seconds=config.poll_seconds,
+        )
         for node, reply in received.items():
             # A lost node may come back and is asked again. One that does not reply is asked only
             # once more, since it would delay every round. One that fails would fail again.
@@ -214,11 +198,10 @@ class Roster:
         try:
             declared = read_identity(content, self.known)
         except WireError as error:
-            self._reject(node, fault_of(error))
+            self._reject(node, f"malformed: {error}")
             return
         allowed = declared.keys() if self.pinned is None else self.pinned.get(node, set())
-        forbidden = sorted(declared.keys() - allowed)
-        if forbidden:
+        if forbidden := sorted(declared.keys() - allowed):
             claim = f"a node says it is client {forbidden[0]}, and pins do not allow it"
             self._reject(node, f"impostor: {claim}")
             return

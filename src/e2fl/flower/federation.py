@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from flwr.app import Array, MessageType, RecordDict
+from flwr.app import ConfigRecord, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from e2fl import codec, wire
@@ -17,18 +17,19 @@ from e2fl.config.experiment import Experiment
 from e2fl.data.federated import Client, ClientId, FederatedData, Population
 from e2fl.errors import RunError, WireError
 from e2fl.evaluation import Score
-from e2fl.files import write_text
+from e2fl.files import parse, read_text, write_text
 from e2fl.flower import messages
 from e2fl.flower.exchange import Roster, exchange
-from e2fl.flower.messages import ClientReply, Work
+from e2fl.flower.messages import Work
 from e2fl.flower.run_config import RunConfig
 from e2fl.learning.learner import Meter
-from e2fl.models import Model
+from e2fl.models import Model, ModelSpec
 from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.simulator import SimulatedFederation
 
 Value = TypeVar("Value")
-Read = Callable[[ClientReply, ClientId, RecordDict], Value]
+Result = TypeVar("Result")
+Inbox = Mapping[ClientId, wire.Message]
 ABSENT = "missing: no node is connected for this client"
 
 
@@ -38,6 +39,70 @@ class Started:
 
     run_id: str
     population: Population
+
+
+class Outcome(Generic[Value]):
+    """What clients were sent, and what each of them replied."""
+
+    def __init__(self, inbox: Inbox):
+        self.inbox = inbox
+        self.sent: dict[ClientId, int] = {}  # bytes, to each client that was reached
+        # The reply and its message, or the fault.
+        self.replies: dict[ClientId, tuple[Value, RecordDict] | str] = dict.fromkeys(inbox, ABSENT)
+
+    def add(self, replies: Mapping[ClientId, Value | str], content: RecordDict) -> None:
+        """Take the replies in a message; a string says why a client failed."""
+        for client, reply in replies.items():
+            if isinstance(reply, str):
+                self.replies[client] = f"failed: {messages.printable(reply)}"
+            else:
+                self.replies[client] = reply, content
+
+    def read(
+        self, decode: Callable[[ClientId, Value, RecordDict], Result]
+    ) -> tuple[dict[ClientId, Result], dict[ClientId, str]]:
+        """Return the decoded replies, in rising order of client, and the faults of the others."""
+        results: dict[ClientId, Result] = {}
+        faults: dict[ClientId, str] = {}
+        for client, reply in sorted(self.replies.items()):
+            try:
+                if isinstance(reply, str):
+                    faults[client] = reply
+                else:
+                    results[client] = decode(client, *reply)
+            except WireError as error:
+                faults[client] = f"malformed: {error}"
+        return results, faults
+
+
+class Parcels:
+    """Messages as payloads; one that clients share is encoded once, and sent to a node once."""
+
+    def __init__(self, spec: ModelSpec):
+        self.spec = spec
+        self.positions: dict[int, int] = {}  # by the id of a message
+        self.parcels: list[tuple[wire.Message, ConfigRecord, int]] = []  # with its length in bytes
+
+    def add(self, outcome: Outcome[Any], clients: Sequence[ClientId]) -> dict[ClientId, int]:
+        """Return for those of these clients that have a message which payload it is."""
+        added = {}
+        for client in clients:
+            if client in outcome.inbox:
+                message = outcome.inbox[client]
+                position = self.positions.setdefault(id(message), len(self.parcels))
+                if position == len(self.parcels):
+                    raw = message.to_bytes(self.spec)
+                    self.parcels.append((message, messages.payload(raw), len(raw)))
+                added[client] = position
+                outcome.sent[client] = self.parcels[position][2]
+        return added
+
+    def pack(self, request: messages.Request) -> RecordDict:
+        """Return a message to a node, with the payloads that its clients need."""
+        positions = {*request.train.values(), *request.evaluate.values()}
+        return messages.pack(
+            request, {place: self.parcels[place][1] for place in sorted(positions)}
+        )
 
 
 class FlowerFederation:
@@ -65,13 +130,16 @@ class FlowerFederation:
         self.resumed_from = self.oldest = -1  # before round 0, the preparation
         self.server_id = uuid.uuid4().hex
         self.new_warnings: list[str] = []  # since the last call of `warnings`
+        # What clients trained in the next round, by its number, if an evaluation carried it.
+        self.ahead: dict[int, Outcome[Work]] = {}
         known, warn = data.sized_population(), self.new_warnings.append
         self.roster = Roster(grid, config, known, experiment.identity(), warn)
         if record is not None and record.is_file():
             started = _load(record)
-            self.roster.gather(len(started.population))
+            self.roster.update(len(started.population))
         else:
-            started = Started(uuid.uuid4().hex, self.roster.gather(config.clients or len(known)))
+            self.roster.update(config.clients or len(known))
+            started = Started(uuid.uuid4().hex, self.roster.population)
             if record is not None:
                 write_text(record, json.dumps(codec.to_json(started)) + "\n")
         self.run_id, self.population = started.run_id, started.population
@@ -81,49 +149,52 @@ class FlowerFederation:
 
         A client without a usable reply is a fault.
         """
-
-        def read(reply: ClientReply, client: ClientId, content: RecordDict) -> tuple[bytes, Work]:
-            work = messages.require_part(reply.work, reply)
-            return messages.read_payload(content, client), work
-
-        inbox, ask = request.inbox, request.ask
-        replies, faults, sizes = self._exchange(
-            MessageType.TRAIN, request.round_number, inbox, read, ask.layers
-        )
-        down, up = sum(sizes.values()), sum(len(raw) for raw, _ in replies.values())
-        self.traffic.down += down
-        self.traffic.up += up
-        self.traffic.exchanges += len(sizes)
-        grouping = sum(inbox[client].grouping_bytes(self.model.spec) for client in sizes)
-        self.traffic.grouping_bytes += down + up if ask.kind == "prepare" else grouping
-        kind, spec = types_of(self.algorithm).up, self.model.spec.only(ask.layers)
-        answers: dict[ClientId, wire.Message] = {}
+        outcome, ask = self.ahead.pop(request.round_number, None), request.ask
+        if outcome is None:
+            outcome, _ = self._exchange(request.round_number, request, {})
+        kind, whole, traffic = types_of(self.algorithm).up, self.model.spec, self.traffic
         losses: dict[ClientId, float] = {}
-        for client, (raw, work) in replies.items():
+        ups: list[int] = []
+
+        def decode(client: ClientId, work: Work, content: RecordDict) -> wire.Message:
+            raw = messages.read_payload(content, client)
+            ups.append(len(raw))
             meter = Meter(work.trained_examples, work.grouping_passes, work.ballot_bits)
-            count_work(self.traffic, meter, work.examples)
+            count_work(traffic, meter, work.examples)
             if work.training_loss is not None:
                 losses[client] = work.training_loss
-            try:
-                answers[client] = kind.from_bytes(raw, spec)
-            except WireError as error:
-                faults[client] = messages.fault_of(error)
-        few = self._too_few(answers)
-        counted = {client: answer for client, answer in answers.items() if client not in few}
-        return Replies(counted, dict(sorted((few | faults).items())), losses)
+            return kind.from_bytes(raw, whole.only(ask.layers))
+
+        answers, faults = outcome.read(decode)
+        down, up = sum(outcome.sent.values()), sum(ups)
+        grouping = sum(request.inbox[client].grouping_bytes(whole) for client in outcome.sent)
+        traffic.down += down
+        traffic.up += up
+        traffic.exchanges += len(outcome.sent)
+        traffic.grouping_bytes += down + up if ask.kind == "prepare" else grouping
+        few = self._too_few(answers.keys())
+        kept = {client: answer for client, answer in answers.items() if client not in few}
+        return Replies(kept, dict(sorted((faults | few).items())), losses)
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, wire.Message]
+        self, round_number: int, inbox: Inbox, then: Request | None = None
     ) -> Mapping[ClientId, Score]:
-        """Let every client in the inbox that can be reached evaluate what it is sent."""
+        """Let every client in the inbox that can be reached evaluate what it is sent.
+
+        then: the request of the next round, which travels with it.
+        """
+        trained, outcome = self._exchange(round_number + 1, then, inbox)
+        if then is not None:
+            self.ahead = {then.round_number: trained}
+        self.traffic.served += sum(outcome.sent.values())
         offered = {client: messages.offered_groups(message) for client, message in inbox.items()}
 
-        def read(reply: ClientReply, client: ClientId, _: RecordDict) -> Score:
+        def decode(client: ClientId, score: Score, _: RecordDict) -> Score:
             declared = self.population.declared[client]
-            return messages.read_score(reply, declared, self.population, offered[client])
+            messages.check_score(score, declared, self.population, offered[client])
+            return score
 
-        scores, faults, sizes = self._exchange(MessageType.EVALUATE, round_number, inbox, read)
-        self.traffic.served += sum(sizes.values())
+        scores, faults = outcome.read(decode)
         kept, odd = messages.comparable(scores, offered)
         for client, fault in sorted((faults | odd).items()):
             self.new_warnings.append(f"{fault} (client {client}, evaluation)")
@@ -151,105 +222,65 @@ class FlowerFederation:
         self.new_warnings.clear()
         return taken
 
+    def _too_few(self, clients: Collection[ClientId]) -> dict[ClientId, str]:
+        """Return the clients whose replies do not count: the round or the group has too few."""
+        config, groups = self.config, self.population.declared
+        present = Counter(groups[client] for client in clients)
+        if len(clients) < config.least_answers:
+            reason = f"few: {len(clients)} replies; least-answers is {config.least_answers}"
+            return dict.fromkeys(clients, reason)
+        return {
+            client: f"few: {present[groups[client]]} replies of group {groups[client]}"
+            for client in clients
+            if groups[client] is not None
+            and present[groups[client]] < config.least_answers_per_group
+        }
+
     def _exchange(
-        self,
-        message_type: str,
-        round_number: int,
-        inbox: Mapping[ClientId, wire.Message],
-        read: Read[Value],
-        layers: Sequence[str] | None = None,
-    ) -> tuple[dict[ClientId, Value], dict[ClientId, str], dict[ClientId, int]]:
-        """Return what each client sent, in rising order of client, why others are missing, and how
-        many bytes each was sent.
-        """
-        config, trains = self.config, message_type == MessageType.TRAIN
+        self, number: int, training: Request | None, serving: Inbox
+    ) -> tuple[Outcome[Work], Outcome[Score]]:
+        """Let clients evaluate, and train in this round, with one message to each node."""
         self.roster.update()
-        asked = self.roster.by_node(inbox)
-        contents, sizes = self._contents(asked, inbox, round_number, layers)
-
-        def warn(node: int, warning: str) -> None:
-            self.new_warnings.append(f"{warning} (client {asked[node][0]})")
-
-        received = exchange(
-            self.grid,
-            message_type,
-            contents,
-            seconds=config.round_seconds if trains else config.evaluate_seconds,
-            poll_seconds=config.poll_seconds,
-            group_id=str(round_number),
-            warn=warn,
-        )
-        values: dict[ClientId, Value] = {}
-        faults = dict.fromkeys(inbox.keys() - sizes.keys(), ABSENT)
-        for node, content in received.items():
-            if isinstance(content, str):
-                faults |= dict.fromkeys(asked[node], content)
-                continue
-            try:
-                replies = messages.read_reply(content, asked[node], round_number)
-            except WireError as error:
-                faults |= dict.fromkeys(asked[node], messages.fault_of(error))
-                continue
-            for client, reply in replies.items():
-                try:
-                    values[client] = read(reply, client, content)
-                except WireError as error:
-                    faults[client] = messages.fault_of(error)
-        return dict(sorted(values.items())), faults, sizes
-
-    def _contents(
-        self,
-        asked: Mapping[int, Sequence[ClientId]],
-        inbox: Mapping[ClientId, wire.Message],
-        round_number: int,
-        layers: Sequence[str] | None,
-    ) -> tuple[dict[int, RecordDict], dict[ClientId, int]]:
-        """Return what each node is sent, and the bytes for each client.
-
-        A message that clients share is encoded once, and sent to a node once.
-        """
-        encoded: dict[int, tuple[int, Array, int, wire.Message]] = {}  # the last keeps its id alive
-        sizes: dict[ClientId, int] = {}
-        contents: dict[int, RecordDict] = {}
-        for node, clients in asked.items():
-            arrays: dict[int, Array] = {}
-            positions: dict[ClientId, int] = {}
-            for client in clients:
-                message = inbox[client]
-                if id(message) not in encoded:
-                    raw = message.to_bytes(self.model.spec)
-                    encoded[id(message)] = (len(encoded), messages.payload(raw), len(raw), message)
-                positions[client], array, sizes[client], _ = encoded[id(message)]
-                arrays[positions[client]] = array
-            request = messages.Request(
-                round_number=round_number,
+        trained: Outcome[Work] = Outcome({} if training is None else training.inbox)
+        scored: Outcome[Score] = Outcome(serving)
+        layers = None if training is None else training.ask.layers
+        parcels = Parcels(self.model.spec)
+        requests = {
+            node: messages.Request(
+                round_number=number,
                 run_id=self.run_id,
                 server_id=self.server_id,
                 resumed_from=self.resumed_from,
                 oldest=self.oldest,
                 layers=None if layers is None else tuple(layers),
-                payloads=positions,
+                train=parcels.add(trained, clients),
+                evaluate=parcels.add(scored, clients),
             )
-            contents[node] = messages.pack(request, arrays)
-        return contents, sizes
-
-    def _too_few(self, clients: Collection[ClientId]) -> dict[ClientId, str]:
-        """Return the clients whose replies do not count: the round or the group has too few."""
-        config, groups = self.config, self.population.declared
-        if len(clients) < config.least_answers:
-            reason = f"few: {len(clients)} replies; least-answers is {config.least_answers}"
-            return dict.fromkeys(clients, reason)
-        present = Counter(groups[client] for client in clients)
-        return {
-            client: f"few: {present[group]} replies of group {group}"
-            for client, group in ((client, groups[client]) for client in clients)
-            if group is not None and present[group] < config.least_answers_per_group
+            for node, clients in self.roster.by_node({*trained.inbox, *serving}).items()
         }
+        received = exchange(
+            self.grid,
+            MessageType.EVALUATE if training is None else MessageType.TRAIN,
+            {node: parcels.pack(request) for node, request in requests.items()},
+            seconds=self.config.round_seconds,
+            poll_seconds=self.config.poll_seconds,
+            group_id=str(number),
+        )
+        for node, request in requests.items():
+            content = received[node]
+            reply = content if isinstance(content, str) else messages.read_reply(content, request)
+            if isinstance(content, str) or isinstance(reply, str):
+                trained.replies |= dict.fromkeys(request.train, str(reply))
+                scored.replies |= dict.fromkeys(request.evaluate, str(reply))
+            else:
+                trained.add(reply.trained, content)
+                scored.add(reply.scores, content)
+        return trained, scored
 
 
 def _load(record: Path) -> Started:
     try:
-        started: Started = codec.decode(json.loads(record.read_text(encoding="utf-8")), Started)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        started: Started = codec.decode(parse(json.loads, read_text(record)), Started)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{record} is damaged; start the run again in another folder") from error
     return started

@@ -1,19 +1,21 @@
 """What the server and the nodes send each other, in Flower's records.
 
-A message is JSON in a ConfigRecord, typed by the classes below, and payloads in an ArrayRecord:
-e2fl's own messages as bytes, the same as in the simulator. A node may have several clients: one
-message carries what all of them need, and one reply what all of them send.
+A message is JSON in a ConfigRecord, typed by the classes below, and payloads in ConfigRecords of
+their own: e2fl's messages as bytes, the same as in the simulator. (Flower stores and sends each
+record, array and chunk of an array by itself: a message is 4 objects, with an array 6.) One message
+carries what all clients of a node need, to evaluate the last round and to train in the next, and
+one reply what they send.
 
 Replies come from clients, so everything in them is checked: types by the classes, what a client can
-have by `read_identity`, `read_reply` and `read_score`, and payloads by `wire`.
+have by `read_identity`, `read_reply` and `read_score`, and payloads by `wire`. A fault is the text
+"kind: reason".
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Annotated, TypeVar
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from e2fl.data.federated import ClientId, GroupId, Population
@@ -22,26 +24,13 @@ from e2fl.evaluation import NO_GROUP, Score, Tally
 from e2fl.wire import Message
 
 POPULATION = "query.population"  # the message type that asks a node which clients it has
-VALUES, PAYLOADS = "e2fl", "payloads"  # the two records of every message
+VALUES, PAYLOAD, RAW = "e2fl", "payload-", "raw"  # names of records, and of bytes in them
 MAX_REASON = 500  # characters
 MAX_CLIENTS = 100_000  # of one node
 MOST = 2.0**53  # of anything that is counted, so that sums stay finite and exact
 
 NodeId = int
-Value = TypeVar("Value")
-
-
-class ReplyError(WireError):
-    """What is wrong with a reply, by kind of fault."""
-
-    def __init__(self, kind: str, reason: str):
-        super().__init__(reason)
-        self.kind = kind
-
-
-def fault_of(error: WireError) -> str:
-    """Return "kind: reason"."""
-    return f"{getattr(error, 'kind', 'malformed')}: {error}"
+Reason = Annotated[str, Field(max_length=MAX_REASON)]  # why a client failed
 
 
 class Values(BaseModel):
@@ -70,14 +59,15 @@ class Identity(Values):
 class Request(Values):
     """What clients need to know besides their messages."""
 
-    round_number: int
+    round_number: int  # to train in; what is evaluated is the outcome of the round before
     # A client stores its models under this name.
     run_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     server_id: str  # a restarted server has another one
     resumed_from: int  # this server resumed from this round: a client discards what it stored later
     oldest: int  # no round before this one will be resumed from
-    layers: tuple[str, ...] | None = None  # of the reply; None: the whole model
-    payloads: dict[int, int]  # for each client, which payload is for it
+    layers: tuple[str, ...] | None = None  # of the replies to training; None: the whole model
+    train: dict[int, int] = {}  # for each client that trains, which payload is for it
+    evaluate: dict[int, int] = {}  # for each client that evaluates
 
 
 class Work(Values):
@@ -90,28 +80,21 @@ class Work(Values):
     training_loss: float | None = None  # a client may not train
 
 
-class ClientReply(Values):
-    """What one client sends: the work of training, or a score, or why it failed."""
-
-    work: Work | None = None
-    score: Score | None = None
-    error: Annotated[str, Field(max_length=MAX_REASON)] | None = None
-
-
 class Reply(Values):
-    """What the clients of a node send, and for which round."""
+    """What the clients of a node send, in the round of the request."""
 
     round_number: int
-    clients: Annotated[dict[int, ClientReply], Field(max_length=MAX_CLIENTS)]
+    trained: Annotated[dict[int, Work | Reason], Field(max_length=MAX_CLIENTS)] = {}
+    scores: Annotated[dict[int, Score | Reason], Field(max_length=MAX_CLIENTS)] = {}
 
 
-def pack(values: Values, payloads: Mapping[int, Array] | None = None) -> RecordDict:
-    """Return the content of a message; an array that is sent to many nodes is uploaded once."""
+def pack(values: Values, payloads: Mapping[int, ConfigRecord] | None = None) -> RecordDict:
+    """Return the content of a message; a payload that is sent to many nodes is uploaded once."""
     text = values.model_dump_json(exclude_defaults=True)
-    arrays = ArrayRecord()
-    for name, array in (payloads or {}).items():  # the constructor would copy them
-        arrays[str(name)] = array
-    return RecordDict({VALUES: ConfigRecord({"json": text}), PAYLOADS: arrays})
+    content = RecordDict({VALUES: ConfigRecord({"json": text})})
+    for name, record in (payloads or {}).items():
+        content[f"{PAYLOAD}{name}"] = record
+    return content
 
 
 def unpack(kind: type[Kind], content: RecordDict) -> Kind:
@@ -128,24 +111,18 @@ def unpack(kind: type[Kind], content: RecordDict) -> Kind:
         raise WireError(printable(f"{where}: {first['msg']}")) from None
 
 
-def payload(raw: bytes) -> Array:
-    """Return bytes as an array."""
-    return Array(np.frombuffer(raw, dtype=np.uint8))
+def payload(raw: bytes) -> ConfigRecord:
+    """Return bytes as a record."""
+    return ConfigRecord({RAW: raw})
 
 
 def read_payload(content: RecordDict, name: int) -> bytes:
     """Return the bytes of a payload, or raise `WireError`."""
-    record = content.array_records.get(PAYLOADS)
-    array = None if record is None else record.get(str(name))
-    if array is None:
+    record = content.config_records.get(f"{PAYLOAD}{name}")
+    raw = None if record is None else record.get(RAW)
+    if not isinstance(raw, bytes):
         raise WireError("the message has no payload")
-    try:
-        values = array.numpy()
-    except Exception as error:  # numpy raises many kinds of errors on bytes that are not an array
-        raise WireError(f"the payload cannot be read: {printable(error)}") from None
-    if values.dtype != np.uint8 or values.ndim != 1:
-        raise WireError(f"the payload has {values.dtype} in {values.ndim} dimensions, not bytes")
-    return values.tobytes()
+    return raw
 
 
 def read_identity(content: RecordDict, known: Population) -> dict[ClientId, GroupId | None]:
@@ -165,40 +142,27 @@ def read_identity(content: RecordDict, known: Population) -> dict[ClientId, Grou
     return declared
 
 
-def read_reply(
-    content: RecordDict, asked: Iterable[ClientId], round_number: int
-) -> dict[ClientId, ClientReply]:
-    """Return what each client sent; `WireError` unless they are those asked, in this round."""
-    reply = unpack(Reply, content)
-    if reply.clients.keys() != set(asked):
-        expected, sent = sorted(asked)[:10], sorted(reply.clients)[:10]
-        raise ReplyError("impostor", f"the node of clients {expected} replies as {sent}")
-    if reply.round_number != round_number:
-        raise WireError(f"the reply is for round {reply.round_number}, not for {round_number}")
-    return reply.clients
+def read_reply(content: RecordDict, request: Request) -> Reply | str:
+    """Return a reply for the round and the clients of a request, or its fault."""
+    try:
+        reply = unpack(Reply, content)
+    except WireError as error:
+        return f"malformed: {error}"
+    if reply.round_number != request.round_number:
+        return f"malformed: a reply for round {reply.round_number}, not {request.round_number}"
+    if {*reply.trained} != {*request.train} or {*reply.scores} != {*request.evaluate}:
+        asked = sorted({*request.train, *request.evaluate})
+        return f"impostor: the node of clients {asked[:10]} replies for others"
+    return reply
 
 
-def require_part(part: Value | None, reply: ClientReply) -> Value:
-    """Return a part of a client's reply, or raise `WireError` if it failed or sent none."""
-    if reply.error is not None:
-        raise ReplyError("failed", printable(reply.error))
-    if part is None:
-        raise WireError("a client did not send what it was asked for")
-    return part
-
-
-def read_score(
-    reply: ClientReply,
-    declared: GroupId | None,
-    population: Population,
-    offered: tuple[GroupId, ...] = (),
-) -> Score:
-    """Return a client's score, or raise `WireError` if a client of this declared group cannot
-    have it.
+def check_score(
+    score: Score, declared: GroupId | None, population: Population, offered: tuple[GroupId, ...]
+) -> None:
+    """Raise `WireError` if a client of this declared group cannot have this score.
 
     offered: the groups the client could be served as (`offered_groups`).
     """
-    score = require_part(reply.score, reply)
     # If no groups are offered, an algorithm may still have its own, but not more than clients.
     allowed = offered or range(max(population.groups, len(population)))
     if score.group is not None and score.group not in allowed:
@@ -210,14 +174,11 @@ def read_score(
         raise WireError("a score needs views with short, printable names")
     for _, tallies in views:
         groups = list(tallies)
-        if declared is not None and groups != [declared]:
-            raise WireError(f"a score is for groups {groups[:10]}; the client declared {declared}")
-        inside = [group for group in groups if 0 <= group < population.groups]
-        if not groups or groups not in ([NO_GROUP], sorted(inside)):
-            raise WireError(f"a score is for groups {groups[:10]} of {population.groups} groups")
+        possible = [NO_GROUP], sorted(g for g in groups if 0 <= g < population.groups)
+        if not groups or groups not in (possible if declared is None else [[declared]]):
+            raise WireError(f"a score is for groups {groups[:10]}, which the client cannot have")
         if not all(map(_possible, tallies.values())):
             raise WireError("the counts of a score contradict each other")
-    return score
 
 
 def _possible(tally: Tally) -> bool:
@@ -254,23 +215,13 @@ def comparable(
     All must have the views and measures that most have. Among clients with the same number of
     groups to choose from, either all are served as a group or none is; the majority decides.
     """
-    odd = _unlike_most({client: _shape(score) for client, score in scores.items()})
-    for choices in {len(groups) for groups in offered.values()}:
-        odd |= _unlike_most(
-            {
-                client: score.group is not None
-                for client, score in scores.items()
-                if client not in odd and len(offered[client]) == choices
-            }
-        )
-    kept = {client: score for client, score in scores.items() if client not in odd}
-    return kept, dict.fromkeys(sorted(odd), "malformed: other views or groups than most clients")
-
-
-def _unlike_most(kinds: Mapping[ClientId, Hashable]) -> set[ClientId]:
-    """Return the clients whose kind is not the most common one; the first of equally common."""
-    usual = [kind for kind, _ in Counter(kinds.values()).most_common(1)]
-    return {client for client, kind in kinds.items() if kind not in usual}
+    shapes = Counter(map(_shape, scores.values())).most_common(1)
+    alike = {c: score for c, score in scores.items() if _shape(score) == shapes[0][0]}
+    served = Counter((len(offered[c]), score.group is not None) for c, score in alike.items())
+    usual = {choices: grouped for (choices, grouped), _ in reversed(served.most_common())}
+    kept = {c: s for c, s in alike.items() if (s.group is not None) == usual[len(offered[c])]}
+    odd = sorted(scores.keys() - kept.keys())
+    return kept, dict.fromkeys(odd, "malformed: other views or groups than most clients")
 
 
 def _shape(score: Score) -> Hashable:

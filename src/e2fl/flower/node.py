@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from logging import ERROR
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from flwr.app import Array, Context, RecordDict
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.logger import log
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
@@ -16,16 +17,17 @@ from e2fl.algorithms.validate import expect
 from e2fl.config.experiment import Experiment, load
 from e2fl.data.federated import Client, ClientId, FederatedData
 from e2fl.errors import ConfigError
+from e2fl.evaluation import Score
 from e2fl.files import write_text
 from e2fl.flower import messages
-from e2fl.flower.messages import ClientReply, Request
+from e2fl.flower.messages import Reply, Request, Work
 from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import score_alone
 
-Work = Callable[[Request, Client, bytes], tuple[ClientReply, Array | None]]
+Value = TypeVar("Value")
 LOADED: list[tuple[str, list[str], list[ClientId]]] = []  # experiments, overrides and clients
 
 
@@ -105,53 +107,61 @@ class Node:
         groups = {client_id: client.group for client_id, client in self.clients.items()}
         return messages.pack(messages.Identity(clients=groups))
 
-    def train(self, content: RecordDict) -> RecordDict:
-        """Let each client train on its message and store what it keeps; return the replies."""
-        return self._reply(content, self._train)
-
-    def evaluate(self, content: RecordDict) -> RecordDict:
-        """Evaluate its message on each client's test examples; return the scores."""
-        return self._reply(content, self._evaluate)
-
-    def _reply(self, content: RecordDict, work: Work) -> RecordDict:
+    def handle(self, content: RecordDict) -> RecordDict:
+        """Let clients evaluate and train on their messages; return the scores and replies."""
         request = messages.unpack(Request, content)
-        replies: dict[ClientId, ClientReply] = {}
-        payloads: dict[ClientId, Array] = {}
-        for client_id, position in request.payloads.items():
+        payloads: dict[ClientId, ConfigRecord] = {}
+        evaluate = partial(self._evaluate, request)
+        train = partial(self._train, request, payloads)
+        scores = self._each(request.evaluate, content, evaluate)
+        trained = self._each(request.train, content, train)
+        number = request.round_number
+        return messages.pack(Reply(round_number=number, trained=trained, scores=scores), payloads)
+
+    def _each(
+        self,
+        positions: Mapping[ClientId, int],
+        content: RecordDict,
+        work: Callable[[Client, bytes], Value],
+    ) -> dict[ClientId, Value | str]:
+        """Return the result of each client, or why it failed."""
+        results: dict[ClientId, Value | str] = {}
+        for client_id, position in positions.items():
             try:
                 raw = messages.read_payload(content, position)
-                replies[client_id], array = work(request, self.clients[client_id], raw)
+                results[client_id] = work(self.clients[client_id], raw)
             except Exception as error:  # a client that fails never stops the others
                 log(ERROR, "client %s failed", client_id, exc_info=error)
-                reason = f"{type(error).__name__}: {error}"[: messages.MAX_REASON]
-                replies[client_id], array = ClientReply(error=reason), None
-            payloads |= {} if array is None else {client_id: array}
-        reply = messages.Reply(round_number=request.round_number, clients=replies)
-        return messages.pack(reply, payloads)
+                results[client_id] = f"{type(error).__name__}: {error}"[: messages.MAX_REASON]
+        return results
 
-    def _train(self, request: Request, owner: Client, raw: bytes) -> tuple[ClientReply, Array]:
-        algorithm, learner = self.setup.algorithm, self._learner(request, owner.id)
+    def _train(
+        self, request: Request, payloads: dict[ClientId, ConfigRecord], owner: Client, raw: bytes
+    ) -> Work:
+        """Let a client train and store what it keeps; its reply becomes a payload."""
+        algorithm, number = self.setup.algorithm, request.round_number
+        learner = self._learner(number, owner.id)
         types, spec, meter = types_of(algorithm), learner.model.spec, learner.meter
         memories = self._memories(request, owner.id)
-        client = replace(owner, memory=memories.load(owner.id, request.round_number))
+        client = replace(owner, memory=memories.load(owner.id, number))
         trained = algorithm.train(types.down.from_bytes(raw, spec), client, learner)
         reply = expect(trained, types.up, algorithm, "train")
-        memories.store(client.id, request.round_number, client.memory)
+        memories.store(client.id, number, client.memory)
         memories.forget(request.oldest)
-        array = messages.payload(reply.to_bytes(spec.only(request.layers)))
-        work = messages.Work(  # after encoding, which counts the bits of ballots
+        payloads[owner.id] = messages.payload(reply.to_bytes(spec.only(request.layers)))
+        return Work(  # after encoding, which counts the bits of ballots
             trained_examples=meter.examples,
             examples=max(1, len(client.train)),
             grouping_passes=meter.grouping_passes,
             ballot_bits=meter.ballot_bits,
             training_loss=meter.losses.mean,
         )
-        return ClientReply(work=work), array
 
-    def _evaluate(self, request: Request, owner: Client, raw: bytes) -> tuple[ClientReply, None]:
-        algorithm, learner = self.setup.algorithm, self._learner(request, owner.id)
-        memories = self._memories(request, owner.id)
-        client = replace(owner, memory=memories.load(owner.id, request.round_number + 1))
+    def _evaluate(self, request: Request, owner: Client, raw: bytes) -> Score:
+        """Evaluate what a client is served after the round before, on its test examples."""
+        algorithm, learner = self.setup.algorithm, self._learner(request.round_number - 1, owner.id)
+        memory = self._memories(request, owner.id).load(owner.id, request.round_number)
+        client = replace(owner, memory=memory)
         served = types_of(algorithm).served.from_bytes(raw, learner.model.spec)
         models = algorithm.model_for(served, client, learner)
         models = expect(models, ClientModels, algorithm, "model_for")
@@ -159,11 +169,11 @@ class Node:
         if client.validation is not None:
             held_out = score_alone(models, replace(client, test=client.validation), learner)
             score = replace(score, validation=held_out.views)
-        return ClientReply(score=score), None
+        return score
 
-    def _learner(self, request: Request, client_id: ClientId) -> Learner:
-        number, learner = request.round_number, self.setup.learner
-        return replace(learner, round_number=number, client_id=client_id, meter=Meter())
+    def _learner(self, round_number: int, client_id: ClientId) -> Learner:
+        learner = self.setup.learner
+        return replace(learner, round_number=round_number, client_id=client_id, meter=Meter())
 
     def _memories(self, request: Request, client_id: ClientId) -> Memories:
         """Return what this client stored in this run, without rounds that were not saved."""

@@ -19,8 +19,7 @@ class RunConfig:
     clients: int = 0  # start when this many are connected; 0: all clients of the data set
     least_clients: int = 1  # with fewer, the run neither starts nor continues
     wait_seconds: float = 120.0  # for clients to connect
-    round_seconds: float = 600.0  # for the replies of a round; later ones are not used
-    evaluate_seconds: float = 600.0  # for the replies of an evaluation
+    round_seconds: float = 600.0  # for the replies of a round or an evaluation; later: not used
     poll_seconds: float = 0.2  # between polls for replies
     least_answers: int = 1  # a round with fewer replies changes nothing
     least_answers_per_group: int = 1  # a declared group with fewer is left out of the round

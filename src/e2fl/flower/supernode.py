@@ -8,8 +8,7 @@ has ended: on a busy machine there are never more processes than nodes.
 
 Flower also waits: its SuperNode for three seconds when it has no message, and the process that
 looks for the SuperNode's messages for one second. Here both wait for a tenth of the time since the
-last
-message: a busy node is quick, and an idle one costs no more than Flower's.
+last message: a busy node is quick, and an idle one costs no more than Flower's.
 """
 
 import gc

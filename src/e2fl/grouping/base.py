@@ -42,6 +42,7 @@ class Membership:
     origin: Ranking = field(default_factory=dict)
     centroids: dict[GroupId, Ranking] = field(default_factory=dict)  # from rank clustering
     metadata: dict[str, float | None] = field(default_factory=dict)  # measures of the clustering
+    rounds: int = 0  # of training in groups from rank clustering, before clients choose theirs
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class Grouping(ABC):
     def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
         """Return the ranking that `invite` sends this client, given the global ranking."""
         return ranking
+
+    def is_late(self, membership: Membership, client: ClientId) -> bool:
+        """Return whether a client missed the clustering, so that its next ballot only places it."""
+        return False
 
     def check(
         self, membership: Membership, client: ClientId, groups: Sequence[GroupId], ballots: int

@@ -1,9 +1,10 @@
 """Groups that clients infer: each client chooses, in every round, the group that fits its own data.
 
 The server sends the masks of all groups. A group that has not voted yet has a random ranking of its
-own, so that the groups differ from the first round on, as in IFCA; such a ranking never votes. With
-`warm`, the server clusters the ballots of the first round instead, since clients can only guess
-among random masks.
+own, so that the groups differ from the first round on, as in IFCA; such a ranking never votes.
+Among random masks clients can only guess, so the server may form the first groups: with `warm` it
+clusters the ballots of round 1; with `clustered` it clusters one ballot of every client before
+round 1, as rank clustering does, and keeps these groups for some rounds.
 
 `OneShot` and `Binary` take the mask that most reduces the output entropy of an even mixture of all
 masks: the one with the most negative gradient of the entropy with respect to its share. No labels
@@ -21,7 +22,8 @@ import numpy as np
 from typing_extensions import Doc
 
 from e2fl.data.federated import Client, ClientId, GroupId, Population
-from e2fl.errors import ConfigError
+from e2fl.errors import ConfigError, require_setting
+from e2fl.evaluation import NO_GROUP
 from e2fl.grouping.base import (
     BallotsByGroup,
     ExamplesByGroup,
@@ -34,6 +36,7 @@ from e2fl.grouping.base import (
 from e2fl.grouping.rank_clustering import RankClustering, first_rankings
 from e2fl.learning import Learner
 from e2fl.models import Model, Params
+from e2fl.participation import Ask
 from e2fl.rankings.messages import Invitation
 from e2fl.rankings.order import Mask, Ranking
 
@@ -46,6 +49,15 @@ class InferredGroups(Grouping):
     warm: Annotated[
         bool, Doc("cluster the ballots of the first round, where clients could only guess")
     ] = False
+    clustered: Annotated[
+        int,
+        Doc("rounds in groups from rank clustering of all clients, before clients choose; 0: none"),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        rule = "0 or more rounds, and 0 with warm"
+        allowed = self.clustered >= 0 and not (self.warm and self.clustered)
+        require_setting(allowed, "algorithm.grouping.clustered", rule, self.clustered)
 
     @abstractmethod
     def find(self, masks: Sequence[Mask], client: Client, learner: Learner) -> GroupId:
@@ -57,7 +69,31 @@ class InferredGroups(Grouping):
             group: model.random_ranking(seed, "start of a group", group)
             for group in range(self.groups)
         }
-        return Membership(self.groups, {}, found=True, seed=seed, starts=starts)
+        membership = Membership(self.groups, {}, found=True, seed=seed, starts=starts)
+        clustering = self._placing(membership)
+        origin = clustering.begin(model, population, seed).origin if clustering else {}
+        return replace(membership, origin=origin)
+
+    def _placing(self, membership: Membership) -> RankClustering | None:
+        """Return the clustering that places clients in this round; None: they choose."""
+        placed = membership.rounds < self.clustered
+        return RankClustering(groups=self.groups) if placed else None
+
+    def ask(self, membership: Membership, population: Population) -> Ask | None:
+        clustering = self._placing(membership)
+        return clustering.ask(membership, population) if clustering else None
+
+    def ask_layers(self, membership: Membership) -> tuple[str, ...] | None:
+        clustering = self._placing(membership)
+        return clustering.ask_layers(membership) if clustering else None
+
+    def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
+        clustering = self._placing(membership)
+        return clustering.start_for(membership, client, ranking) if clustering else ranking
+
+    def is_late(self, membership: Membership, client: ClientId) -> bool:
+        clustering = self._placing(membership)
+        return clustering is not None and clustering.is_late(membership, client)
 
     def invite(
         self,
@@ -66,18 +102,27 @@ class InferredGroups(Grouping):
         ranking: Ranking,
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
+        if clustering := self._placing(membership):
+            return clustering.invite(membership, clients, ranking, mask_of)
         masks = tuple(mask_of(group) for group in range(membership.groups))
         return dict.fromkeys(clients, Invitation(ranking, masks))
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
-        require_group(group, membership)
+        if clustering := self._placing(membership):
+            clustering.check_group(membership, client, group)
+        else:
+            require_group(group, membership)
 
     def sort(self, membership: Membership, replies: Replies) -> tuple[Membership, BallotsByGroup]:
+        if clustering := self._placing(membership):
+            placed, by_group = clustering.sort(membership, replies)
+            return replace(placed, rounds=membership.rounds + bool(by_group)), by_group
         if self.warm and replies and not membership.assignments:
-            clustering = RankClustering(groups=membership.groups)
-            chosen = clustering.cluster(
-                first_rankings(replies), membership.groups, membership.seed
-            ).assignments
+            chosen = (
+                RankClustering(groups=membership.groups)
+                .cluster(first_rankings(replies), membership.groups, membership.seed)
+                .assignments
+            )
         else:
             chosen = {client: reply.groups[0] for client, reply in replies.items()}
         return super().sort(
@@ -88,7 +133,7 @@ class InferredGroups(Grouping):
         return tuple(range(membership.groups))
 
     def needs_rankings(self) -> bool:
-        return self.warm
+        return self.warm or self.clustered > 0
 
     def most_masks(self) -> int:
         return self.groups
@@ -96,7 +141,9 @@ class InferredGroups(Grouping):
     def examples_by_group(
         self, masks: Sequence[Mask], client: Client, learner: Learner
     ) -> ExamplesByGroup:
-        return [(self._found(masks, client, learner), client.train)]
+        # Without masks, the server knows the group.
+        group = self._found(masks, client, learner) if masks else NO_GROUP
+        return [(group, client.train)]
 
     def own_group(
         self, groups: Sequence[GroupId], masks: Sequence[Mask], client: Client, learner: Learner

@@ -140,18 +140,13 @@ class RankClustering(Grouping):
         mask_of: Callable[[GroupId], Mask],
     ) -> Mapping[ClientId, Invitation]:
         start, common = Invitation(membership.origin, ()), Invitation(ranking, ())
-        return {
-            client: start if self._is_late(membership, client) else common for client in clients
-        }
+        return {client: start if self.is_late(membership, client) else common for client in clients}
 
     def start_for(self, membership: Membership, client: ClientId, ranking: Ranking) -> Ranking:
-        return membership.origin if self._is_late(membership, client) else ranking
+        return membership.origin if self.is_late(membership, client) else ranking
 
-    def _is_late(self, membership: Membership, client: ClientId) -> bool:
-        """Return whether a client missed the clustering.
-
-        It then trains from the initial ranking, as the others did.
-        """
+    def is_late(self, membership: Membership, client: ClientId) -> bool:
+        # It then trains from the initial ranking, as the others did.
         return bool(membership.centroids) and client not in membership.assignments
 
     def check_group(self, membership: Membership, client: ClientId, group: GroupId) -> None:
@@ -168,7 +163,7 @@ class RankClustering(Grouping):
         late = {
             client: self.nearest(reply.rankings[0], membership.centroids, membership.seed)
             for client, reply in replies.items()
-            if client not in membership.assignments
+            if self.is_late(membership, client)
         }
         # A client placed just now trained from the initial ranking, so it votes only from its next
         # ballot on.

@@ -34,11 +34,7 @@ from e2fl.metrics.inequality import (
 from e2fl.metrics.intervals import Interval, bootstrap
 from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of, own_measure
 from e2fl.metrics.protected import (
-    demographic_parity_difference,
-    demographic_parity_ratio,
     eod_std,
-    equal_opportunity_difference,
-    equalized_odds_difference,
     f1,
     protected,
     rates_by_group,
@@ -50,6 +46,4 @@ __all__ += ["accuracies", "combined", "fairness", "group_means", "spread", "tent
 __all__ += ["best10", "gap", "mean", "p10", "p90", "std", "variance", "worst10"]
 __all__ += ["bootstrap", "gini", "jain", "own_measure"]
 __all__ += ["adjusted_rand", "changed", "matched", "purity"]
-__all__ += ["demographic_parity_difference", "demographic_parity_ratio", "eod_std"]
-__all__ += ["equal_opportunity_difference", "equalized_odds_difference", "f1"]
-__all__ += ["protected", "rates_by_group", "signed_differences"]
+__all__ += ["eod_std", "f1", "protected", "rates_by_group", "signed_differences"]

@@ -87,16 +87,6 @@ def jain(values: ArrayLike) -> float:
     return float(array.sum() ** 2 / (len(array) * squares)) if squares else 1.0
 
 
-def gini_errors(values: ArrayLike) -> float:
-    """Return the Gini coefficient of the errors, 100 minus accuracies in percent."""
-    return gini(100.0 - numbers(values))
-
-
-def jain_errors(values: ArrayLike) -> float:
-    """Return Jain's index of the errors, 100 minus accuracies in percent."""
-    return jain(100.0 - numbers(values))
-
-
 def _shared(values: ArrayLike) -> Numbers:
     """Return values that can be shares of a total: NaN if one of them is negative."""
     array = numbers(values)
@@ -114,9 +104,9 @@ METRICS: dict[str, Callable[[ArrayLike], float]] = {
     "p10": p10,
     "p90": p90,
     "gini": gini,
-    "gini_errors": gini_errors,
+    "gini_errors": lambda values: gini(100.0 - numbers(values)),
     "jain": jain,
-    "jain_errors": jain_errors,
+    "jain_errors": lambda values: jain(100.0 - numbers(values)),
 }
 
 

@@ -6,16 +6,19 @@ then varies by chance alone, and so do the spreads over clients and groups.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import ndtr, stdtrit
 
 from e2fl.metrics.accuracy import Labels, Positions, codes, combined
 from e2fl.metrics.inequality import Numbers, numbers, tenth
+
+Statistic = Callable[[Numbers], Numbers]  # of each resample: [resamples, clients] -> [resamples]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -75,9 +78,7 @@ def row_worst10(rows: Numbers) -> Numbers:
     return row_means(np.partition(rows, count - 1, axis=1)[:, :count])
 
 
-def over_clients(
-    strata: Sequence[Numbers], statistic: Callable[[Numbers], Numbers] = row_means
-) -> Interval:
+def over_clients(strata: Sequence[Numbers], statistic: Statistic = row_means) -> Interval:
     """Return a statistic, summed over strata, with its bootstrap interval over clients.
 
     Clients are resampled within each stratum. The percentiles are widened for few clients as much
@@ -121,8 +122,6 @@ def bootstrap(
     arrays = {name: np.asarray(values) for name, values in columns.items()}
     if len({len(values) for values in arrays.values()}) != 1:
         raise ValueError("all columns need the same number of rows")
-    if by is not None and by not in arrays:
-        raise ValueError(f"there is no column '{by}' to resample by")
     rows = np.arange(len(next(iter(arrays.values()))))
     clients = rows if by is None else codes(arrays.pop(by), by)[1]
     sizes = np.bincount(clients)
@@ -133,12 +132,11 @@ def bootstrap(
         chosen = rng.integers(0, len(sizes), len(sizes))
         rows = np.concatenate([members[client] for client in chosen])
         draws[draw] = metric(**{name: values[rows] for name, values in arrays.items()})
-    value, over = float(metric(**arrays)), "rows" if by is None else "clients"
-    if np.isnan(draws).all():
-        return Interval(value, None, None, len(sizes), over)
     tail = 50 * (1 - level)
-    low, high = np.nanpercentile(draws, [tail, 100 - tail])
-    return Interval(value, float(low), float(high), len(sizes), over)
+    known = draws[~np.isnan(draws)]
+    low, high = np.percentile(known, [tail, 100 - tail]).tolist() if len(known) else (None, None)
+    over = "rows" if by is None else "clients"
+    return Interval(float(metric(**arrays)), low, high, len(sizes), over)
 
 
 def t_quantile(freedom: float) -> float:
@@ -146,26 +144,17 @@ def t_quantile(freedom: float) -> float:
     return float(stdtrit(freedom, (1 + LEVEL) / 2))
 
 
-def mean_test(values: Numbers) -> float:
-    """Return the p-value of the t-test that a mean is 0."""
-    average, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return _p_value(average, error, len(values) - 1)
+def p_value(one: Numbers, other: Numbers | None = None) -> float:
+    """Return the p-value of the t-test that a mean is 0, or of Welch's that two means are equal.
 
+    It is NaN where no value differs from another.
+    """
+    from scipy import stats  # slow to import
 
-def welch(one: Numbers, other: Numbers) -> float:
-    """Return the p-value of Welch's t-test."""
-    first, second = (float(np.var(values, ddof=1)) / len(values) for values in (one, other))
-    shares = first**2 / (len(one) - 1) + second**2 / (len(other) - 1)
-    freedom = (first + second) ** 2 / shares if shares else 1.0
-    difference = float(np.mean(one)) - float(np.mean(other))
-    return _p_value(difference, math.sqrt(first + second), freedom)
-
-
-def _p_value(difference: float, error: float, freedom: float) -> float:
-    """Return the two-sided p-value of Student's t."""
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return 2 * float(stdtr(freedom, -abs(difference / error)))
+    with warnings.catch_warnings(action="ignore"):
+        if other is None:
+            return float(stats.ttest_1samp(one, 0.0).pvalue)
+        return float(stats.ttest_ind(one, other, equal_var=False).pvalue)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def registry(
         f"{level}/{name}": entry for level in LEVELS for name, entry in file["spreads"].items()
     } | file["measures"]
     measures = {
-        key: Measure(key, head=file["heads"].get(key.rpartition("/")[0], ""), **entry)
+        key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
         for key, entry in entries.items()
     }
     definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}

@@ -1,14 +1,13 @@
-"""Rates of predictions by group, and how groups differ in them.
+"""Rates of predictions by group, and the differences of two groups that the E2FL paper reports.
 
-Names and signs of differences are those of fairlearn: the largest gap between any two groups, 0 or
-more. `signed_differences` has the signed differences of two groups that the E2FL paper reports.
+Rates have the names of fairlearn, which has the largest gap between any number of groups.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from e2fl.metrics.accuracy import Labels, Positions, codes
 from e2fl.metrics.inequality import std
@@ -56,8 +55,7 @@ def signed_differences(
     y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: ArrayLike
 ) -> dict[str, float]:
     """Return `protected` of 0/1 labels and predictions: rows with feature 0 minus those with 1."""
-    group = _binary(sensitive_features, "sensitive_features").astype(np.int64)
-    counts = _counts(y_true, y_pred, group, 2)
+    counts = _counts(y_true, y_pred, _binary(sensitive_features, "sensitive_features"), 2)
     first, second = (dict(zip(COUNTS, row, strict=True)) for row in counts)
     return protected(first, second)
 
@@ -88,14 +86,6 @@ def _rates(n: float, hits: float, false_alarms: float, missed: float) -> dict[st
     return {"n": n, "positives": positives, **rates, "f1": f1(hits, false_alarms, missed)}
 
 
-def _binary(values: ArrayLike, name: str) -> NDArray[np.bool_]:
-    """Return 0/1 values as booleans."""
-    array = np.asarray(values).reshape(-1)
-    if not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must hold 0 and 1 only")
-    return array.astype(np.bool_)
-
-
 def _counts(y_true: ArrayLike, y_pred: ArrayLike, groups: Positions, count: int) -> list[list[int]]:
     """Return `COUNTS` for each group."""
     truth, predicted = _binary(y_true, "y_true"), _binary(y_pred, "y_pred")
@@ -106,38 +96,8 @@ def _counts(y_true: ArrayLike, y_pred: ArrayLike, groups: Positions, count: int)
     return [[sum(row), row[3], row[1], row[2]] for row in cells.tolist()]
 
 
-def equal_opportunity_difference(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
-) -> float:
-    """Return the largest gap between groups in true positive rate; NaN without positives in one."""
-    return _largest_gap(y_true, y_pred, sensitive_features, "true_positive_rate")
-
-
-def demographic_parity_difference(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
-) -> float:
-    """Return the largest gap between groups in selection rate; `y_true` is not used."""
-    return _largest_gap(y_true, y_pred, sensitive_features, "selection_rate")
-
-
-def equalized_odds_difference(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
-) -> float:
-    """Return the larger of the gaps between groups in true and in false positive rate."""
-    kinds = ("true_positive_rate", "false_positive_rate")
-    return _largest_gap(y_true, y_pred, sensitive_features, *kinds)
-
-
-def demographic_parity_ratio(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
-) -> float:
-    """Return the lowest selection rate of a group divided by the highest: disparate impact."""
-    rates = rates_by_group(y_true, y_pred, sensitive_features=sensitive_features).values()
-    selected = [group["selection_rate"] for group in rates]
-    return min(selected) / max(selected) if max(selected) else np.nan
-
-
-def _largest_gap(y_true: ArrayLike, y_pred: ArrayLike, groups: Labels, *kinds: str) -> float:
-    """Return the largest gap in these rates over the groups; NaN where a group has no value."""
-    rates = rates_by_group(y_true, y_pred, sensitive_features=groups).values()
-    return float(np.max(np.ptp([[group[kind] for kind in kinds] for group in rates], axis=0)))
+def _binary(values: ArrayLike, name: str) -> Positions:
+    array = np.asarray(values).reshape(-1)
+    if not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only")
+    return array.astype(np.int64)

@@ -29,9 +29,7 @@ def write_report(study: "Study", out: Path, *, export_to: Path | None = None) ->
     """Write the page of a study and, if asked, its tables and plots as files."""
     from e2fl.files import write_text
     from e2fl.report.page import export, page
-    from e2fl.report.sections import sections
 
-    parts = sections(study)
-    write_text(out, page(study, parts))
+    write_text(out, page(study))
     if export_to is not None:
-        export(study, export_to, parts)
+        export(study, export_to)

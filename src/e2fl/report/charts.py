@@ -40,25 +40,16 @@ class Dot:
     high: float | None
     hollow: bool = False  # too few clients to judge
 
-    @property
-    def words(self) -> str:
-        ends = "" if None in (self.low, self.high) else f" ({self.low:.1f} to {self.high:.1f})"
-        return f"{self.value:.1f}{ends}"
-
 
 @dataclass(frozen=True)
 class DotRow:
-    """A row of a dot plot, such as a group: its name, its size, and a dot for each method."""
+    """A row of a dot plot, such as a group: its name, its clients, and a dot for each method."""
 
     name: str
     dots: Sequence[Dot]
     size: float | None = None
     pinned: bool = False  # stays first in every order
     sort: float = 0.0
-
-    @property
-    def note(self) -> str:
-        return "" if self.size is None else counted(self.size)
 
 
 @dataclass(frozen=True)
@@ -194,10 +185,9 @@ def room(values: Sequence[float], low: float = 0.0, high: float = math.inf) -> d
 def rounds_axis(rounds: Sequence[int]) -> Any:
     """Return an axis of rounds, with ticks at integers only."""
     low, high = min(rounds), max(rounds)
-    step = int(round_step(max(1.0, (high - low) / 6)))
-    ticks = alt.Axis(values=list(range(math.ceil(low / step) * step, high + 1, step)), format=",d")
     scale = alt.Scale(domain=[low, max(high, low + 1)], nice=False, zero=False)
-    return alt.X("round:Q", title="round", scale=scale, axis=ticks)
+    axis = alt.Axis(tickMinStep=1, tickCount=6, format=",d")
+    return alt.X("round:Q", title="round", scale=scale, axis=axis)
 
 
 def tips(**fields: str) -> list[alt.Tooltip]:
@@ -223,7 +213,7 @@ def dot_plot(
     known = [end for end in (*ends, reference) if end is not None]
     marked = ticks(known or [0.0, 100.0])
     dots = [
-        {"row": f"{row.name} ({row.note})" if row.note else row.name, "label": dot.label}
+        {"row": f"{row.name} ({counted(row.size)})" if row.size else row.name, "label": dot.label}
         | {"value": dot.value, "low": dot.low, "high": dot.high}
         for row in rows
         for dot in row.dots
@@ -248,15 +238,11 @@ def ticks(values: Sequence[float], most: int = 6) -> list[float]:
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 1, high + 1
-    step = round_step((high - low) / most)
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [round(position * step, 10) for position in range(first, last + 1)]
-
-
-def round_step(least: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is not below this."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
 
 
 def counted(clients: float) -> str:

@@ -20,6 +20,7 @@ from e2fl.metrics import Measure
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.metrics.intervals import FEW_ROWS
 from e2fl.metrics.measures import measures_of
+from e2fl.report.sections.groups import impacts
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from e2fl.runs.store import Run
 
 # Settings that do not tell two methods apart: they name a run, or never change a result.
-SAME = ("name", "seed", "variants", "threads", "checkpoint_seconds", "keep_client_models")
+SAME = (
+    *("name", "seed", "variants"),
+    *("threads", "runtime", "checkpoint_seconds", "keep_client_models"),
+)
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 LONGEST = 60  # characters of a label
 
@@ -63,32 +67,33 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
             warnings.append(words("unfair", "twice", label=name, seed=run.seed))
         repeats[run.seed] = run
     by_method = [[repeats[seed] for seed in sorted(repeats)] for repeats in by_settings.values()]
-    firsts = [repeats[0] for repeats in by_method]
-    labels = labels_of([(run.config, run.summary.get("title")) for run in firsts])
+    labels = labels_of([(run.config, run.summary.get("title")) for run, *_ in by_method])
     named = dict(sorted(zip(labels, by_method, strict=True), key=_order))
     methods = [method for label, repeats in named.items() for method in _methods(label, repeats)]
     alone = next((method for method in methods if method.alone), None)
-    methods = [with_gains(method, alone) for method in methods]
-    data, picture = _data(runs)
     study = Study(
         title=", ".join(dict.fromkeys(run.config["name"] for run in runs)),
-        subtitle=_subtitle(runs[0], methods),
-        methods=tuple(methods),
+        subtitle="",
+        methods=tuple(with_gains(method, alone) for method in methods),
         settings=tuple(_differing(named)),
         runs=tuple(_facts(label, run) for label, repeats in named.items() for run in repeats),
         unfinished=unfinished,
-        data=data,
-        data_picture=picture,
-        protected_groups=_protected_groups(methods),
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
         own=_own_measures(runs),
+        attacked=impacts(named),
+        **_data(runs),
     )
-    warnings += [*_by_method(named), *_of_comparison(study, firsts, runs)]
-    return replace(study, warnings=tuple(dict.fromkeys(warnings)))
+    warnings += [*_by_method(named), *_of_comparison(study, by_method)]
+    return replace(
+        study, subtitle=_subtitle(runs[0], study), warnings=tuple(dict.fromkeys(warnings))
+    )
 
 
 def _settings(config: Json) -> Json:
-    return {name: value for name, value in config.items() if name not in SAME}
+    """Return the settings that make a method, the same for a run in memory and one from a file."""
+    kept = {name: value for name, value in config.items() if name not in SAME and value != {}}
+    settings: Json = json.loads(json.dumps(kept))
+    return settings
 
 
 def _order(method: tuple[str, Sequence["Run"]]) -> tuple[bool, int, str]:
@@ -137,12 +142,18 @@ def _tells_apart(key: str, own: Mapping[str, str], others: Iterable[Mapping[str,
 
 
 def _label(name: str, differing: Mapping[str, str]) -> str:
-    """Return a name with the settings that tell it from its namesakes; a grouping by its name."""
+    """Return a name with the settings that tell it from its namesakes; a grouping, and an attack,
+    by its name.
+    """
+    attack = differing.get("attack.name")
+    if attack is not None:
+        others = {key: value for key, value in differing.items() if key != "attack.name"}
+        return _label(name if attack == "none" else f"{name} under {attack}", others)
     grouping = differing.get("algorithm.grouping.name")
     if grouping is not None and all(key.startswith("algorithm.grouping.") for key in differing):
         return name if grouping == "known" else f"{name} ({grouping.replace('_', ' ')})"
-    words = ", ".join(f"{key}={value}" for key, value in differing.items())
-    return f"{name} [{words}]" if words else name
+    settings = ", ".join(f"{key}={value}" for key, value in differing.items())
+    return f"{name} [{settings}]" if settings else name
 
 
 def _words(settings: Json) -> dict[str, str]:
@@ -150,18 +161,14 @@ def _words(settings: Json) -> dict[str, str]:
 
 
 def _differing(named: Mapping[str, Sequence["Run"]]) -> list[str]:
-    """Return, in words, the settings in which methods differ, beside what only one of them has."""
-    flat = {
-        label: _words(_settings(repeats[0].config))
-        for label, repeats in named.items()
-        if not _alone(repeats[0])
-    }
-    shared = set.intersection(*map(set, flat.values())) if len(flat) > 1 else set()
+    """Return, in words, the settings that all methods have and in which they differ."""
+    together = {label: run for label, (run, *_) in named.items() if not _alone(run)}
+    flat = {label: _words(_settings(run.config)) for label, run in together.items()}
+    settings = pd.DataFrame(flat).dropna().sort_index()
     return [
-        f"{key}: {', '.join(f'{label} {settings[key]}' for label, settings in flat.items())}"
-        for key in sorted(shared)
-        if not key.endswith((".name", ".label"))
-        and len({settings[key] for settings in flat.values()}) > 1
+        f"{key}: {', '.join(f'{label} {value}' for label, value in row.items())}"
+        for key, row in settings.iterrows()
+        if row.nunique() > 1 and not str(key).endswith((".name", ".label"))
     ]
 
 
@@ -201,9 +208,7 @@ def _own_measures(runs: Sequence["Run"]) -> tuple[Measure, ...]:
     described: Json = {}
     for run in runs:
         described |= run.summary.get("own_measures") or {}
-    return tuple(
-        measure for name, entry in described.items() for measure in measures_of(name, entry)
-    )
+    return tuple(own for name, entry in described.items() for own in measures_of(name, entry))
 
 
 def _by_method(named: Mapping[str, Sequence["Run"]]) -> Iterator[str]:
@@ -232,16 +237,17 @@ def _doubt(clustering: Json) -> tuple[str, float, float]:
     return "blurred" if relative > MAX_RELATIVE_BLUR else "", relative, MAX_RELATIVE_BLUR
 
 
-def _of_comparison(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"]) -> Iterator[str]:
+def _of_comparison(study: Study, by_method: Sequence[Sequence["Run"]]) -> Iterator[str]:
     """Yield warnings about an unfair comparison, and about few test rows."""
-    together = [run.config for run in firsts if not _alone(run)]
+    configs = [run.config for run, *_ in by_method]
+    together = [run.config for run, *_ in by_method if not _alone(run)]
     values: dict[str, Iterable[Any]] = {
-        "data": [json.dumps(run.config["data"], sort_keys=True) for run in firsts],
-        "model": [json.dumps(run.config["model"], sort_keys=True) for run in firsts],
+        "data": [json.dumps(config["data"], sort_keys=True) for config in configs],
+        "model": [json.dumps(config["model"], sort_keys=True) for config in configs],
         "rounds": [config["rounds"] for config in together],
         "clients": [config["algorithm"].get("clients_per_round") for config in together],
         "seeds": [method.seeds for method in study.methods],
-        "groups": [run.summary.get("groups_are") for run in runs],
+        "groups": [run.summary.get("groups_are") for repeats in by_method for run in repeats],
     }
     yield from (words("unfair", name) for name, own in values.items() if len({*own} - {None}) > 1)
     medians = [method.clients["n"].median() for method in study.main if len(method.clients)]
@@ -249,26 +255,17 @@ def _of_comparison(study: Study, firsts: Sequence["Run"], runs: Sequence["Run"])
         yield words("unfair", "few_rows", rows=min(medians))
 
 
-def _subtitle(run: "Run", methods: Sequence[Method]) -> str:
-    first = methods[0]
+def _subtitle(run: "Run", study: Study) -> str:
+    first = study.methods[0]
     clients = f"{first.clients['client'].nunique():,} clients" if len(first.clients) else ""
     groups = f"{len(first.groups)} groups" if first.groups else ""
-    seeds = sorted({seed for method in methods for seed in method.seeds})
     parts = (
         f"data set {run.summary['dataset']}",
         " in ".join(filter(None, (clients, groups))),
         f"{run.config['rounds']} rounds",
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        f"seed{'s' if len(study.seeds) > 1 else ''} {', '.join(map(str, study.seeds))}",
     )
     return " · ".join(filter(None, parts))
-
-
-def _protected_groups(methods: Sequence[Method]) -> tuple[str, str] | None:
-    for method in methods:
-        groups = method.groups
-        if len(groups) == 2 and any(str(path).startswith("protected/") for path in method.final):
-            return groups[0], groups[1]
-    return None
 
 
 def _facts(label: str, run: "Run") -> Json:
@@ -290,22 +287,20 @@ def _command(folder: Path | None) -> str | None:
     """Return the command that made a run, from its folder or the comparison's above it."""
     from e2fl.runs.store import COMMAND
 
-    for path in () if folder is None else (folder / COMMAND, folder.parent / COMMAND):
-        text = _regular_file(path)
-        if text is not None:
-            return text.decode(errors="replace").strip()
-    return None
+    paths = () if folder is None else (folder / COMMAND, folder.parent / COMMAND)
+    texts = (text for path in paths if (text := _regular_file(path)) is not None)
+    return next((text.decode(errors="replace").strip() for text in texts), None)
 
 
-def _data(runs: Sequence["Run"]) -> tuple[Json | None, bytes | None]:
+def _data(runs: Sequence["Run"]) -> Json:
     """Return data.json and data.svg from the first run that stored a description of its data."""
     from e2fl.runs.store import Folder
 
     for folder in (run.folder for run in runs if run.folder is not None):
         described = Folder(folder).read_json("data.json")
         if described is not None:
-            return described, _regular_file(folder / "data.svg")
-    return None, None
+            return {"data": described, "data_picture": _regular_file(folder / "data.svg")}
+    return {}
 
 
 def _regular_file(path: Path) -> bytes | None:

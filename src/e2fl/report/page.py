@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pooch
 import vl_convert
 from markupsafe import Markup
@@ -21,12 +22,12 @@ from markupsafe import Markup
 from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.charts import LINE, THEME, Plot, colour_of, safe_name, shape_of
+from e2fl.report.charts import LINE, THEME, Plot, colour_of, counted, safe_name, shape_of
 from e2fl.report.sections import sections
 from e2fl.report.sections.section import Section
-from e2fl.report.study import Study
+from e2fl.report.study import PARTS, Study
 from e2fl.report.table import METHOD, Column, Table, environment
-from e2fl.report.verdict import key_figures, verdict
+from e2fl.report.verdict import verdict
 from e2fl.version import __version__
 
 MANY = 6  # with more methods, the legend does not stay visible on a phone
@@ -36,12 +37,12 @@ LINKED = 200_000  # characters of a CSV to save from the page; a longer one is o
 SHARPNESS = 2.0  # pixels of a PNG for one on the page
 
 
-def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 0) -> str:
+def page(study: Study, *, reload: int = 0) -> str:
     """Return the whole page; with `reload`, one that reloads after so many seconds.
 
-    A page that reloads is drawn by scripts only. parts: its sections, if they are made already.
+    A page that reloads is drawn by scripts only.
     """
-    parts = sections(study) if parts is None else parts
+    parts = sections(study)
     drawn = [plot for part in parts for plot in part.plots if not plot.rows]
     library, start = bundle(), _asset("page.js")
     template = environment("e2fl.report").get_template("page.html.j2")
@@ -49,7 +50,6 @@ def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 
         study=study,
         sections=parts,
         verdict=verdict(study),
-        figures=key_figures(study),
         legend=_legend(study),
         many=len(study.methods) > MANY,
         runs=_run_table(study),
@@ -59,6 +59,7 @@ def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
         line=LINE,
+        counted=counted,
         shown=SHOWN,
         reload=reload,
         version=__version__,
@@ -71,9 +72,9 @@ def page(study: Study, parts: Sequence[Section] | None = None, *, reload: int = 
     )
 
 
-def export(study: Study, folder: Path, parts: Sequence[Section] | None = None) -> list[Path]:
+def export(study: Study, folder: Path) -> list[Path]:
     """Write all tables as CSV and LaTeX, all plots as SVG, PNG and PDF, and all of it as JSON."""
-    parts = sections(study) if parts is None else parts
+    parts = sections(study)
     tables = [table for part in parts for table in (*part.tables, *part.behind)]
     contents: dict[str, str | bytes] = {"clients.csv": client_table(study).csv()}
     for plot in (plot for part in parts for plot in part.plots):
@@ -86,8 +87,8 @@ def export(study: Study, folder: Path, parts: Sequence[Section] | None = None) -
         contents[f"{table.key}.tex"] = table.latex()
     everything = {
         "title": study.title,
-        "verdict": verdict(study),
-        "key_figures": [figure._asdict() for figure in key_figures(study)],
+        "verdict": verdict(study).text,
+        "key_figures": [figure._asdict() for figure in verdict(study).figures],
         "warnings": study.warnings,
         "settings": study.settings,
         "version": __version__,
@@ -104,13 +105,8 @@ def export(study: Study, folder: Path, parts: Sequence[Section] | None = None) -
 
 def client_table(study: Study) -> Table:
     """Return a table of every client of every seed."""
-    rows = [
-        {"method": method.label, **{str(key): cell for key, cell in row.items()}}
-        for method in study.methods
-        for row in method.clients.to_dict("records")
-    ]
-    titles = ("seed", "client", "group", "n", "accuracy")
-    columns = [METHOD, *(Column(title, title) for title in titles)]
+    rows = pd.concat([method.clients.assign(method=method.label) for method in study.methods])
+    columns = [METHOD, *(Column(title, title) for title in PARTS)]
     return Table.of("clients", "Every client", columns, rows)
 
 

@@ -1,5 +1,6 @@
 """The contents of a report: one frame of runs, cut into methods over seeds. No words."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,9 +12,9 @@ import pandas as pd
 from e2fl import metrics
 from e2fl.errors import ConfigError
 from e2fl.metrics import Interval, Measure, measure_of
-from e2fl.metrics.inequality import Numbers
 from e2fl.metrics.intervals import (
     Chance,
+    Statistic,
     chance,
     chance_draws,
     over_clients,
@@ -101,7 +102,7 @@ class Method:
     alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
-    _intervals: dict[str, Interval | None] = field(default_factory=dict, repr=False)
+    _intervals: dict[Any, Interval | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def final(self) -> pd.DataFrame:
@@ -134,29 +135,27 @@ class Method:
         values = self.by_seed(key)
         return float(np.mean(list(values.values()))) if values else None
 
-    def means(self, *keys: str) -> tuple[float, ...] | None:
-        """Return several measures, averaged over seeds; None if one is missing."""
-        values = [self.mean(key) for key in keys]
-        known = tuple(value for value in values if value is not None)
-        return known if len(known) == len(keys) else None
+    def interval(self, key: str, minus: "Method | None" = None) -> Interval | None:
+        """Return a measure, or its difference to another method's, with its interval.
 
-    def interval(self, key: str) -> Interval | None:
-        """Return a measure with its interval over seeds, or over clients for one seed."""
-        if key not in self._intervals:
-            self._intervals[key] = _cut(self._interval(key), key)
-        return self._intervals[key]
+        The interval is over seeds, of differences paired; with one seed, over clients.
+        """
+        if (key, minus) not in self._intervals:
+            own = self._interval(key) if minus is None else _difference(self, minus, key)
+            self._intervals[key, minus] = own
+        return self._intervals[key, minus]
 
     def _interval(self, key: str) -> Interval | None:
         values = self.by_seed(key)
-        if len(values) != 1:
-            return over_seeds(list(values.values())) if values else None
-        ((seed, value),) = values.items()
-        worst = key == "clients/worst10"
-        strata = self.strata("clients/mean" if worst else key, seed) or {}
-        arrays: list[Numbers] = [np.asarray(stratum, np.float64) for stratum in strata.values()]
-        if not arrays or not all(np.isfinite(array).all() for array in arrays):
-            return over_seeds([value])
-        return replace(over_clients(arrays, row_worst10 if worst else row_means), value=value)
+        if not values:
+            return None
+        interval = over_seeds(list(values.values()))
+        if len(values) == 1:
+            worst = key == "clients/worst10"
+            strata = self.strata("clients/mean" if worst else key, min(values)) or {}
+            statistic = row_worst10 if worst else row_means
+            interval = _over_clients(interval, strata.values(), statistic)
+        return _cut(interval, key)
 
     @property
     def groups(self) -> list[str]:
@@ -180,14 +179,10 @@ class Method:
         if key == "clients/mean":
             clients = self.clients[self.clients["seed"] == seed]
             return {"": clients.set_index("client")["accuracy"]} if len(clients) else None
-        if key == "group/worst10":
-            groups = self.lowest_groups(seed)
-        elif key == "group/mean":
-            groups = self.groups
-        elif key.startswith("groups/") and key.endswith("/accuracy"):
-            groups = [key.removeprefix("groups/").removesuffix("/accuracy")]
-        else:
-            return None
+        group = key.removeprefix("groups/").removesuffix("/accuracy")
+        groups = {"group/worst10": self.lowest_groups(seed), "group/mean": self.groups}.get(
+            key, [group]
+        )
         members = self.members(seed)
         if not groups or not set(groups) <= set(members):
             return None
@@ -196,17 +191,21 @@ class Method:
     @cached_property
     def chance(self) -> dict[str, Chance]:
         """By path, the spread that chance alone gives, averaged over seeds as the measures are."""
-        draws: list[dict[str, Any]] = []
-        for _, parts in self.parts.groupby("seed", sort=False):
-            tested = parts[parts["n"] > 0]
-            columns = (tested[name].to_numpy() for name in ("accuracy", "n", "client", "group"))
-            accuracy, n, client, group = columns
-            if tested.empty or not np.isfinite(accuracy.astype(float)).all():
-                return {}
-            groups = group if (group != "").all() else None
-            draws.append(chance_draws(accuracy, n, client, groups, seed=len(draws)))
-        shared = set.intersection(*map(set, draws)) if draws else set()
-        return chance({key: np.mean([draw[key] for draw in draws], axis=0) for key in shared})
+        tested = self.parts[self.parts["n"] > 0]
+        if tested.empty or not np.isfinite(tested["accuracy"]).all():
+            return {}
+        grouped = bool((tested["group"] != "").all())
+        draws = [
+            chance_draws(
+                rows["accuracy"],
+                rows["n"],
+                rows["client"].to_numpy(),
+                rows["group"].to_numpy() if grouped else None,
+                seed=position,
+            )
+            for position, (_, rows) in enumerate(tested.groupby("seed", sort=False))
+        ]
+        return chance({key: np.mean([draw[key] for draw in draws], axis=0) for key in draws[0]})
 
     def by_chance(self, key: str) -> bool:
         """Return whether chance alone explains the spread of this path.
@@ -230,9 +229,9 @@ def names_in(rows: pd.DataFrame, first: str, last: str) -> list[str]:
     ]
 
 
-def _cut(interval: Interval | None, key: str) -> Interval | None:
+def _cut(interval: Interval, key: str) -> Interval:
     """Return an interval without the values that the measure cannot have."""
-    if interval is None or interval.low is None or interval.high is None:
+    if interval.low is None or interval.high is None:
         return interval
     try:
         measure = measure_of(key)
@@ -243,35 +242,38 @@ def _cut(interval: Interval | None, key: str) -> Interval | None:
     return replace(interval, low=low, high=high)
 
 
-def difference(first: Method, second: Method, key: str) -> Interval | None:
-    """Return first minus second: paired over seeds, or over clients if they share one seed."""
+def _difference(first: Method, second: Method, key: str) -> Interval | None:
     one, two = first.by_seed(key), second.by_seed(key)
     if not one or not two:
         return None
-    over = paired(one, two)
-    if over is None:
+    interval = paired(one, two)
+    if interval is None:
         return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])))
-    if over.count > 1:
-        return over
-    seed = next(iter(one.keys() & two.keys()))
+    seed = min(one.keys() & two.keys())
     own, other = first.strata(key, seed), second.strata(key, seed)
-    if own is None or other is None:
-        return over
+    if interval.count > 1 or own is None or other is None:
+        return interval
     groups = sorted(own.keys() | other.keys())
-    strata = [_minus(own.get(group), other.get(group)) for group in groups]
-    if not all(len(stratum) and np.isfinite(stratum).all() for stratum in strata):
-        return over
-    return replace(over_clients(strata), value=over.value)
+    strata = [_minus(own.get(group), other.get(group)).sort_index() for group in groups]
+    return _over_clients(interval, strata, row_means)
 
 
 def _minus(own: "pd.Series[float] | None", other: "pd.Series[float] | None") -> Any:
     """Return the difference of the clients that both have; a stratum that one lacks counts 0."""
-    if own is not None and other is not None:
-        own, other = own.align(other, join="inner")
-        values = own - other
-    else:
-        values = -other if own is None else own  # type: ignore[operator]
-    return values.sort_index().to_numpy(np.float64)
+    if own is None or other is None:
+        return own if other is None else -other
+    own, other = own.align(other, join="inner")
+    return own - other
+
+
+def _over_clients(
+    interval: Interval, strata: "Iterable[pd.Series[float]]", statistic: Statistic
+) -> Interval:
+    """Return the value with its interval over clients, if the share of every client is known."""
+    arrays = [np.asarray(stratum, np.float64) for stratum in strata]
+    if not arrays or not all(len(array) and np.isfinite(array).all() for array in arrays):
+        return interval
+    return replace(over_clients(arrays, statistic), value=interval.value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,9 +289,9 @@ class Study:
     unfinished: str = ""  # while a run is in progress: the round it has reached
     data: Json | None = None  # data.json of the first run that has one
     data_picture: bytes | None = None  # data.svg beside it
-    protected_groups: tuple[str, str] | None = None  # differences are the first minus the second
     groups_found: bool = False  # groups were found by an algorithm, not declared by clients
     own: tuple[Measure, ...] = ()  # measures that the user added
+    attacked: tuple[Json, ...] = ()  # by method, attack and seed: what the attack cost
 
     @property
     def main(self) -> tuple[Method, ...]:
@@ -300,6 +302,36 @@ class Study:
     def alone(self) -> Method | None:
         """The method whose clients train on their own, if it was run."""
         return next((method for method in self.main if method.alone), None)
+
+    @cached_property
+    def pair(self) -> tuple[Method, Method] | None:
+        """The best and the second best for the worst group; training alone comes last."""
+
+        def rank(method: Method) -> tuple[bool, float, float]:
+            values = (method.mean(key) for key in (self.worst, "clients/mean"))
+            worst, mean = (-math.inf if value is None else value for value in values)
+            return not method.alone, worst, mean
+
+        ranked = sorted(self.main, key=rank, reverse=True)
+        return (ranked[0], ranked[1]) if len(ranked) > 1 else None
+
+    @property
+    def subject(self) -> Method:
+        """The method that the page describes first."""
+        return self.pair[0] if self.pair else self.main[0]
+
+    def lead(self, key: str) -> Interval | None:
+        """Return by how much the best for the worst group is above the second best."""
+        return self.pair[0].interval(key, self.pair[1]) if self.pair else None
+
+    @cached_property
+    def protected_groups(self) -> tuple[str, str] | None:
+        """The two groups of a protected attribute: differences are the first minus the second."""
+        for method in self.methods:
+            groups = method.groups
+            if len(groups) == 2 and any("protected/" in str(path) for path in method.final):
+                return groups[0], groups[1]
+        return None
 
     @cached_property
     def group_names(self) -> list[str]:
@@ -361,18 +393,17 @@ def with_gains(method: Method, alone: Method | None) -> Method:
     if alone is None or method is alone or (both := gains(method, alone)).empty:
         return method
     by_seed = both["difference"].groupby(both["seed"])
-    added = {
-        "gain/mean": by_seed.mean(),
-        "gain/worse_off": by_seed.agg(lambda g: 100 * (g < 0).mean()),
-    }
+    added = {"gain/mean": by_seed.mean(), "gain/worse_off": 100 * by_seed.agg(_share_below_zero)}
     for name in {*method.groups} & {*alone.groups}:
         key = f"groups/{name}/accuracy"
         added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
-    columns = pd.DataFrame(added)
-    rows = method.rows.merge(columns, how="left", left_on="seed", right_index=True)
-    last = rows.groupby("seed")["round"].transform("max")
-    rows.loc[rows["round"] != last, list(columns)] = np.nan
-    return replace(method, rows=rows, _intervals={})
+    last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
+    columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
+    return replace(method, rows=method.rows.assign(**columns))
+
+
+def _share_below_zero(values: "pd.Series[float]") -> float:
+    return float((values < 0).mean())
 
 
 def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:

@@ -1,4 +1,4 @@
-"""One table: a DataFrame and columns, written as text, Markdown, CSV, LaTeX, HTML and JSON.
+"""One table: a DataFrame and columns, written as text, CSV, LaTeX, HTML and JSON.
 
 Beside the column KEY, the frame may hold what is written with its values: KEY_low and KEY_high, an
 interval; KEY/std or KEY/ci, what follows ±; KEY_chance, what chance alone gives. The terminal,
@@ -8,7 +8,6 @@ paper.tex, notebooks and the page get their tables of methods from `summary_tabl
 
 import itertools
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ import pandas as pd
 
 from e2fl.errors import ConfigError
 from e2fl.metrics import COLUMNS, MEASURES, Interval, Measure, measure_of, tenth
-from e2fl.metrics.intervals import t_quantile
+from e2fl.metrics.intervals import over_seeds
 from e2fl.report.study import Method, Study
 from e2fl.text import aligned, neutral
 
@@ -130,12 +129,13 @@ class Table:
         key: str,
         title: str,
         columns: Sequence[Column],
-        rows: Iterable[Mapping[str, Any]],
+        rows: Iterable[Mapping[str, Any]] | pd.DataFrame,
         note: str = "",
         **more: Any,
     ) -> "Table":
         """Return a table of rows that hold cells by the keys of the columns."""
-        frame = pd.DataFrame(list(rows), dtype=object)
+        cells = rows if isinstance(rows, pd.DataFrame) else list(rows)
+        frame = pd.DataFrame(cells, dtype=object)
         missing = [column.key for column in columns if column.key not in frame]
         return cls(key, title, tuple(columns), frame.assign(**dict.fromkeys(missing)), note, **more)
 
@@ -152,15 +152,6 @@ class Table:
             shown = (self.columns[0], *(replace(c, key=f"{c.key}_chance") for c in spreads))
             parts += [CHANCE, replace(self, columns=shown, note="", plus_minus="none").text()]
         return "\n\n".join(filter(None, [*parts, self.note]))
-
-    def markdown(self) -> str:
-        """Return the table for Markdown; heads stand before the titles."""
-        rows = [[f"{c.head}: {c.title}" if c.head else c.title for c in self.columns]]
-        rows.append(["---" if text else "--:" for text in self.texts()])
-        for row, cells in enumerate(self._rows()):
-            pairs = zip(cells, self.columns, strict=True)
-            rows.append([f"**{text}**" if (row, c.key) in self.bold else text for text, c in pairs])
-        return "\n".join(f"| {' | '.join(_one_line(cell) for cell in row)} |" for row in rows)
 
     def csv(self) -> str:
         """Return the exact values; no cell is taken for a formula by a spreadsheet."""
@@ -303,64 +294,59 @@ def _capital(text: str) -> str:
 def summary_table(
     study: Study,
     columns: Sequence[str] = (),
-    order: Sequence[str] = (),
     plus_minus: PlusMinus = "std",
     *,
     views: bool = True,
-    default: str = "printed",
 ) -> Table:
     """Return the table of a comparison, for a terminal and for a paper; ± is always explained.
 
-    columns: measures, by default those of `COLUMNS[default]` and the user's own. order: methods
-    that come first. views: whether other models of the same runs, such as (GM), have rows.
+    columns: measures, by default those of `COLUMNS` and the user's own. views: whether other models
+    of the same runs, such as (GM), have rows.
     """
-    chosen = [measure_of(path, study.own) for path in columns]
-    for measure in chosen:
+    several = len(study.seeds) > 1
+    measures = known_measures(study, COLUMNS["seeds" if several else "printed"])
+    if columns:
+        measures = [measure_of(path, study.own) for path in columns]
+    for measure in measures:
         if not any(method.by_seed(measure.key) for method in study.methods):
             raise ConfigError(f"no run has a measure '{measure.key}'; choose others with --columns")
-    measures = chosen or known_measures(study, default)
-    methods = ordered([method for method in study.methods if views or not method.view], order)
+    methods = [method for method in study.methods if views or not method.view]
     seeds = min((len(method.seeds) for method in methods), default=0)
     shown: PlusMinus = plus_minus if seeds > 1 else "none"
     note = f"Accuracy in percent{f', mean over {seeds} seeds' if seeds > 1 else ''}."
     note += MEANING.get(shown, "").format(seeds=seeds)
-    columns_shown = measure_columns(study, measures)
-    bold = best_cells(methods, measures)
-    return method_table(
-        "results", study.title, methods, columns_shown, note, bold=bold, plus_minus=shown
-    )
+    return method_table(study, "results", study.title, measures, methods, note, shown)
 
 
-def known_measures(study: Study, default: str) -> list[Measure]:
-    """Return the default measures of a table that any method has, and the user's own."""
-    measures = [*(MEASURES[key] for key in COLUMNS[default]), *study.own]
+def known_measures(study: Study, paths: Iterable[str]) -> list[Measure]:
+    """Return the measures of these paths that any method has, and the user's own."""
+    measures = [*(MEASURES[path] for path in paths), *study.own]
     return [m for m in measures if any(method.by_seed(m.key) for method in study.methods)]
 
 
 def method_table(
+    study: Study,
     key: str,
     title: str,
-    methods: Iterable[Method],
-    columns: Sequence[Column],
+    measures: Sequence[Measure],
+    methods: Sequence[Method],
     note: str = "",
-    *,
-    bold: frozenset[tuple[int, str]] = frozenset(),
     plus_minus: PlusMinus | None = None,
 ) -> Table:
-    """Return a table of measures, and what chance alone gives for spreads.
+    """Return a table of measures, with the best cells marked, and what chance gives for spreads.
 
     plus_minus: what follows the means over seeds; by default, they have intervals.
     """
     rows = []
     for method in methods:
         row: dict[str, Any] = {"method": method.label}
-        for column in columns:
-            row |= _cells(method, column.key, plus_minus)
-            if column.key in method.chance:
-                row[f"{column.key}_chance"] = method.chance[column.key].value
+        for path in (measure.key for measure in measures):
+            row |= _cells(method, path, plus_minus)
+            if path in method.chance:
+                row[f"{path}_chance"] = method.chance[path].value
         rows.append(row)
-    shown = plus_minus or "none"
-    return Table.of(key, title, (METHOD, *columns), rows, note, bold=bold, plus_minus=shown)
+    columns, bold = (METHOD, *measure_columns(study, measures)), best_cells(methods, measures)
+    return Table.of(key, title, columns, rows, note, bold=bold, plus_minus=plus_minus or "none")
 
 
 def _cells(method: Method, key: str, plus_minus: PlusMinus | None) -> dict[str, float | None]:
@@ -370,22 +356,20 @@ def _cells(method: Method, key: str, plus_minus: PlusMinus | None) -> dict[str, 
     cells = {key: method.mean(key)}
     # What is sent hardly depends on the seed: ± 0.00 says nothing.
     if plus_minus != "none" and len(values) > 1 and not key.startswith("bytes/"):
-        spread = float(np.std(values, ddof=1))
-        half = t_quantile(len(values) - 1) / math.sqrt(len(values))
-        cells[f"{key}/{plus_minus}"] = spread * half if plus_minus == "ci" else spread
+        spread = over_seeds(values).half if plus_minus == "ci" else float(np.std(values, ddof=1))
+        cells[f"{key}/{plus_minus}"] = spread
     return cells
 
 
 def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
     """Return the columns of these measures, with units that fit the values."""
-    sent = [measure.key for measure in measures if measure.unit == "bytes"]
-    unit, size, digits = byte_unit(
-        m.mean(key) for m in study.methods if not m.alone for key in sent
-    )
     columns = []
     for measure in measures:
         column = column_of(measure)
-        if measure.key in sent:
+        if measure.unit == "bytes":
+            alike = [other.key for other in measures if other.head == measure.head]
+            sizes = [m.mean(key) for m in study.methods if not m.alone for key in alike]
+            unit, size, digits = byte_unit(sizes)
             head = measure.head.format(unit=unit)
             column = replace(column, digits=digits, head=head, scale=1 / size)
         elif measure.key.startswith("group/"):
@@ -395,16 +379,6 @@ def measure_columns(study: Study, measures: Sequence[Measure]) -> list[Column]:
             column = replace(column, title=title, head=head)
         columns.append(column)
     return columns
-
-
-def sent_column(methods: Iterable[Method], title: str) -> Column:
-    """Return the column of all bytes sent, in a unit that fits.
-
-    {unit} in the title is that unit.
-    """
-    unit, size, digits = byte_unit(m.mean("bytes/total") for m in methods if not m.alone)
-    title = title.format(unit=unit)
-    return Column("bytes/total", title, digits, definition="bytes", scale=1 / size)
 
 
 def best_cells(
@@ -433,36 +407,3 @@ def all_by_chance(methods: Iterable[Method], key: str) -> bool:
     """Return whether chance alone explains this spread for every method that has it."""
     known = [method for method in methods if key in method.chance and method.by_seed(key)]
     return bool(known) and all(method.by_chance(key) for method in known)
-
-
-def require_columns(columns: Sequence[str], own: Iterable[Measure] = ()) -> None:
-    """Raise an error for measures that no run can have; those of groups depend on the data."""
-    for column in columns:
-        measure_of(column, own)
-
-
-def require_order(order: Sequence[str], names: Sequence[str]) -> None:
-    """Raise an error for methods to order that a comparison will not have."""
-    for wanted in order:
-        # A view of a method, such as E2FL (GM), is known when the method has run.
-        _position(re.sub(r"\(.*\)$", "", wanted), names)
-
-
-def ordered(methods: Sequence[Method], order: Sequence[str]) -> list[Method]:
-    """Return the named methods first, in this order, then the others."""
-    labels = [method.label for method in methods]
-    first = [methods[_position(wanted, labels)] for wanted in order]
-    return [*first, *(method for method in methods if method not in first)]
-
-
-def _position(wanted: str, names: Sequence[str]) -> int:
-    """Return the position of a name, in any case and punctuation."""
-    known = [_letters(name) for name in names]
-    if _letters(wanted) not in known:
-        words = ", ".join(names)
-        raise ConfigError(f"--order: there is no method '{wanted}'; the methods are {words}")
-    return known.index(_letters(wanted))
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())

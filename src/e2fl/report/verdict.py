@@ -6,32 +6,20 @@ difference. verdict.j2 holds the sentences.
 """
 
 from collections import Counter
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from e2fl.metrics import Interval
-from e2fl.metrics.inequality import Numbers
-from e2fl.metrics.intervals import FEW, mean_test, welch
+from e2fl.metrics.intervals import FEW, p_value
 from e2fl.report.charts import counted
-from e2fl.report.study import Method, Study, difference, worse_off
+from e2fl.report.study import Method, Study, worse_off
 from e2fl.report.table import all_by_chance, environment
 
 SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
 LEVEL = 0.05  # of the test whether the worst group is truly worse
 ONE_RUN = "One run only, so this may be chance. Repeat with three or more seeds."
-
-
-class Pair(NamedTuple):
-    """The methods that the verdict compares."""
-
-    subject: Method
-    baseline: Method
-
-    @property
-    def against(self) -> str:
-        """The name of the baseline in a sentence."""
-        return "training alone" if self.baseline.alone else self.baseline.label
 
 
 class KeyFigure(NamedTuple):
@@ -42,85 +30,81 @@ class KeyFigure(NamedTuple):
     detail: str
 
 
-class Level(NamedTuple):
-    """Accuracies of a method: of clients on average, of the worst, and up to the best."""
+class Verdict(NamedTuple):
+    """The verdict in plain words, and the key figures."""
 
-    mean: float
-    worst: float
-    gap: float
-
-
-def chosen(study: Study) -> Pair | None:
-    """Return the pair the verdict is about; None if there is nothing to compare."""
-    if len(study.main) < 2:
-        return None
-
-    def rank(method: Method) -> tuple[bool, float, float]:
-        worst, mean = (method.mean(key) for key in (study.worst, "clients/mean"))
-        low = float("-inf")
-        return not method.alone, low if worst is None else worst, low if mean is None else mean
-
-    ranked = sorted(study.main, key=rank, reverse=True)
-    return Pair(ranked[0], ranked[1])
+    text: str
+    figures: list[KeyFigure]
 
 
-def subject_of(study: Study) -> Method:
-    """Return the method the page describes first."""
-    pair = chosen(study)
-    return study.main[0] if pair is None else pair.subject
+@lru_cache(maxsize=1)
+def verdict(study: Study) -> Verdict:
+    """Return the verdict on a study; terminal, page, files and Python share it."""
+    subject, alone = study.subject, study.alone
+    worst, mean = (study.lead(key) for key in (study.worst, "clients/mean"))
+    differ = worst is not None and worst.may_be_chance is False
+    by_chance = all_by_chance(study.main, study.worst) and not differ
+    other = alone if alone is not subject else None
+    worse = None if other is None else worse_off(subject, other)
+    above = None if other is None else subject.interval(study.worst, other)
+    words = (points, counted, amount, span, explained, worst_name)
+    template = environment("e2fl.report", escape=False).get_template("verdict.j2")
+    text = template.render(
+        study=study,
+        diverged=_diverged(study),
+        opportunity=_opportunity(study),
+        subject=subject,
+        level=[subject.mean(key) for key in ("clients/mean", study.worst)],
+        gap=gap(study, subject) or 0.0,
+        against=against(study),
+        worst=worst,
+        mean=mean,
+        by_chance=by_chance,
+        together=sum(not method.alone for method in study.main),
+        worse=worse,
+        alone_better=0.0 if above is None or len(study.main) < 3 else -above.value,
+        small=SMALL,
+        one_run=ONE_RUN,
+        way=lambda value: "better" if value > 0 else "worse",
+        **{word.__name__: word for word in words},
+    )
+    figures = [_worst_figure(study), _gap_figure(study), _best_figure(study, worst, by_chance)]
+    if worse is not None:
+        detail = f"with {subject.label}" + (f", mean over {worse[2]} seeds" if worse[2] > 1 else "")
+        value = f"{amount(worse[0])} of {counted(worse[1])}"
+        figures.append(KeyFigure("Worse off than training on their own", value, detail))
+    return Verdict(" ".join(text.split()), [figure for figure in figures if figure is not None])
 
 
-def verdict(study: Study) -> str:
-    """Return the verdict, in plain words."""
-    pair, alone, subject = chosen(study), study.alone, subject_of(study)
-    worst, mean = (pair and difference(*pair, key) for key in (study.worst, "clients/mean"))
-    better = None if alone is None else difference(alone, subject, study.worst)
+def _diverged(study: Study) -> dict[str, int]:
+    """Return the clients whose models diverged, of methods that have such clients."""
     counts = {
         method.label: int(method.final["diverged"].fillna(0).max())
         for method in study.methods
         if "diverged" in method.final
     }
-    opportunity = {
+    return {label: count for label, count in counts.items() if count}
+
+
+def _opportunity(study: Study) -> dict[str, float | None]:
+    """Return the equal opportunity differences of the two methods, if groups are protected."""
+    return {
         method.label: method.mean("protected/eod")
-        for method in ((study.main[0],) if pair is None else pair)
+        for method in study.pair or (study.subject,)
         if study.protected_groups and "protected/di" in method.final
     }
-    template = environment("e2fl.report", escape=False).get_template("verdict.j2")
-    text = template.render(
-        study=study,
-        diverged={label: count for label, count in counts.items() if count},
-        first=study.main[0],
-        level=_level(study, study.main[0]),
-        subject=subject,
-        against="" if pair is None else pair.against,
-        worst=worst,
-        mean=mean,
-        by_chance=_none_is_better(study, worst),
-        together=sum(not method.alone for method in study.main),
-        worse=None if alone is None else worse_off(subject, alone),
-        alone_better=better.value if pair and pair.baseline is not alone and better else 0.0,
-        opportunity=opportunity,
-        small=SMALL,
-        one_run=ONE_RUN,
-        way=lambda value: "better" if value > 0 else "worse",
-        **{word.__name__: word for word in (points, counted, amount, span, explained, worst_name)},
-    )
-    return " ".join(text.split())
 
 
-def _none_is_better(study: Study, worst: Interval | None) -> bool:
-    """Return whether chance explains the worst group of every method, and the best two differ by no
-    more than chance.
-    """
-    differ = worst is not None and worst.may_be_chance is False
-    return all_by_chance(study.main, study.worst) and not differ
+def against(study: Study) -> str:
+    """Return the name of the second best in a sentence; empty if there is none."""
+    other = study.pair[1] if study.pair else None
+    return "" if other is None else "training alone" if other.alone else other.label
 
 
-def _level(study: Study, method: Method) -> Level | None:
-    mean, worst, best = (method.mean(key) for key in ("clients/mean", study.worst, study.best))
-    if mean is None or worst is None:
-        return None
-    return Level(mean, worst, 0.0 if best is None else best - worst)
+def gap(study: Study, method: Method) -> float | None:
+    """Return the distance between the best and the worst; None if one is not known."""
+    worst, best = (method.mean(key) for key in (study.worst, study.best))
+    return None if worst is None or best is None else best - worst
 
 
 def points(value: float) -> str:
@@ -160,42 +144,32 @@ def worst_name(method: Method) -> str:
     return f" ({name} in {times} of {len(lowest)} seeds)"
 
 
-def key_figures(study: Study) -> list[KeyFigure]:
-    """Return key figures: the worst group, the gap, the best method, who is worse off."""
-    subject, pair, alone = subject_of(study), chosen(study), study.alone
-    figures = [_worst_figure(study, subject), _gap_figure(study, subject, pair)]
-    figures.append(None if pair is None else _best_figure(study, pair))
-    if alone is not None and not subject.alone and (worse := worse_off(subject, alone)) is not None:
-        detail = f"with {subject.label}" + (f", mean over {worse[2]} seeds" if worse[2] > 1 else "")
-        value = f"{amount(worse[0])} of {counted(worse[1])}"
-        figures.append(KeyFigure("Worse off than training on their own", value, detail))
-    return [figure for figure in figures if figure is not None]
-
-
-def _worst_figure(study: Study, subject: Method) -> KeyFigure | None:
-    interval, level = subject.interval(study.worst), _level(study, subject)
+def _worst_figure(study: Study) -> KeyFigure | None:
+    subject, single = study.subject, study.worst_label.endswith("group")
+    interval, distance = subject.interval(study.worst), gap(study, subject)
     if interval is None:
         return None
     title, value = study.worst_label.capitalize(), f"{interval.value:.1f} %"
-    if level is not None and level.gap < SMALL and subject.mean(study.best) is not None:
+    if distance is not None and distance < SMALL:
         what = "groups" if study.group_names else "clients"
         return KeyFigure(title, value, f"All {what} have this accuracy with {subject.label}.")
     lowest = {name for seed in subject.seeds for name in subject.lowest_groups(seed)}
     detail = f"accuracy with {subject.label}"
-    if study.worst_label.endswith("group"):
-        value = f"{min(lowest)}: {value}" if len(lowest) == 1 else value
-        detail += worst_name(subject) if len(lowest) > 1 else ""
+    if single and len(lowest) == 1:
+        value = f"{min(lowest)}: {value}"
+    elif single:
+        detail += worst_name(subject)
     if interval.low is not None:
         detail += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
     judgement = explained(subject, study.worst)
     if not judgement and len(lowest) == 1 and len(study.group_names) > 1:
-        judgement = _judgement(study, subject, min(lowest))
+        judgement = _judgement(study, min(lowest))
     return KeyFigure(title, value, f"{detail}.{judgement}")
 
 
-def _judgement(study: Study, method: Method, lowest: str) -> str:
+def _judgement(study: Study, lowest: str) -> str:
     """Return whether the worst group is truly worse; the p-value allows for choosing the group."""
-    pairs: list[tuple[Numbers, Numbers]] = []
+    method, pairs = study.subject, []
     for seed in method.seeds:
         values = {name: np.asarray(rows, np.float64) for name, rows in method.members(seed).items()}
         own = values.pop(lowest, np.empty(0))
@@ -204,51 +178,47 @@ def _judgement(study: Study, method: Method, lowest: str) -> str:
             return ""
         pairs.append((own, rest))
     if len(pairs) > 1:
-        p = mean_test(np.array([own.mean() - rest.mean() for own, rest in pairs]))
+        p = p_value(np.array([own.mean() - rest.mean() for own, rest in pairs]))
     elif min(map(len, pairs[0])) < FEW:
         few = f"Too few clients ({len(pairs[0][0])}) to judge whether this is"
-        if (gap := method.chance.get("group/tenths")) is None:
+        if (tenths := method.chance.get("group/tenths")) is None:
             return f" {few} chance."
         what = "Best and worst differ by more than chance explains: clients that are served alike"
-        return f" {what} differ by about {points(gap.value)}. {few} the group or the client."
+        return f" {what} differ by about {points(tenths.value)}. {few} the group or the client."
     else:
-        p = welch(*pairs[0])
+        p = p_value(*pairs[0])
     if p * len(study.group_names) < LEVEL:
         return " Lower than the other groups, statistically significant (95 %)."
     return " It may be lower than the other groups by chance."
 
 
-def _gap_figure(study: Study, subject: Method, pair: Pair | None) -> KeyFigure | None:
-    gaps = [
-        f"{ends[1] - ends[0]:.1f}"
-        for method in (pair or (subject,))
-        if (ends := method.means(study.worst, study.best)) is not None
-    ]
-    if subject.means(study.worst, study.best) is None or len(study.group_names) == 1:
+def _gap_figure(study: Study) -> KeyFigure | None:
+    own, label = gap(study, study.subject), study.worst_label
+    if own is None or len(study.group_names) == 1:
         return None
-    single = study.worst_label.endswith("group")
-    title = f"Gap between best and {'worst group' if single else study.worst_label}"
-    detail = f"percentage points with {subject.label}"
-    if pair is not None and len(gaps) == 2:
-        detail += f"; {gaps[1]} with {pair.baseline.label}"
-    return KeyFigure(title, gaps[0], detail)
+    title = f"Gap between best and {'worst group' if label.endswith('group') else label}"
+    detail = f"percentage points with {study.subject.label}"
+    other = None if study.pair is None else gap(study, study.pair[1])
+    if study.pair is not None and other is not None:
+        detail += f"; {other:.1f} with {study.pair[1].label}"
+    return KeyFigure(title, f"{own:.1f}", detail)
 
 
-def _best_figure(study: Study, pair: Pair) -> KeyFigure | None:
-    interval = difference(*pair, study.worst)
-    if interval is None:
+def _best_figure(study: Study, worst: Interval | None, by_chance: bool) -> KeyFigure | None:
+    if worst is None or study.pair is None:
         return None
-    title, names = f"Best for the {study.worst_label}", (pair.subject.label, pair.against)
-    if _none_is_better(study, interval):
+    title = f"Best for the {study.worst_label}"
+    names = (study.subject.label, against(study))
+    if by_chance:
         return KeyFigure(title, "not known", "Chance alone explains the spread of every method.")
-    if abs(interval.value) < SMALL:
+    if abs(worst.value) < SMALL:
         return KeyFigure(title, "no difference", " and ".join(names))
-    best, other = names if interval.value > 0 else names[::-1]
-    if interval.over == "seeds" and interval.low is not None:
-        judged = "may be chance" if interval.may_be_chance else "is statistically significant"
-        why = f"Over {interval.count} seeds, this {judged} ({span(interval)})."
-    elif interval.low is not None:
-        why = f"Over clients: {span(interval)}. {ONE_RUN}"
+    best, other = names if worst.value > 0 else names[::-1]
+    if worst.over == "seeds" and worst.low is not None:
+        judged = "may be chance" if worst.may_be_chance else "is statistically significant"
+        why = f"Over {worst.count} seeds, this {judged} ({span(worst)})."
+    elif worst.low is not None:
+        why = f"Over clients: {span(worst)}. {ONE_RUN}"
     else:
-        why = ONE_RUN if interval.count else "They share no seed, so this may be chance."
-    return KeyFigure(title, best, f"{points(interval.value)} more than {other}. {why}")
+        why = ONE_RUN if worst.count else "They share no seed, so this may be chance."
+    return KeyFigure(title, best, f"{points(worst.value)} more than {other}. {why}")

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
+from e2fl import construct
 from e2fl.config.experiment import Experiment, with_seed
 from e2fl.data import FederatedData
 from e2fl.errors import ConfigError, E2flError, RunError, StorageError
@@ -101,6 +100,8 @@ def run_all(
         raise ConfigError(f"--jobs must be at least 1, not {jobs}")
     if jobs > 1 and any(task.folder is None for task in tasks):
         raise ConfigError("several jobs need folders to store their runs in")
+    if jobs > 1 and any(task.experiment.runtime for task in tasks):
+        raise ConfigError("the actors of a runtime already work in parallel: leave out --jobs")
     deadline = None if budget is None else time.time() + budget
     if jobs > 1 and len(tasks) > 1:
         return _in_processes(tasks, jobs, deadline, tell)
@@ -129,6 +130,7 @@ def compare(
     require_seeds(seeds, "a comparison")
     if out is not None:
         Folder(out).require_new(resume)
+        Folder(out).require_no_links()
     tasks = [
         Task(
             with_seed(method, seed), None if out is None else out / f"{file_name(name)}-seed{seed}"
@@ -157,6 +159,8 @@ def _run(
     deadline: float | None,
     federate: MakeFederate | None = None,
 ) -> Run:
+    if task.folder is not None and task.folder.is_symlink():
+        raise RunError(f"{task.folder} is a symbolic link; replace it by what it names")
     finished = task.folder is not None and Folder(task.folder).finished()
     if not finished and deadline is not None and time.time() >= deadline:
         raise BudgetSpentError("the budget is spent")
@@ -201,8 +205,9 @@ def _in_processes(
     batch = Batch()
     before = set(active_children())
     threads = max(1, (os.cpu_count() or 1) // jobs)
+    given = (sys.path, construct.importable)
     with ProcessPoolExecutor(
-        min(jobs, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=(sys.path,)
+        min(jobs, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=given
     ) as pool:
         waiting = {pool.submit(_work, task, threads, deadline): task for task in tasks}
         try:
@@ -226,29 +231,24 @@ def _in_processes(
     return batch
 
 
-_stopped = threading.Event()
 _shared = SharedData()  # of a process of the pool
 
 
 def _work(task: Task, threads: int, deadline: float | None) -> None:
-    if _stopped.is_set():
-        raise KeyboardInterrupt
     if task.experiment.threads is None:
         task = replace(task, experiment=replace(task.experiment, threads=threads))
-    _run(task, _shared, Watcher(), deadline)
+    try:
+        _run(task, _shared, Watcher(), deadline)
+    except KeyboardInterrupt:  # the run has its checkpoint, and no other one must start here
+        os._exit(1)
 
 
-def _prepare(path: list[str]) -> None:
-    """Prepare a process of the pool: modules are found as in the parent, and SIGTERM interrupts."""
-    sys.path[:] = path
+def _prepare(path: list[str], importable: frozenset[str] | None) -> None:
+    """Prepare a process of the pool: it imports as the parent does, and SIGTERM interrupts it."""
+    sys.path[:], construct.importable = path, importable
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops this one
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_follow_parent, daemon=True).start()
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    _stopped.set()
-    raise KeyboardInterrupt
 
 
 def _follow_parent() -> None:

@@ -1,33 +1,37 @@
 """How many groups are there? Rank clustering for several numbers of groups, and which number fits.
 
 Every client trains once from the start, as rank clustering prepares, and its ballot is clustered
-into 2, 3 and more groups. Three measures indicate a good number: the same groups are found without
-a quarter of the clients (stability), few clients lie between two groups (blur, compared with that
-of a reference cloud without groups), and clients are nearer to their own group than to the next
-(silhouette).
+into 2, 3 and more groups. A good number has groups that are found without a quarter of the clients
+too (stability), few clients between them (blur, compared with that of a reference cloud without
+groups), and clients nearer to their own group than to the next (silhouette).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from e2fl import metrics
 from e2fl.algorithms.e2fl import E2FL
 from e2fl.config.experiment import Experiment
 from e2fl.config.sections import section_of
-from e2fl.data.federated import ClientId, FederatedData
-from e2fl.errors import ConfigError, RunError
-from e2fl.grouping import Grouping, RankClustering
+from e2fl.data.federated import FederatedData
+from e2fl.errors import ConfigError
+from e2fl.grouping import RankClustering
 from e2fl.grouping.rank_clustering import Pairs, cheapest, first_rankings, stability
 from e2fl.grouping.separation import Separation, silhouette
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
-from e2fl.rankings.order import Ranking
 from e2fl.rounds import Server
 from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.text import aligned
 
 NEARLY_BEST = 0.99  # a silhouette this close to the highest counts as equal: fewer groups then
 AS_STABLE = 0.01  # a stability this close to another one counts as equal
+NOISE = (
+    "Warning: these groups look like noise. No number of groups is both stable (at least "
+    f"{MIN_STABILITY}) and clearly separated (a blur of at most {MAX_RELATIVE_BLUR} times that of "
+    "a reference cloud). Use one group (algorithm frl), or let clients train longer first "
+    "(learner.epochs)."
+)
 
 
 @dataclass(frozen=True)
@@ -49,56 +53,45 @@ class Row:
 
 @dataclass(frozen=True)
 class Survey:
-    """The measures for each number of groups."""
+    """The measures for each number of groups, and how rankings were clustered."""
 
     rows: tuple[Row, ...]
-    # Its settings; its number of groups is not used.
     clustering: RankClustering = field(default_factory=RankClustering)
 
     @property
-    def flat(self) -> list[Row]:
-        """The clear numbers of groups whose silhouettes hardly differ from the highest, rising."""
+    def fitting(self) -> list[Row]:
+        """The clear numbers of groups with nearly the highest silhouette; the first is the best."""
         clear = sorted((row for row in self.rows if row.clear), key=lambda row: row.groups)
         highest = max((row.silhouette for row in clear), default=0.0)
         return [row for row in clear if row.silhouette >= NEARLY_BEST * highest]
-
-    @property
-    def best(self) -> Row | None:
-        """The number of groups that fits best, or None if no groups are clear."""
-        return next(iter(self.flat), None)
 
     def table(self) -> str:
         """Return one line for each number of groups; a star marks the best."""
         titles = ("groups", "stability", "silhouette", "blur", "of a cloud", "smallest group")
         lines = [[*titles, "as declared, %"]]
         for row in self.rows:
-            measures = f"{row.stability:.2f}", f"{row.silhouette:.3f}", f"{row.blur:.2f}"
-            cells = [f"{row.groups}{' *' if row == self.best else ''}", *measures]
-            cells += [f"{row.cloud:.2f}", f"{row.smallest}"]
-            lines.append(cells + ([] if row.matched is None else [f"{row.matched:.1f}"]))
-        return aligned([line[: len(lines[1])] for line in lines])
+            number = f"{row.groups}{' *' if row in self.fitting[:1] else ''}"
+            values = f"{row.stability:.2f}", f"{row.silhouette:.3f}", f"{row.blur:.2f}"
+            matched = [] if row.matched is None else [f"{row.matched:.1f}"]
+            lines.append([number, *values, f"{row.cloud:.2f}", f"{row.smallest}", *matched])
+        return aligned([line[: len(lines[-1])] for line in lines])
 
     def advice(self) -> str:
         """Return a recommendation, as text."""
-        if self.best is None:
-            return (
-                "Warning: these groups look like noise. No number of groups is both stable without "
-                f"a quarter of the clients (at least {MIN_STABILITY}) and clearly separated (a "
-                f"blur of at most {MAX_RELATIVE_BLUR} times that of a reference cloud). Use one "
-                "group (algorithm frl), or let clients train longer first (learner.epochs)."
-            )
-        best, last = self.best, self.flat[-1]
+        if not self.fitting:
+            return NOISE
+        best, last = self.fitting[0], self.fitting[-1]
         text = (
-            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Few clients lie "
-            "between groups, and the groups found without a quarter of the clients agree to "
-            f"{best.stability:.2f}; the smallest group has {best.smallest}."
+            f"Use {best.groups} groups: grouping = {self.grouping(best.groups)}. Without a quarter "
+            f"of the clients, the groups found agree to {best.stability:.2f}; the smallest has "
+            f"{best.smallest} clients."
         )
         if last != best:
             text += (
                 f" Silhouettes are flat from {best.groups} to {last.groups} groups, so the number "
                 "is uncertain: fewer groups hide small ones."
             )
-        most = [row for row in self.flat if row.stability >= best.stability - AS_STABLE][-1]
+        most = [row for row in self.fitting if row.stability >= best.stability - AS_STABLE][-1]
         if most != best:
             text += (
                 f" {most.groups} groups are as stable ({most.stability:.2f}); to keep small groups "
@@ -108,8 +101,8 @@ class Survey:
 
     def grouping(self, groups: int) -> str:
         """Return the settings of this clustering that differ from the defaults, as TOML."""
-        name = {"name": "rank_clustering", "groups": groups}
-        settings = name | section_of(self.clustering, "grouping") | name
+        clustering = replace(self.clustering, groups=groups)
+        settings = {"name": "", "groups": groups} | section_of(clustering, "grouping")
         words = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         return f"{{ {', '.join(words)} }}"
 
@@ -124,25 +117,26 @@ def survey(
 ) -> Survey:
     """Cluster the ballots of every client into `first` to `last` groups.
 
-    Rankings are compared (layers, restarts and so on) as the experiment's own rank clustering does,
-    if it has one.
+    Layers, restarts and so on are those of the experiment's own rank clustering, if it has one.
     """
-    if not 2 <= first <= last:
-        raise ConfigError(
-            f"--from must be at least 2, and --to not less than it; not {first} and {last}"
-        )
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
-    if last >= len(data.population):
-        raise ConfigError(f"--to must be less than the {len(data.population)} clients, not {last}")
-    grouping: Grouping | None = getattr(experiment.build_algorithm(), "grouping", None)
+    if not 2 <= first <= last < len(data.population):
+        clients = f"and less than the {len(data.population)} clients"
+        raise ConfigError(f"--from must be at least 2, --to not less than --from, {clients}")
+    grouping = getattr(experiment.build_algorithm(), "grouping", None)
     own = None if grouping is None else grouping.clustering()
     clustering = replace(own or RankClustering(), groups=last)
     tell(f"training {len(data.population)} clients once")
-    ballots = collect(experiment, clustering, data)
-    if last >= len(ballots):
-        raise RunError(f"only {len(ballots)} clients sent a ballot; --to must be less")
+    algorithm, model, seed = (
+        E2FL(grouping=clustering),
+        experiment.build_model(data),
+        experiment.seed,
+    )
+    learner = experiment.build_learner(model)
+    federation = SimulatedFederation(data, algorithm, learner, threads=experiment.threads)
+    server = Server(algorithm, model, data.population, rounds=1, seed=seed, evaluate_every=1)
+    ballots = first_rankings(federation.train(server.ask()).answers)  # type: ignore[arg-type]
     tell(f"comparing {len(ballots)} ballots")
-    seed = experiment.seed
     table = clustering.table(ballots, seed)
     pairs = Pairs.of(table, seed)
     separation = Separation(pairs.distances, seed)
@@ -164,18 +158,3 @@ def survey(
         )
     tell("done")
     return Survey(tuple(rows), clustering)
-
-
-def collect(
-    experiment: Experiment, clustering: RankClustering, data: FederatedData
-) -> Mapping[ClientId, Ranking]:
-    """Return one ballot of every client, as before the first round of E2FL with rank clustering."""
-    algorithm = E2FL(grouping=clustering)
-    model = experiment.build_model(data)
-    learner = experiment.build_learner(model)
-    federation = SimulatedFederation(data, algorithm, learner, threads=experiment.threads)
-    server = Server(
-        algorithm, model, data.population, rounds=1, seed=experiment.seed, evaluate_every=1
-    )
-    replies = federation.train(server.ask())
-    return first_rankings(replies.answers)  # type: ignore[arg-type]  # E2FL's replies are ballots

@@ -318,9 +318,7 @@ def client_rows(scores: Scores, data: FederatedData) -> list[Json]:
 
 
 def attack_summary(malicious: Scores, data: FederatedData) -> Json:
-    """Return the names of malicious clients, their groups, and the mean accuracy they are served
-    with.
-    """
+    """Return the malicious clients, their groups, and how accurately they are served."""
     own = [total(next(iter(score.views.values())).values()) for score in malicious.values()]
     groups = [data.population.declared_groups.get(client) for client in sorted(malicious)]
     return {

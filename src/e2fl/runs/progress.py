@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Bar = tqdm[Any]
 
 WARNINGS_SHOWN = 5
-ESTIMATE_AFTER = 3  # rounds, after which the time of the whole run is estimated
+ESTIMATE_AFTER = 3  # rounds, after which the time left is told for the first time
 
 
 class Progress(Watcher):
@@ -58,15 +58,14 @@ class Progress(Watcher):
             if measured is not None:
                 self.bar.set_postfix_str(figures(measured))
             return
-        spent = time.monotonic() - self.started
-        left = spent / max(1, number - self.first + 1) * (self.last - number)
-        if number - self.first + 1 == ESTIMATE_AFTER and number < self.last and spent + left >= 1:
-            whole = duration(spent + left)
-            self._say(f"{self.label}: about {whole} in all, at the pace of the first rounds")
-        if measured is not None:
-            left_text = f", about {duration(left)} left" if left >= 1 else ""
-            where = f"round {number} of {self.last}"
-            self._say(f"{self.label}: {where}, {figures(measured)}{left_text}")
+        done = number - self.first + 1
+        if measured is None and done != ESTIMATE_AFTER:
+            return
+        left = (time.monotonic() - self.started) / max(1, done) * (self.last - number)
+        words = [f"round {number} of {self.last}"]
+        words += [] if measured is None else [figures(measured)]
+        words += [f"about {tqdm.format_interval(left)} left"] if left >= 1 else []
+        self._say(f"{self.label}: {', '.join(words)}")
 
     def warn(self, message: str) -> None:
         self.warned += 1
@@ -125,14 +124,6 @@ def timed_steps() -> Callable[[str], None]:
     return lambda text: print(
         f"{time.monotonic() - start:6.1f} s  {text}", file=sys.stderr, flush=True
     )
-
-
-def duration(seconds: float) -> str:
-    """Return a readable duration: 40 s, 12 min, 3 h 20 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def figures(measured: Json) -> str:

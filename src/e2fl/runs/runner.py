@@ -14,7 +14,7 @@ from torch import nn
 
 from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, types_of
 from e2fl.codec import to_json
-from e2fl.config.experiment import Experiment
+from e2fl.config.experiment import Experiment, Ray
 from e2fl.config.sections import completed
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
@@ -83,8 +83,10 @@ def run_experiment(
     """
     watcher = watcher or Watcher()
     experiment = completed(experiment)
-    if federate is not None and experiment.attack:
-        raise ConfigError("attacks are for simulations only: remove the section 'attack'")
+    experiment.build_runtime()  # a mistake in it is found before data is read
+    for section in ("attack", "runtime"):
+        if federate is not None and getattr(experiment, section):
+            raise ConfigError(f"section '{section}' is for simulations only: remove it")
     folder = None if out is None else Folder(out)
     stored: Experiment | None = None
     if folder is not None and folder.exists():
@@ -104,13 +106,8 @@ def run_experiment(
         return runner.run(stored)
 
 
-def simulate(
-    experiment: Experiment,
-    data: FederatedData,
-    watcher: Watcher,
-    kind: Callable[..., SimulatedFederation] = SimulatedFederation,
-) -> Federate:
-    """Return what makes the federation of a run, simulated in this process."""
+def simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
+    """Return what makes the federation of a run, simulated in this process or in Ray actors."""
 
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
         # With fewer clients than the default of clients_per_round, all of them take part.
@@ -124,13 +121,24 @@ def simulate(
         with compiling(watcher.prepare):
             learner.engine.warm()
         memories = Memories(folder.memories if folder else None)
-        make, attack = kind, experiment.build_attack()
+        attack, runtime = experiment.build_attack(), experiment.build_runtime()
+        make: Callable[..., SimulatedFederation] = SimulatedFederation
         if attack is not None:
             attackers = attack.attackers(data.population, experiment.seed)
             make = partial(AttackedFederation, attack=attack, attackers=attackers)
+        elif runtime is not None:
+            make = _on_ray(runtime)
         return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
 
     return federate
+
+
+def _on_ray(runtime: Ray) -> Callable[..., SimulatedFederation]:
+    try:
+        from e2fl.simulation.cluster import RayFederation
+    except ModuleNotFoundError as error:
+        raise ConfigError("runtime 'ray' needs Ray: pip install 'e2fl[ray]'") from error
+    return partial(RayFederation, runtime=runtime)
 
 
 def naming(experiment: Experiment) -> Json:
@@ -161,7 +169,6 @@ class _Runner:
         self.warnings = tuple(self.algorithm.describe(self.fresh.state).warnings)
         self.trains_alone = types_of(self.algorithm).up is Nothing  # clients send nothing
         self.history: list[Json] = []
-        self.times: dict[int, float] = {}  # by evaluated round: seconds since the one before
         self.seconds = 0.0
         self.totals = Totals()
         attack = experiment.build_attack()
@@ -204,7 +211,7 @@ class _Runner:
             resumed = self._restore(self.folder, stored)
             self.folder.unfinish()
         self.folder.write("config.toml", self.experiment.to_toml())
-        self.folder.write_history(self.history, self.times)
+        self.folder.write_history(self.history)
         write_data(self.folder, self.data, self.watcher.warn)
         if self.data.encoding is not None:
             self.folder.write_json(ENCODING, self.data.encoding.to_json())
@@ -238,9 +245,6 @@ class _Runner:
         self.history = history[: progress.lines]
         # A last round that was evaluated only for being the last is not any more.
         self.totals = progress.unevaluated or progress.totals
-        times = folder.read_times()
-        rounds_left = [line["round"] for line in self.history if line["round"] in times]
-        self.times = {number: times[number] for number in rounds_left}
         self.seconds = progress.seconds
         self.federation.traffic = replace(self.totals.traffic)
         return Round(saved.round_number, saved.state, progress.ever_answered)
@@ -351,9 +355,8 @@ class _Runner:
             for warning in divergence_warnings(measured):
                 self.watcher.warn(f"round {number}: {warning}")
         self.history.append(measured)
-        self.times[number] = round(self.seconds - sum(self.times.values()), 3)
         if self.folder is not None:
-            self.folder.append_history(measured, self.times[number])
+            self.folder.append_history(measured)
 
     def _add_up(self, done: Round, before: Round) -> Totals:
         """Return the totals after this round, except its faults."""
@@ -414,7 +417,7 @@ class _Runner:
                 remove(self.folder.memories)
         path = self.folder.path if self.folder else None
         config = self.experiment.to_dict()
-        return Run(config, summary, self.history, rows, done.state, path, self.times)
+        return Run(config, summary, self.history, rows, done.state, path)
 
     def _failed(self, done: Round) -> bool:
         """Return whether the loss of training rose far, and accuracy ends at that of one class."""

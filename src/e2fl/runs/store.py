@@ -1,9 +1,8 @@
-"""The files of a run: config.toml, history.jsonl, times.jsonl, clients.csv, summary.json and more.
+"""The files of a run: config.toml, history.jsonl, clients.csv, summary.json and more.
 
-history.jsonl has a line for each evaluated round, times.jsonl its seconds, clients.csv every client
-at the last evaluation, model.safetensors the models, encoding.json how the columns of a table
-became inputs; data.json and data.svg describe the data. Reading a run imports nothing that its
-files name, and follows no links.
+history.jsonl has a line for each evaluated round, clients.csv every client at the last evaluation,
+model.safetensors the models, encoding.json how the columns of a table became inputs; data.json and
+data.svg describe the data. Reading a run imports nothing that its files name, and follows no links.
 """
 
 import csv
@@ -48,7 +47,6 @@ class Run:
     clients: list[Json]
     state: Any = field(repr=False, default=None)  # of a run that was made in this process
     folder: Path | None = None
-    times: Mapping[int, float] = field(default_factory=dict)  # seconds since the evaluation before
 
     @cached_property
     def experiment(self) -> "Experiment":
@@ -89,8 +87,8 @@ def read_run(path: str | Path) -> Run:
     summary, history = folder.read_summary(), folder.read_history()
     if not history or history[-1].get("clients") != summary.get("clients"):
         raise RunError(f"{folder.path}: history.jsonl does not end as summary.json does")
-    config, clients, times = folder.read_config(), folder.read_clients(), folder.read_times()
-    return Run(config, summary, history, clients, folder=folder.path, times=times)
+    config, clients = folder.read_config(), folder.read_clients()
+    return Run(config, summary, history, clients, folder=folder.path)
 
 
 class Folder:
@@ -163,29 +161,31 @@ class Folder:
         """Replace a file atomically."""
         write_text(self.path / name, text)
 
+    def write_command(self, command: str) -> None:
+        """Store the command that began a run or a comparison; one that resumes it is not stored."""
+        if command and not (self.path / COMMAND).exists():
+            self.write(COMMAND, command + "\n")
+
     def write_json(self, name: str, value: Json) -> None:
         self.write(name, json_text(value))
 
-    def write_history(self, lines: Iterable[Json], times: Mapping[int, float]) -> None:
-        """Replace the history, and the seconds of its rounds."""
+    def write_history(self, lines: Iterable[Json]) -> None:
+        """Replace the history."""
         self.write("history.jsonl", "".join(map(_line, lines)))
-        self.write("times.jsonl", "".join(_time_line(*item) for item in times.items()))
 
-    def append_history(self, line: Json, seconds: float) -> None:
-        """Add a line; its seconds stand apart: histories of equal runs are equal."""
-        texts = {"history.jsonl": _line(line), "times.jsonl": _time_line(line["round"], seconds)}
-        for name, text in texts.items():
-            with self._appending(name) as file:
-                file.write(text)
+    def append_history(self, line: Json) -> None:
+        """Add a line."""
+        with self._appending_history() as file:
+            file.write(_line(line))
 
     def flush_history(self) -> None:
         """Make sure that the history is on disk: a checkpoint must not be ahead of it."""
-        with self._appending("history.jsonl") as file:
+        with self._appending_history() as file:
             os.fsync(file.fileno())
 
     @contextmanager
-    def _appending(self, name: str) -> Iterator[TextIO]:
-        path = self.path / name
+    def _appending_history(self) -> Iterator[TextIO]:
+        path = self.path / "history.jsonl"
         if not path.is_file():
             raise StorageError(f"cannot write {path}: it was removed while the run used it")
         with writing(path), path.open("a", encoding="utf-8") as file:
@@ -241,17 +241,6 @@ class Folder:
         known = os.path.lexists(self.path / "history.jsonl")
         return self._read("history.jsonl", _lines) if known else []
 
-    def read_times(self) -> dict[int, float]:
-        """Return the seconds that each evaluated round and those before it took.
-
-        They are only seconds: a file that cannot be read does not make a run unreadable.
-        """
-        try:
-            lines = self._read("times.jsonl", _lines)
-            return {line["round"]: float(line["seconds"]) for line in lines}
-        except (RunError, ValueError, KeyError, TypeError):
-            return {}
-
     def read_clients(self) -> list[Json]:
         rows: list[Json] = self._read("clients.csv", _clients)
         return rows
@@ -281,10 +270,6 @@ def json_text(value: Json) -> str:
 
 def _line(value: Json) -> str:
     return json.dumps(finite(value)) + "\n"
-
-
-def _time_line(round_number: int, seconds: float) -> str:
-    return _line({"round": round_number, "seconds": seconds})
 
 
 def _config(text: str) -> Json:

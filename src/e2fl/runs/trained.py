@@ -1,11 +1,12 @@
-"""What a finished run is good for: predictions with one of its models, and models for export.
+"""What a finished run is good for: predictions, models for unseen clients, models for export.
 
 Nothing that the files of a run name is imported, unless the caller trusts them.
 """
 
 import json
+import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -20,15 +21,21 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from e2fl import codec
-from e2fl.data.encoding import Encoding
-from e2fl.data.federated import Examples
+from e2fl.algorithms import ClientModel, types_of
+from e2fl.algorithms.validate import expect_models
+from e2fl.data.encoding import Encoded, Encoding
+from e2fl.data.federated import Client, Examples, GroupId
 from e2fl.errors import ConfigError, DataError, RunError, reason_of
+from e2fl.evaluation import Tally, total
 from e2fl.files import replacing, write_text
 from e2fl.models import Model, Params, storable
+from e2fl.runs import checkpoint
 from e2fl.runs.store import ENCODING, Folder
+from e2fl.simulation.evaluator import Scoreboard, run_job
 from e2fl.text import neutral
 
 NO_LABEL = -1
+UNSEEN = -1  # no client of a run has this number
 BLOCK = 500  # examples predicted at a time
 FORMATS = (".safetensors", ".pt2")
 
@@ -98,7 +105,7 @@ class TrainedRun:
     def models(self) -> dict[str, dict[str, Tensor]]:
         """The layers of each model in model.safetensors; none if every client keeps its own."""
         path = self.folder.path / "model.safetensors"
-        if not path.is_file():
+        if not os.path.lexists(path):
             return {}
         try:
             tensors, _ = codec.load_tensors(path)
@@ -117,28 +124,25 @@ class TrainedRun:
                 f"{self.folder.path} stores no models, because its clients keep their own; "
                 "use --find-group (in Python: e2fl.assign) to train one for new data"
             )
-        declared = self.summary["membership"] != "found"
-        names = self.summary["inputs"]["group_names"] if declared else ()
+        names = (
+            self.summary["inputs"]["group_names"] if self.summary["membership"] != "found" else ()
+        )
         by_name = {str(name): f"group{position}" for position, name in enumerate(names)}
         known = {name: model for name, model in by_name.items() if model in self.models}
-        others = [model for model in self.models if model not in known.values()]
-        known |= {model.removeprefix("group"): model for model in others}
+        numbers = {model.removeprefix("group"): model for model in self.models}
+        known |= {name: model for name, model in numbers.items() if model not in known.values()}
         if group is None and len(self.models) == 1:
             return next(iter(self.models))
-        choices = ", ".join(known)
-        if group is None:
-            raise RunError(
-                f"{self.folder.path} has several models; choose one with --group: {choices}"
-            )
-        text = str(group)
-        for name in (known.get(text, ""), text, f"group{text}"):
-            if name in self.models:
-                return name
-        raise RunError(f"{self.folder.path} has no group '{text}'; choose one of {choices}")
+        chosen = (numbers | known).get(str(group))
+        if group is None or chosen is None:
+            wrong = "has several models" if group is None else f"has no group '{group}'"
+            choices = ", ".join(known)
+            raise RunError(f"{self.folder.path} {wrong}; choose one with --group: {choices}")
+        return chosen
 
     def params(self, name: str) -> Params:
         """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
-        tensors = self.models[name]
+        tensors = self.models.get(name, {})
         for layer in self.model.spec.layers:
             if layer.name not in tensors or tensors[layer.name].numel() != layer.edges:
                 raise RunError(
@@ -181,7 +185,7 @@ class TrainedRun:
         groups = np.zeros(len(examples), dtype=np.int64)
         if group is None and examples.group is not None and len(self.models) > 1:
             groups = examples.group
-            names = {int(one): self.choose(f"group{one}") for one in np.unique(groups)}
+            names = {int(one): f"group{one}" for one in np.unique(groups)}
         else:
             names = {0: self.choose(group)}
         weights = {one: self.params(name) for one, name in names.items()}
@@ -190,8 +194,6 @@ class TrainedRun:
 
     def predict_unseen(self, examples: Examples) -> Prediction:
         """Predict for an unseen client with these examples, whose group the algorithm finds."""
-        from e2fl.runs.unseen import assign
-
         assigned = assign(self.folder.path, examples, trust=self.trust)
         own = examples.group
         inside = assigned.by_group if own is not None else {}
@@ -250,6 +252,131 @@ def require_inputs(x: NDArray[Any], shape: Sequence[int], name: str) -> None:
     if not finite.all():
         row = int(finite.argmin()) + 1
         raise DataError(f"{name}: row {row} has an input that is missing or not finite")
+
+
+# Unseen clients: the group and the model for a client that took no part in a run.
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The group and the model that an unseen client gets; no group if the algorithm has none.
+
+    params: dense weights, ready for `model.outputs(params, x)`. Where groups lie inside the client,
+    `by_group` has the weights for the rows of each group. score: the counts on the client's test
+    examples, if it has any.
+    """
+
+    group: GroupId | None
+    params: Params
+    by_group: dict[GroupId, Params]
+    model: Model
+    score: Tally | None
+
+
+class UnlabelledExamples(Examples):
+    """Examples without labels, for algorithms that do not need any."""
+
+    def labels(self, rows: NDArray[np.int64] | slice = slice(None)) -> Tensor:
+        raise DataError(
+            "the training rows have no labels, but this run's algorithm needs them to find the "
+            "group of an unseen client or to train its model; add labels"
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> Examples:
+        return _without_labels(super().take(rows))
+
+
+def _without_labels(examples: Examples) -> Examples:
+    return UnlabelledExamples(
+        examples.x, examples.y, examples.group, examples.scale, examples.shift
+    )
+
+
+def assign(
+    folder: str | Path,
+    train: Examples,
+    *,
+    test: Examples | None = None,
+    group: GroupId | None = None,
+    trust: bool = False,
+) -> Assignment:
+    """Return the group and the model for an unseen client, from the folder of a finished run.
+
+    train: its examples. Their labels may all be -1, unknown, unless the algorithm uses losses or
+    trains. group: the group it declares, for algorithms that use declared groups. trust: import
+    the code that the run's config.toml names; without it, such a run is refused. The folder is not
+    changed, and the same data always gives the same answer.
+    """
+    if not len(train):
+        raise DataError("an unseen client needs at least one training example to find its group")
+    run = TrainedRun(Path(folder), trust=trust)
+    run.require_trust(run.experiment.algorithm_names())
+    unlabelled = bool((train.y == NO_LABEL).all())
+    _require_fit(run, "training", train, labelled=not unlabelled)
+    if test is not None:
+        _require_fit(run, "test", test)
+    if group is not None:
+        _require_groups(run, "an unseen client", np.asarray(group))
+    algorithm = run.experiment.build_algorithm()
+    last = checkpoint.latest(
+        run.folder.checkpoints,
+        types_of(algorithm).state,
+        checkpoint.Progress,
+        require=lambda found: checkpoint.require_identity(found, run.experiment),
+    )
+    if last is None or last.round_number != run.summary["rounds"]:
+        raise RunError(f"{folder} has no complete checkpoint of its last round; repeat the run")
+    learner = run.experiment.build_learner(run.model)
+    learner = replace(learner, round_number=0, client_id=UNSEEN)
+    train = _without_labels(train) if unlabelled else train
+    client = Client(UNSEEN, train, test if test is not None else train, group)
+    models = algorithm.for_unseen(last.state, client, learner)
+    models = expect_models(models, run.model.spec, algorithm, "for_unseen")
+    own: ClientModel = next(iter(models.views.values()))
+    score = None
+    if test is not None and len(test):
+        board = Scoreboard()
+        board.plan(own, test)
+        for job in board.jobs():
+            board.add(job, run_job(job, learner))
+        score = total(board.result(own, test, group).values())
+    return Assignment(
+        models.group,
+        learner.weights_of(own.model),
+        {inside: learner.weights_of(params) for inside, params in own.by_group.items()},
+        run.model,
+        score,
+    )
+
+
+def _require_fit(run: TrainedRun, name: str, examples: Examples, labelled: bool = True) -> None:
+    """Raise `DataError` for examples that are not like those of the run; `name` says which."""
+    x, y, group = examples.x, examples.y, examples.group
+    recorded = run.summary.get("data", {})
+    for fact, value in (examples.made_by if isinstance(examples, Encoded) else {}).items():
+        if recorded.get(fact, value) != value:
+            raise DataError(
+                f"the {name} rows were encoded by a table that is not the one of the run, or has "
+                f"changed since (another {fact}); use the table and the configuration of the run"
+            )
+    require_inputs(x, run.shape, f"{name} examples")
+    if y.shape != (len(x),) or (group is not None and group.shape != y.shape):
+        raise DataError(f"{name} examples need as many labels, and groups if any, as rows")
+    wrong = np.flatnonzero((y < 0) | (y >= run.classes) | (y % 1 != 0))
+    if labelled and len(wrong):
+        label = y[wrong[0]]
+        known = f"the run has classes 0 to {run.classes - 1}"
+        raise DataError(f"{name} row {wrong[0] + 1} has the label {label}; {known}")
+    if group is not None:
+        _require_groups(run, f"{name} examples", group)
+
+
+def _require_groups(run: TrainedRun, who: str, group: NDArray[np.int64]) -> None:
+    groups = int(run.summary["inputs"].get("groups", 0))
+    known = group.dtype.kind in "iu" and (group >= 0).all()
+    if not known or (groups and (group >= groups).any()):
+        which = f"the run has groups 0 to {groups - 1}" if groups else "groups are 0 or more"
+        raise DataError(f"{who} cannot declare group {group}; {which}")
 
 
 def export_model(

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from e2fl.config.experiment import Experiment
-from e2fl.files import write_text
 from e2fl.runs.records import Json
-from e2fl.runs.store import COMMAND
+from e2fl.runs.store import Folder
 
 
 class Watcher:
@@ -59,5 +58,4 @@ class CommandRecord(Watcher):
         self.folder, self.command = folder, command
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
-        if not (self.folder / COMMAND).exists():
-            write_text(self.folder / COMMAND, self.command + "\n")
+        Folder(self.folder).write_command(self.command)

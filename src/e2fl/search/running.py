@@ -18,12 +18,12 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from e2fl.config.experiment import Experiment, with_seed
-from e2fl.errors import ConfigError, NothingLearnedError, RunError
-from e2fl.files import write_text
+from e2fl.errors import ConfigError, NothingLearnedError, RunError, reason_of
+from e2fl.files import read_text, write_text
 from e2fl.metrics import MEASURES, Measure
 from e2fl.metrics.measures import own_measures
 from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
-from e2fl.runs.store import COMMAND, Folder, Run, json_text
+from e2fl.runs.store import Folder, Run, json_text
 from e2fl.runs.watcher import Watcher, Watchers
 from e2fl.search import results
 from e2fl.search import space as spaces
@@ -98,6 +98,7 @@ def search(
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
     Folder(out).require_new(resume)
+    Folder(out).require_no_links()
     with Folder(out).claimed():
         asked = {
             "sampler": options.sampler,
@@ -145,11 +146,14 @@ def _checked(
 def _record(out: Path, asked: str, command: str) -> None:
     """Store what is searched and the command; a folder holds one search only."""
     path = out / RECORD
-    if command and not (out / COMMAND).exists():
-        write_text(out / COMMAND, command + "\n")
+    Folder(out).write_command(command)
     if not path.exists():
         write_text(path, asked)
-    elif path.read_text(encoding="utf-8") != asked:
+    try:
+        recorded = read_text(path)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {reason_of(error)}") from error
+    if recorded != asked:
         raise RunError(
             f"{out} holds another search (see {RECORD}); use the same options and settings, or "
             "choose another folder with --out"

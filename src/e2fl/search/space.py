@@ -68,12 +68,9 @@ def _choice(text: str) -> CategoricalDistribution | None:
     except tomllib.TOMLDecodeError:
         values = [typed([f"value={part.strip()}"])[0].value for part in text.split(",")]
     choices = [json.dumps(value, default=str) for value in values]
-    odd = re.compile(rf"$|[\[{{]|{NUMBER}\.\.")  # nothing, an open bracket, a range
-    if (
-        len(set(choices)) < len(choices)
-        or text.endswith(",")
-        or any(isinstance(value, str) and odd.match(value) for value in values)
-    ):
+    words = [value for value in values if isinstance(value, str)]
+    odd = any(not word or word[0] in "[{" or ".." in word for word in words)  # open, or a range
+    if odd or text.endswith(",") or len(set(choices)) < len(choices):
         return None
     return CategoricalDistribution(choices)
 

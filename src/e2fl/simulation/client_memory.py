@@ -46,7 +46,7 @@ class Memories:
         """Store the client's memory of this round; a client that stores nothing costs nothing."""
         if not memory and client not in self.rounds:
             return
-        checked = {name: _checked(name, value) for name, value in memory.items()}
+        checked = checked_memory(memory)
         if self.folder is None:
             for older in self.rounds.pop(client, []):
                 del self.held[client, older]
@@ -96,6 +96,11 @@ def newest_versions(folder: Path, round_number: int) -> dict[ClientId, int]:
     known = versions(folder).items()
     earlier = {client: [n for n in written if n <= round_number] for client, written in known}
     return {client: written[-1] for client, written in earlier.items() if written}
+
+
+def checked_memory(memory: Memory) -> dict[str, Any]:
+    """Return what a client stores as it is read back, or raise `ConfigError`."""
+    return {name: _checked(name, value) for name, value in memory.items()}
 
 
 def _checked(name: Any, value: Any) -> Any:

@@ -2,6 +2,7 @@
 examples, once.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,7 @@ class Scoreboard:
     """A plan of what must be evaluated, which then holds the results."""
 
     models: dict[int, Params | Mask] = field(default_factory=dict)
+    uses: Counter[int] = field(default_factory=Counter)  # by model: how often it was planned
     trials: dict[Key, Examples] = field(default_factory=dict)
     tallies: dict[Key, Tally] = field(default_factory=dict)
     # The parts of test sets; keeps the objects alive, since their ids are used as keys.
@@ -42,14 +44,18 @@ class Scoreboard:
 
     def plan(self, client_model: ClientModel, test: Examples) -> None:
         """Plan to evaluate this model on these examples."""
-        for _, model, examples in self._trials(client_model, test):
+        planned = list(self._trials(client_model, test))
+        for _, model, examples in planned:
             self.models[id(model)] = model
             self.trials[id(model), id(examples)] = examples
+        self.uses.update({id(model) for _, model, _ in planned})
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the distinct work, in blocks of about equal size."""
+        """Yield the distinct work that was not done yet, in blocks of about equal size."""
         by_model: dict[int, list[Piece]] = {}
         for key, examples in self.trials.items():
+            if key in self.tallies:
+                continue
             for start in range(0, len(examples), BLOCK):
                 rows = slice(start, min(start + BLOCK, len(examples)))
                 by_model.setdefault(key[0], []).append((key, examples, rows))
@@ -69,6 +75,15 @@ class Scoreboard:
         """Add the result of a job; jobs are added in the order they were planned."""
         for (key, _, _), tally in zip(job.pieces, tallies, strict=True):
             self.tallies[key] = total((self.tallies[key], tally)) if key in self.tallies else tally
+
+    def forget_personal(self) -> None:
+        """Drop models that were planned once, such as a client's own: they take much memory."""
+        personal = {model for model, count in self.uses.items() if count == 1}
+        for model in personal:
+            del self.models[model], self.uses[model]
+        for key in [key for key in self.trials if key[0] in personal]:
+            del self.trials[key]
+            self.tallies.pop(key, None)
 
     def result(
         self, client_model: ClientModel, test: Examples, group: GroupId | None

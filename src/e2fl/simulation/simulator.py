@@ -11,18 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
 from e2fl.algorithms.validate import expect_message, expect_models, expect_same_views
-from e2fl.data.federated import Client, ClientId, Examples, FederatedData, GroupId, Population
+from e2fl.data.federated import (
+    Client,
+    ClientId,
+    Examples,
+    FederatedData,
+    GroupId,
+    Memory,
+    Population,
+)
 from e2fl.errors import WireError
 from e2fl.evaluation import Score
 from e2fl.learning import Learner, one_thread
 from e2fl.learning.learner import Meter
-from e2fl.rounds import Replies, Request, Traffic, UnseenScores, count_work
+from e2fl.models import ModelSpec
+from e2fl.rounds import HELD, Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import Scoreboard, run_job
 from e2fl.simulation.spool import Spool
@@ -32,6 +41,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BRIEF = 0.002  # seconds of computation per item; below this, threads do not pay off
+
+
+class Trained(NamedTuple):
+    """What one client did when it was asked to train."""
+
+    raw: bytes  # its reply, as it is sent
+    meter: Meter
+    examples: int  # for training
+    memory: Memory  # what it keeps
 
 
 class SimulatedFederation:
@@ -74,28 +92,16 @@ class SimulatedFederation:
             for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
-
-        def work(client_id: ClientId) -> tuple[bytes, Meter, int] | None:
-            try:
-                client = self._client(client_id, round_number)
-                learner = self._learner(client_id, round_number)
-                reply = self._reply(delivered[client_id], client, learner)
-                answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
-                self.memories.store(client_id, round_number, client.memory)
-                return answer.to_bytes(spec), learner.meter, len(client.train)
-            except Exception as error:  # a client that fails never stops the others
-                errors[client_id] = error
-                return None
-
         answers: Spool[Message] = Spool(self.types.up, spec)
         faults: dict[ClientId, str] = {}
         losses: dict[ClientId, float] = {}
-        for client, done in self._each("train", work, sorted(inbox)):
-            if done is None:
-                faults[client] = _failed(errors[client])
+        for client, done in self._train_all(round_number, spec, delivered):
+            if isinstance(done, Exception):
+                errors[client] = done
+                faults[client] = _failed(done)
                 continue
-            raw, meter, examples = done
-            count_work(self.traffic, meter, examples)
+            raw, meter = done.raw, done.meter
+            count_work(self.traffic, meter, done.examples)
             if meter.losses.mean is not None:
                 losses[client] = meter.losses.mean
             self.traffic.up += len(raw)
@@ -109,17 +115,48 @@ class SimulatedFederation:
             raise errors[min(errors)]
         return Replies(answers, faults, losses)
 
+    def _train_all(
+        self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
+    ) -> Iterator[tuple[ClientId, Trained | Exception]]:
+        """Let these clients train; yield what each of them did, or why it failed, in order."""
+
+        def work(client_id: ClientId) -> Trained | Exception:
+            try:
+                client = self._client(client_id, round_number)
+                trained = self.train_one(client, delivered[client_id], round_number, spec)
+                self.memories.store(client_id, round_number, trained.memory)
+                return trained
+            except Exception as error:  # a client that fails never stops the others
+                return error
+
+        yield from self._each("train", work, sorted(delivered))
+
+    def train_one(
+        self, client: Client, message: Message, round_number: int, spec: ModelSpec
+    ) -> Trained:
+        """Let one client train. spec: of the layers in its reply."""
+        learner = self._learner(client.id, round_number)
+        reply = self._reply(message, client, learner)
+        answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
+        return Trained(answer.to_bytes(spec), learner.meter, len(client.train), client.memory)
+
     def _reply(self, message: Message, client: Client, learner: Learner) -> Message:
         """Return what a client replies; may be another message than it should be."""
         reply: Message = self.algorithm.train(message, client, learner)
         return reply
 
     def evaluate(
-        self, round_number: int, inbox: Mapping[ClientId, Message]
+        self, round_number: int, inbox: Mapping[ClientId, Message], then: Request | None = None
     ) -> Mapping[ClientId, Score]:
         """Let every client in the inbox evaluate what it is sent; equal work is done once."""
         delivered, lengths = self._deliver(inbox)
         self.traffic.served += sum(lengths.values())
+        return self.evaluate_all(round_number, delivered)
+
+    def evaluate_all(
+        self, round_number: int, delivered: Mapping[ClientId, Any]
+    ) -> Mapping[ClientId, Score]:
+        """Let clients evaluate what was delivered to them."""
         tests: dict[ClientId, tuple[Examples, GroupId | None]] = {}
         validation: dict[ClientId, tuple[Examples, GroupId | None]] = {}
 
@@ -133,12 +170,19 @@ class SimulatedFederation:
             models = expect_models(models, self.learner.model.spec, self.algorithm, "model_for")
             return models, learner.meter.grouping_passes
 
-        used = dict(self._each("look", look, sorted(inbox)))
-        expect_same_views({client: models for client, (models, _) in used.items()}, self.algorithm)
-        scores = self._score(used, tests)
-        chosen = {client: used[client] for client in sorted(validation)}
-        for client, validated in self._score(chosen, validation).items():
-            scores[client] = replace(scores[client], validation=validated.views)
+        clients, tested, validated = sorted(delivered), Scoreboard(), Scoreboard()
+        scores: dict[ClientId, Score] = {}
+        names: dict[ClientId, list[str]] = {}
+        for start in range(0, len(clients), HELD):  # the models of all clients may not fit
+            used = dict(self._each("look", look, clients[start : start + HELD]))
+            names |= {client: list(models.views) for client, (models, _) in used.items()}
+            expect_same_views(names, self.algorithm)
+            scores |= self._score(used, tests, tested)
+            chosen = {client: found for client, found in used.items() if client in validation}
+            for client, score in self._score(chosen, validation, validated).items():
+                scores[client] = replace(scores[client], validation=score.views)
+            tested.forget_personal()
+            validated.forget_personal()
         return scores
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
@@ -163,12 +207,12 @@ class SimulatedFederation:
                 used[client] = found
         tests = {client_id: (client.test, client.group) for client_id, client in clients.items()}
         try:
-            scores = self._score(used, tests)
+            scores = self._score(used, tests, Scoreboard())
         except Exception:  # some client's test examples cannot be evaluated; find out which
             scores = {}
             for client in used:
                 try:
-                    scores |= self._score({client: used[client]}, tests)
+                    scores |= self._score({client: used[client]}, tests, Scoreboard())
                 except Exception as error:
                     faults[client] = _failed(error)
         return UnseenScores(scores, dict(sorted(faults.items())))
@@ -177,9 +221,9 @@ class SimulatedFederation:
         self,
         used: Mapping[ClientId, tuple[ClientModels, float]],
         tests: Mapping[ClientId, tuple[Examples, GroupId | None]],
+        board: Scoreboard,
     ) -> dict[ClientId, Score]:
         """Return the score of each client with its models; equal work is done once."""
-        board = Scoreboard()
         for client, (models, _) in used.items():
             for model in models.views.values():
                 board.plan(model, tests[client][0])
@@ -208,8 +252,8 @@ class SimulatedFederation:
 
     def _deliver(
         self, inbox: Mapping[ClientId, Message]
-    ) -> tuple[dict[ClientId, Message], dict[ClientId, int]]:
-        """Return what clients receive, through real bytes.
+    ) -> tuple[dict[ClientId, Any], dict[ClientId, int]]:
+        """Return what clients receive, through real bytes, and its size.
 
         A message for many clients is encoded once.
         """
@@ -263,4 +307,7 @@ def _in_this_thread(work: Callable[[Item], Result], items: Iterable[Item]) -> li
 
 
 def _single_threaded() -> None:
+    # Asking first settles this thread's number: else torch reads it at the first operation from
+    # the whole process, where another thread may have set it since.
+    torch.get_num_threads()
     torch.set_num_threads(1)

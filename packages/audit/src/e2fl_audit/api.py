@@ -36,13 +36,13 @@ class TableAudit:
     @property
     def rates(self) -> pd.DataFrame:
         """One row per grouping, group and rate."""
-        return pd.DataFrame(
-            {"grouping": table.grouping.name, "rate": table.rate.name, **row._asdict()}
-            | {"reference": table.reference}
-            for tables in self.results
-            for table in tables
-            for row in table.rows
-        )
+        parts = []
+        for table in (table for tables in self.results for table in tables):
+            part = table.frame.assign(reference=table.reference)
+            part.insert(0, "rate", table.rate.name)
+            part.insert(0, "grouping", table.grouping.name)
+            parts.append(part)
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
     @property
     def clients(self) -> pd.DataFrame:
@@ -109,9 +109,10 @@ class Audit:
     def by_group(self) -> pd.DataFrame:
         frames = {}
         for first, *others in self.tables[0].results:
-            columns = {"n": first.columns["n"]}
-            columns |= {table.rate.name: table.columns["value"] for table in (first, *others)}
-            frames[first.grouping.name] = pd.DataFrame(columns, first.grouping.groups)
+            columns = {"n": first.frame["n"]}
+            columns |= {table.rate.name: table.frame["value"] for table in (first, *others)}
+            frame = pd.DataFrame(columns).set_axis(first.grouping.groups)
+            frames[first.grouping.name] = frame
         return pd.concat(frames, names=["grouping", "group"]) if frames else pd.DataFrame()
 
     @property
@@ -164,7 +165,7 @@ class Audit:
 
 def _rate_dict(table: RateTable) -> dict[str, Any]:
     about = {"key": table.rate.key, "title": table.rate.title, "reference": table.reference}
-    return about | {"p_any": table.p_any, "groups": [row._asdict() for row in table.rows]}
+    return about | {"groups": [row._asdict() for row in table.rows]}
 
 
 def audit(
@@ -288,7 +289,7 @@ def _examine_one(table: Table, settings: Settings) -> TableAudit:
         f"By {first.grouping.name}, no group has {MIN_CLIENTS} clients or more: differences "
         "between groups cannot be told from differences between clients."
         for first, *_ in results
-        if first.columns["clients"].max() < MIN_CLIENTS and not table.is_measure
+        if first.frame["clients"].max() < MIN_CLIENTS and not table.is_measure
     ]
     return TableAudit(
         table=table,

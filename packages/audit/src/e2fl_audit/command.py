@@ -62,14 +62,14 @@ def run(options: argparse.Namespace, program: str, command: str) -> int:
 
 def _run(options: argparse.Namespace, command: str) -> int:
     from e2fl_audit.api import examine
-    from e2fl_audit.output import exported, require_free, write, write_pdf
+    from e2fl_audit.output import exported, require_free, write
     from e2fl_audit.page import rate_frame
     from e2fl_audit.reader import read_table
     from e2fl_audit.settings import Settings
 
     first: Path = options.tables[0]
     out = options.out or first.with_name(f"{first.stem}-audit.html")
-    written = [path for path in (out, options.json, options.pdf) if path is not None]
+    written = [path for path in (out, options.json) if path is not None]
     require_free(written, options.tables)
     names = [name.strip() for group in options.groups for name in group.split(",")]
     given = vars(options) | {"groups": tuple(filter(None, names))}
@@ -85,8 +85,6 @@ def _run(options: argparse.Namespace, command: str) -> int:
     write(out, page)
     if options.json is not None:
         write(options.json, audit.to_json())
-    if options.pdf is not None:
-        write_pdf(page, options.pdf)
     for path, content in contents.items():
         write(path, content)
     print("\n".join(audit.sentences))

@@ -1,12 +1,12 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 import math
-from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
@@ -17,13 +17,10 @@ N, CORRECT, POSITIVES, NEGATIVES, SELECTED, TRUE_POSITIVES, FALSE_POSITIVES, LAB
 DRAWN_CELLS = 20_000_000  # bounds the memory of the bootstrap
 FOUR_FIFTHS = 0.8
 JUDGED, SUPPRESSED, UNDER_SHARE = "judged", "suppressed", "under 2 %"
-# A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share of;
-# status: judged, or why not.
 NUMBERS = ["n", "clients", "base", "hits", "value", "low", "high", "client_mean"]
 NUMBERS += ["difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high"]
 NUMBERS += ["p", "p_holm"]
 FIELDS = ["group", *NUMBERS, "status", "judged", "below_four_fifths"]
-GroupRate: Any = namedtuple("GroupRate", FIELDS)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -75,11 +72,12 @@ class RateTable:
 
     rate: Rate
     grouping: Grouping
-    columns: dict[str, Any]  # fields of `GroupRate`, each with one value per group
+    # A row per group. n: rows, or clients in a table of clients; base: the rows a rate is a share
+    # of; status: judged, or why not.
+    frame: pd.DataFrame
     overall: float  # the rate of all rows together
     unit: str = "%"
     reference: str | None = None
-    p_any: float = math.nan  # the test that all groups are equal, for measures
     turned: tuple[int, int] | None = None  # clients inside which the difference turns, of so many
 
     @property
@@ -89,8 +87,7 @@ class RateTable:
 
     @cached_property
     def rows(self) -> list[Any]:
-        columns = [np.asarray(self.columns[name], object) for name in FIELDS]
-        return [GroupRate(*values) for values in zip(*columns, strict=True)]
+        return list(self.frame.itertuples(index=False, name="GroupRate"))
 
     @cached_property
     def judged(self) -> list[Any]:

@@ -2,21 +2,12 @@
 
 import os
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from e2fl_audit.api import Audit
 from e2fl_audit.page import csv_text, dot_plot, rate_frame
 from e2fl_audit.settings import AuditError
-
-BROWSERS = (
-    "chromium chromium-browser google-chrome google-chrome-stable chrome msedge brave-browser"
-)
-FLAGS = "--headless --disable-gpu --no-first-run --disable-background-networking --disable-sync "
-FLAGS += "--disable-component-update --no-pdf-header-footer"
 
 
 def exported(audit: Audit, folder: Path) -> dict[Path, str]:
@@ -59,14 +50,13 @@ def _same_file(one: Path, other: Path) -> bool:
         return one.absolute() == other.absolute()
 
 
-def write(path: Path, content: str | bytes) -> None:
+def write(path: Path, content: str) -> None:
     """Write a file in one step: it is complete, or unchanged."""
-    raw = content.encode("utf-8", "replace") if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            file.write(raw)
+            file.write(content.encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -75,25 +65,3 @@ def write(path: Path, content: str | bytes) -> None:
     finally:
         if path.parent.is_dir():
             partial.unlink(missing_ok=True)
-
-
-def write_pdf(page: str, path: Path) -> None:
-    """Print the page with a browser that is installed."""
-    browser = next(filter(None, map(shutil.which, BROWSERS.split())), None)
-    if browser is None:
-        what = "install one, or open the page and print it to PDF"
-        raise AuditError(f"--pdf needs Chromium, Chrome or Edge; {what}")
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "page.html", Path(folder) / "page.pdf"
-        source.write_text(page, encoding="utf-8")
-        line = [browser, *FLAGS.split(), f"--user-data-dir={folder}/profile"]
-        if hasattr(os, "geteuid") and os.geteuid() == 0:
-            line.append("--no-sandbox")  # browsers refuse to start as root otherwise
-        line += [f"--print-to-pdf={target}", source.as_uri()]
-        try:
-            subprocess.run(line, check=True, capture_output=True, timeout=300)
-            content = target.read_bytes()
-        except (OSError, subprocess.SubprocessError) as error:
-            what = f"{Path(browser).name} could not print the page"
-            raise AuditError(f"{what}; open it and print it to PDF") from error
-    write(path, content)

@@ -26,13 +26,11 @@ from e2fl_audit.wording import interval, noun, ratio, safe, shown, whole
 
 MOST_PLOTS = 6  # rates that are drawn; recalls of many classes are in the table
 MOST_PRINTED = 40  # groups in a printed plot or table
-MOST_CLIENTS = 20_000  # clients in the CSV behind the page
 TWO_GROUPS = {
     "Equal opportunity difference (true positive rate)": "true_positive_rate",
     "Equalized odds difference (larger of the gaps in true and false positive rate)": "odds",
     "Statistical parity difference (selection rate)": "selection_rate",
     "Predictive parity difference (positive predictive value)": "predictive_value",
-    "F1 gap*": "f1",
 }
 MOST_ROWS = 400
 WIDE, NARROW = 700, 330  # widths
@@ -80,7 +78,6 @@ def _base64(text: str | bytes) -> str:
 def _view(one: TableAudit) -> dict[str, Any]:
     """Return what the template needs to know about one table."""
     spread, pictures = one.spread, ""
-    listed = spread is not None and len(spread.frame) <= MOST_CLIENTS
     if spread is not None:
         pictures = histogram(spread, "wide") + histogram(spread, "narrow")
     return {
@@ -90,7 +87,7 @@ def _view(one: TableAudit) -> dict[str, Any]:
         "spread": spread,
         "histograms": Markup(pictures),
         "rates_csv": _base64(csv_text(one.rates)),
-        "clients_csv": _base64(csv_text(one.clients)) if listed else None,
+        "clients_csv": _base64(csv_text(one.clients)) if spread is not None else None,
     }
 
 
@@ -129,20 +126,14 @@ def _two_groups(tables: list[RateTable]) -> dict[str, Any] | None:
     gaps = {key: rows[key][other].value - rows[key][reference].value for key in rows}
     both = gaps["true_positive_rate"], gaps["false_positive_rate"]
     gaps["odds"] = math.nan if math.isnan(sum(both)) else max(map(abs, both))
-    scores = []
-    for group in (other, reference):
-        found, said = rows["true_positive_rate"][group], rows["predictive_value"][group]
-        size = found.base + said.base
-        scores.append(2 * found.hits / size if size else 0.0)
-    gaps["f1"] = scores[0] - scores[1]
     named = [(title, gaps[key]) for title, key in TWO_GROUPS.items()]
     return {"direction": f"{other} minus {reference}", "rows": named}
 
 
 def in_order(table: RateTable) -> list[int]:
     """Return the positions of the groups, most favourable first; those without a value are last."""
-    values = (-1 if table.rate.better < 0 else 1) * table.columns["value"]
-    return [int(position) for position in np.argsort(-values, kind="stable")]
+    values = (-1 if table.rate.better < 0 else 1) * table.frame["value"]
+    return [int(position) for position in np.argsort(-values.to_numpy(), kind="stable")]
 
 
 class _Scale:

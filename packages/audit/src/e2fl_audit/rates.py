@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from e2fl_audit import statistics
 from e2fl_audit.counting import (
+    FIELDS,
     FOUR_FIFTHS,
     JUDGED,
     NUMBERS,
@@ -50,9 +51,7 @@ def evaluate(table: Table, settings: Settings) -> list[list[RateTable]]:
     ]
     tables = [rate_table for tables in results for rate_table in tables]
     for rate_table in tables:
-        gone = rate_table.columns["status"] == SUPPRESSED
-        for name in NUMBERS:
-            rate_table.columns[name][gone] = math.nan
+        rate_table.frame.loc[rate_table.frame["status"] == SUPPRESSED, NUMBERS] = math.nan
     _correct(tables)
     return results
 
@@ -140,7 +139,7 @@ class _Estimate:
             columns |= self._compared(reference)
         columns["p"] = self._tests(status)
         share = float(hits.sum() / base.sum()) if base.sum() else math.nan
-        frame = _completed(self.grouping, columns)
+        frame = _frame(self.grouping, columns)
         turned = self._turned(np.flatnonzero(status == JUDGED))
         name = None if reference is None else self.grouping.groups[reference]
         return RateTable(self.rate, self.grouping, frame, share, reference=name, turned=turned)
@@ -212,14 +211,12 @@ class _Estimate:
         return (int((inside > 0).sum()), len(inside)) if certain else None
 
 
-def _completed(grouping: Grouping, columns: dict[str, Any]) -> dict[str, Any]:
-    """Return all columns of a table; what is not known is NaN."""
-    nothing = np.full(len(grouping.groups), math.nan)
-    numbers = {name: np.array(columns.get(name, nothing)) for name in NUMBERS}
-    judged = columns["status"] == JUDGED
-    below = judged & (numbers["ratio"] < FOUR_FIFTHS)
-    about = {"group": grouping.groups, "status": columns["status"], "judged": judged}
-    return about | numbers | {"below_four_fifths": below}
+def _frame(grouping: Grouping, columns: dict[str, Any]) -> pd.DataFrame:
+    """Return the frame of a table; what is not known is NaN."""
+    frame = pd.DataFrame(columns | {"group": grouping.groups}).reindex(columns=FIELDS)
+    frame["judged"] = frame["status"] == JUDGED
+    frame["below_four_fifths"] = frame["judged"] & (frame["ratio"] < FOUR_FIFTHS)
+    return frame.astype(dict.fromkeys(NUMBERS, float))
 
 
 def _reference(
@@ -330,28 +327,23 @@ def _means(table: Table, grouping: Grouping, settings: Settings, hidden: HiddenG
         columns["difference_low"], columns["difference_high"] = mean - against + [-half, half]
         columns["ratio"] = np.where((mean >= 0) & (against > 0), mean / (against or 1), math.nan)
     rate = Rate("accuracy" if table.is_rate else "measure", table.title, N, N, sign)
-    frame, average = _completed(grouping, columns), float(value.mean())
-    result = RateTable(rate, grouping, frame, average, table.unit)
-    result.reference = None if reference is None else grouping.groups[reference]
-    if len(codes) > 1 and known.sum() > 2:
-        result.p_any = statistics.permutation_test(value[known], group[known], seed=settings.seed)
-    return result
+    frame, average = _frame(grouping, columns), float(value.mean())
+    name = None if reference is None else grouping.groups[reference]
+    return RateTable(rate, grouping, frame, average, table.unit, name)
 
 
 def _correct(tables: Iterable[RateTable]) -> None:
     """Correct all p-values of the page together: 5 % is the chance of any false finding on it."""
     tested = []
     for table in tables:
-        columns = table.columns
-        groups = np.flatnonzero(columns["judged"] & ~np.isnan(columns["p"]))
+        p = table.frame.loc[table.frame["judged"], "p"].dropna()
         # Of two groups, each is the other's rest: one test, not two.
-        pair = len(groups) == 2 and table.grouping.known.sum() == 2
-        tested.append((columns, groups, groups[:1] if pair else groups))
-    values = [columns["p"][different] for columns, _, different in tested]
-    adjusted = statistics.holm(np.concatenate(values)) if values else np.array([])
-    for columns, groups, different in tested:
-        own, adjusted = adjusted[: len(different)], adjusted[len(different) :]
-        columns["p_holm"][groups] = own if len(own) == len(groups) else own[0]
+        pair = len(p) == 2 and table.grouping.known.sum() == 2
+        tested.append((table.frame, p, p[:1] if pair else p))
+    adjusted = iter(statistics.holm([one for *_, different in tested for one in different]))
+    for frame, p, different in tested:
+        own = [next(adjusted) for _ in different]
+        frame.loc[p.index, "p_holm"] = own * (len(p) // max(1, len(own)))
 
 
 def calibration(table: Table, settings: Settings) -> pd.DataFrame:

@@ -3,18 +3,17 @@
 All mistakes are reported at once, with row and column.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from e2fl_audit.columns import ALIASES, Roles, cautions, choose
+from e2fl_audit.columns import ALIASES, cautions, choose
 from e2fl_audit.files import (
     Codes,
     Flags,
-    Labels,
     Numbers,
     Sheet,
     Text,
@@ -23,6 +22,7 @@ from e2fl_audit.files import (
     name_codes,
     open_table,
     plain,
+    visible,
 )
 from e2fl_audit.settings import AuditError, Settings, did_you_mean
 from e2fl_audit.wording import listed, percent, quoted
@@ -33,6 +33,7 @@ SHOWN = 20  # mistakes that are listed; the others are counted
 MAX_LABELS = 1000
 FOREIGN = 0.05  # share of predictions that may be of classes without a label
 BINS = 10
+POSITIVE = {"1", "yes", "y", "t", "positive", "pos", "selected", "hired", "accepted", "approved"}
 ERRORS = {"loss", "error", "rmse", "mse", "mae", "mape", "brier", "perplexity", "wer", "cer"}
 
 Columns = dict[str, Text]
@@ -93,50 +94,25 @@ class Table:
         return [grouping.column for grouping in self.groupings]
 
 
-class Mistakes:
-    """What is wrong with a table, with row and column: all of it, to be fixed at once."""
-
-    def __init__(self, table: str) -> None:
-        self.table, self.count = table, 0
-        self.lines: list[str] = []
-
-    def add(self, line: str) -> None:
-        self.count += 1
-        self.lines.append(line)
-
-    def rows(self, wrong: Flags, say: Callable[[int], str]) -> None:
-        """Add each wrong row; `say` gets its position."""
-        positions = np.flatnonzero(wrong)
-        self.count += len(positions)
-        self.lines += [f"row {row + 1} {say(int(row))}" for row in positions[:SHOWN]]
-
-    def stop(self) -> None:
-        """Raise an error if there are any."""
-        if self.count:
-            count = "a mistake" if self.count == 1 else f"{self.count:,} mistakes"
-            lines, more = self.lines[:SHOWN], self.count - len(self.lines[:SHOWN])
-            text = "\n  ".join([*lines, *([f"and {more:,} more"] if more else [])])
-            where = f"{self.table} has {count} (rows are counted below the header)"
-            raise AuditError(f"{where}:\n  {text}")
-
-
 def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     """Read a file or a DataFrame; all its mistakes are reported at once, with row and column."""
     sheet = open_table(source)
     roles = choose(sheet, settings)
-    table = Table(sheet.name, sheet.sha256, len(sheet.cells), pd.DataFrame(index=sheet.cells.index))
-    table.notes = sheet.notes
     columns = {role: sheet.column(position) for role, position in roles.values.items()}
     keep = _checked(sheet, columns, settings)
+    table = Table(sheet.name, sheet.sha256, int(keep.sum()), pd.DataFrame(), notes=sheet.notes)
     table.cautions = cautions(sheet, roles)
     if "client" in columns:
         table.clients, table.cells["client"] = name_codes(columns.pop("client"), [])
-    _group(table, sheet, roles, keep)
+    for position in roles.groups:
+        _group(table, sheet.column(position), keep)
     if not keep.all():
         _note_left_out(table, keep, settings)
-    table.cells, table.rows = table.cells[keep].reset_index(drop=True), int(keep.sum())
-    kept = {role: column[keep].reset_index(drop=True) for role, column in columns.items()}
-    columns = {role: column.cat.remove_unused_categories() for role, column in kept.items()}
+    table.cells = table.cells.reindex(np.flatnonzero(keep)).reset_index(drop=True)
+    columns = {
+        role: column[keep].reset_index(drop=True).cat.remove_unused_categories()
+        for role, column in columns.items()
+    }
     attributes = len(table.groupings)
     if attributes == 2 or (attributes > 2 and (settings.groups or settings.ll144)):
         _cross(table)
@@ -146,43 +122,55 @@ def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     return table
 
 
-def _checked(sheet: Sheet, columns: dict[str, Text], settings: Settings) -> Flags:
+def _wrong(rows: Flags, what: str, column: Text | None = None) -> list[str]:
+    """Return a line for each wrong row; of a column, with the cell."""
+    return [
+        f"row {row + 1} {what if column is None else what.format(column[row].strip()[:60])}"
+        for row in np.flatnonzero(rows)
+    ]
+
+
+def _require_none(name: str, mistakes: list[str]) -> None:
+    """Raise an error that lists the first mistakes, if there are any."""
+    if mistakes:
+        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes):,} mistakes"
+        lines, more = mistakes[:SHOWN], len(mistakes) - SHOWN
+        text = "\n  ".join([*lines, *([f"and {more:,} more"] if more > 0 else [])])
+        raise AuditError(f"{name} has {count} (rows are counted below the header):\n  {text}")
+
+
+def _checked(sheet: Sheet, columns: Columns, settings: Settings) -> Flags:
     """Require values where they are needed; return the rows that have them."""
     if not len(sheet.cells):
         raise AuditError(f"{sheet.name} has a header but no rows")
-    mistakes, keep = Mistakes(sheet.name), np.ones(len(sheet.cells), np.bool_)
+    mistakes: list[str] = []
+    keep = np.ones(len(sheet.cells), np.bool_)
     for role, column in columns.items():
-        needed, blank = role in ("n", "client"), missing(column)
+        needed, blank, where = role in ("n", "client"), missing(column), f"column '{column.name}'"
         if settings.drop_missing and not needed:
             keep &= ~blank
         else:
             hint = "" if needed else "; fill it in, or leave such rows out with --drop-missing"
-            mistakes.rows(blank, lambda _: f"has nothing in column '{column.name}'{hint}")  # noqa: B023
+            mistakes += _wrong(blank, f"has nothing in {where}{hint}")
         if role in ("score", "accuracy", "n"):
-            values = sheet.numbers(column)
-            positive = (values > 0) & (values <= 1e15) if role == "n" else True
-            kind = "a number above 0 and at most 1e15" if role == "n" else "a number"
-            mistakes.rows(
-                ~blank & ~(np.isfinite(values) & positive),
-                lambda row: (
-                    f"has {column[row].strip()[:60]!r} in column '{column.name}'; it must be {kind}"  # noqa: B023
-                ),
-            )
-    mistakes.stop()
+            values, kind = sheet.numbers(column), "a number"
+            right = np.isfinite(values)
+            if role == "n":
+                right, kind = (values > 0) & (values <= 1e15), "a number above 0 and at most 1e15"
+            mistakes += _wrong(~blank & ~right, f"has {{!r}} in {where}; it must be {kind}", column)
+    _require_none(sheet.name, mistakes)
     if not keep.any():
         raise AuditError(f"{sheet.name} has no row with a value in every column that is needed")
     return keep
 
 
-def _group(table: Table, sheet: Sheet, roles: Roles, keep: Flags) -> None:
-    for position in roles.groups:
-        attribute, column = sheet.column(position), f"group{len(table.groupings)}"
-        names, codes = name_codes(attribute, table.notes)
-        groups, unknown = names, -1
-        if (codes[keep] < 0).any():
-            groups, unknown = [*names, UNKNOWN], len(names)
-        table.groupings.append(Grouping(str(attribute.name), groups, column, unknown))
-        table.cells[column] = np.where(codes < 0, len(names), codes)
+def _group(table: Table, attribute: Text, keep: Flags) -> None:
+    """Add the grouping by an attribute."""
+    names, codes = name_codes(attribute, table.notes)
+    blank, column = codes < 0, f"group{len(table.groupings)}"
+    groups, unknown = ([*names, UNKNOWN], len(names)) if blank[keep].any() else (names, -1)
+    table.groupings.append(Grouping(str(attribute.name), groups, column, unknown))
+    table.cells[column] = np.where(blank, len(names), codes)
 
 
 def _note_left_out(table: Table, keep: Flags, settings: Settings) -> None:
@@ -215,63 +203,72 @@ def _cross(table: Table) -> None:
 
 def _read_predictions(table: Table, sheet: Sheet, columns: Columns, settings: Settings) -> None:
     """Count the cells of a table with one row per person."""
-    labels, score = Labels(), _scores(sheet, columns, settings)
-    cells, truth = table.cells, None
-    if "y" in columns:
-        truth = cells["truth"] = _codes(table, columns["y"], labels)
+    y, score = columns.get("y"), _scores(sheet, columns, settings)
+    roles = ("y", "y_hat") if score is None else ("y",)
+    labels = _labels(table, [columns[role] for role in roles if role in columns])
+    table.positive = _positive(table, labels, settings)
+    table.labels = list(labels.values())
+    if y is not None:
+        table.cells["truth"] = _codes(y, labels)
     if score is None:
-        cells["predicted"] = _codes(table, columns["y_hat"], labels)
-        table.positive = _positive(table, labels, settings)
-        _note_labels(table, labels)
-        if truth is not None:
-            _require_common(table, columns, labels)
-        elif table.positive is None:
-            question = f"which label is the positive one ({quoted(labels.names[:6])})"
-            raise AuditError(f"{table.name}: {question}? Name it with --positive")
+        table.cells["predicted"] = _codes(columns["y_hat"], labels)
+        if y is not None:
+            _require_common(table, y.name, columns["y_hat"].name)
     else:
-        table.positive = _positive(table, labels, settings)
-        if table.positive is None or len(labels.names) > 2:
-            known = quoted(labels.names[:6])
-            what = f"scores need two labels, and which is positive ({known})"
-            raise AuditError(f"{table.name}: {what}? Name it with --positive")
-        others = [code for code in range(len(labels.names)) if code != table.positive]
-        other = others[0] if others else labels.code(f"not {labels.names[table.positive]}")
-        cells["predicted"] = np.where(_selected(table, score, settings), table.positive, other)
-        if truth is not None and score.min() >= 0 and score.max() <= 1:
-            _count_bins(table, score, truth == table.positive)
-    table.labels = labels.names
-    table.cells = cells.groupby(list(cells.columns)).size().rename("count").reset_index()
+        table.labels += [f"not {table.labels[0]}"] if len(labels) == 1 else []
+    if table.positive is None or (score is not None and len(table.labels) != 2):
+        _require_labels(table, scored=score is not None)
+    elif score is not None:
+        selected = _selected(table, score, settings)
+        table.cells["predicted"] = np.where(selected, table.positive, 1 - table.positive)
+        if y is not None and score.min() >= 0 and score.max() <= 1:
+            _count_bins(table, score)
+    table.cells = table.cells.groupby(list(table.cells)).size().rename("count").reset_index()
 
 
-def _codes(table: Table, column: Text, labels: Labels) -> Codes:
-    texts = column.cat.categories
-    numbers = np.array([as_number(text, decimal_comma=True) for text in texts])
-    fractions = np.isfinite(numbers) & (np.nan_to_num(numbers, posinf=0, neginf=0) % 1 != 0)
-    if len(texts) > MAX_LABELS or fractions.any():
-        what = f"has more than {MAX_LABELS:,} different values"
-        what = f"holds {texts[fractions][0].strip()!r}, not a label" if fractions.any() else what
-        raise AuditError(
-            f"{table.name}: column '{column.name}' {what}; labels are classes; for a numeric "
-            "measure of each client, name its column with --score and leave y out"
-        )
-    return np.asarray(column.map(labels.code), np.int64)
+def label_key(text: str) -> str:
+    """Return a label as it is compared: 1, 1.0 and True are one label, and so are Yes and yes."""
+    word = visible(text).casefold()
+    word = {"true": "1", "false": "0"}.get(word, word)
+    value = as_number(word)
+    return f"{value:.15g}" if math.isfinite(value) else word
+
+
+def _labels(table: Table, columns: list[Text]) -> dict[str, str]:
+    """Return the labels in these columns, by their keys."""
+    labels: dict[str, str] = {}
+    for column in columns:
+        for text in column.cat.categories:
+            if as_number(text) % 1 > 0 or len(labels) > MAX_LABELS:
+                raise AuditError(
+                    f"{table.name}: column '{column.name}' holds {text.strip()!r} or too many "
+                    "values, not a label of a class; for a numeric measure of each client, name "
+                    "its column with --score and leave y out"
+                )
+            labels.setdefault(label_key(text), visible(text))
+    return labels
+
+
+def _codes(column: Text, labels: dict[str, str]) -> Codes:
+    keys = list(labels)
+    codes = {text: keys.index(label_key(text)) for text in column.cat.categories}
+    return np.asarray(column.map(codes), np.int64)
 
 
 def _scores(sheet: Sheet, columns: Columns, settings: Settings) -> Numbers | None:
     """Return scores or probabilities, where predictions are such; None where they are labels."""
-    if "y_hat" not in columns:
-        return sheet.numbers(columns["score"])
-    column = columns["y_hat"]
-    values = np.array([as_number(text, decimal_comma=True) for text in column.cat.categories])
-    numeric = bool(np.isfinite(values).all())
-    few = len(values) <= MAX_LABELS
-    if settings.threshold is None and few and (not numeric or (values % 1 == 0).all()):
-        return None
+    column = columns["y_hat"] if "y_hat" in columns else columns["score"]
     score = sheet.numbers(column)
-    if not np.isfinite(score).all():
-        row = int(np.flatnonzero(~np.isfinite(score))[0])
-        what = f"column '{column.name}' of {sheet.name} holds labels, not numbers"
-        raise AuditError(f"{what}: row {row + 1} has {column[row].strip()[:60]!r}")
+    labels = ~np.isfinite(score)
+    if (
+        "y_hat" in columns
+        and settings.threshold is None
+        and (labels.any() or not (score % 1).any())
+    ):
+        return None
+    if labels.any():
+        where = f"column '{column.name}' of {sheet.name} holds labels, not numbers"
+        raise AuditError(f"{where}: {_wrong(labels, 'has {!r}', column)[0]}")
     return score
 
 
@@ -282,33 +279,39 @@ def _selected(table: Table, score: Numbers, settings: Settings) -> Flags:
         what = f"A score above the median of all rows ({median:g}) counts as selected"
         table.notes.append(f"{what}: the scoring rate.")
         return score > median
-    threshold, what = settings.threshold, "Scores of {:g} or more count as positive."
-    if threshold is None:
-        if low < 0 or high > 1:
-            reach = f"{low:g} to {high:g}"
-            raise AuditError(f"{table.name}: predictions are scores from {reach}; pass --threshold")
-        threshold, what = 0.5, "Predictions are probabilities; {:g} or more counts as positive. "
-        what += "Change it with --threshold."
-    table.notes.append(what.format(threshold))
+    if settings.threshold is None and (low < 0 or high > 1):
+        reach = f"{low:g} to {high:g}"
+        raise AuditError(f"{table.name}: predictions are scores from {reach}; pass --threshold")
+    threshold = 0.5 if settings.threshold is None else settings.threshold
+    table.notes.append(f"Scores of {threshold:g} or more count as positive (--threshold).")
     return score >= threshold
 
 
-def _positive(table: Table, labels: Labels, settings: Settings) -> int | None:
-    wanted = settings.positive
-    if wanted is None:
-        return labels.positive()
-    if labels.names and labels.key(wanted) not in labels.spellings:
-        hint = did_you_mean(wanted, labels.names)
-        raise AuditError(f"--positive: {table.name} has no label '{wanted}'{hint}")
-    return labels.code(wanted)
+def _positive(table: Table, labels: dict[str, str], settings: Settings) -> int | None:
+    """Return the code of the positive label: as named, or the one that plainly means yes."""
+    keys = set(labels)
+    if settings.positive is not None:
+        key = label_key(settings.positive)
+        if labels and key not in labels:
+            hint = did_you_mean(settings.positive, labels.values())
+            raise AuditError(f"--positive: {table.name} has no label '{settings.positive}'{hint}")
+        labels.setdefault(key, visible(settings.positive))
+        return list(labels).index(key)
+    if keys <= {"0"} or keys <= {"-1"}:
+        labels["1"] = "1"
+    elif len(keys) > 2 or ("1" in keys and not keys <= {"0", "-1", "1"}):
+        return None  # of 1 and 2, either may be the positive one
+    known = [code for code, key in enumerate(labels) if key in POSITIVE]
+    return known[0] if len(known) == 1 else None
 
 
-def _note_labels(table: Table, labels: Labels) -> None:
-    for spellings in labels.spellings.values():
-        if len(spellings) > 1:
-            table.notes.append(f"The labels {quoted(spellings[:5])} are read as one label.")
-    if table.positive is None and len(labels.names) == 2:
-        one, other = labels.names
+def _require_labels(table: Table, scored: bool) -> None:
+    """Say what is not shown without a positive label, or that one is needed."""
+    if scored or "truth" not in table.cells:
+        question = f"which label is the positive one ({quoted(table.labels[:6])})"
+        raise AuditError(f"{table.name}: {question}? There must be two; name it with --positive")
+    if len(table.labels) == 2:
+        one, other = table.labels
         table.cautions.append(
             f"It is not known whether '{one}' or '{other}' is the positive label, so selection "
             f"rates and true and false positive rates are not shown; name it, as in "
@@ -316,93 +319,74 @@ def _note_labels(table: Table, labels: Labels) -> None:
         )
 
 
-def _require_common(table: Table, columns: Columns, labels: Labels) -> None:
+def _require_common(table: Table, y: str, y_hat: str) -> None:
     """Reject predictions of classes that never occur among the labels: they are coded otherwise.
 
     A class may be missing among many labels by chance; a class of two may if all labels are one.
     """
-    y, y_hat = columns["y"].name, columns["y_hat"].name
     real, said = set(table.cells["truth"]), set(table.cells["predicted"])
     foreign = said - real
-    coded_alike = len(real | said) <= 2 and (real & said or labels.positive() is not None)
+    coded_alike = len(real | said) <= 2 and (real & said or table.positive is not None)
     if not foreign or coded_alike:
         return
-    names = [
-        quoted(labels.names[code] for code in sorted(codes)[:4]) for codes in (real, said, foreign)
-    ]
+    names = [quoted(table.labels[code] for code in sorted(codes)[:4]) for codes in (real, said)]
     count = int(table.cells["predicted"].isin(foreign).sum())
+    strange = quoted(table.labels[code] for code in sorted(foreign)[:4])
     if len(real) > 2 and count <= FOREIGN * table.rows:
         what = f"{count:,} predictions are of classes that never occur in '{y}'"
-        table.cautions.append(f"{what} ({names[2]}).")
+        table.cautions.append(f"{what} ({strange}).")
         return
-    what = f"{names[2]} never occurs in '{y}'" if real & said else "they share no label"
     both = f"'{y}' holds {names[0]} but '{y_hat}' holds {names[1]}"
+    what = f"{strange} never occurs in '{y}'"
     raise AuditError(f"{table.name}: {both}; {what}. Use the same labels in both columns")
 
 
-def _count_bins(table: Table, score: Numbers, positive: Flags) -> None:
-    """Count the rows, scores and positives of each group and tenth."""
+def _count_bins(table: Table, score: Numbers) -> None:
+    """Count the rows, scores and positives of each group and tenth, for calibration."""
     tenth = np.minimum((score * BINS).astype(np.int64), BINS - 1)
-    cells = table.cells[table.keys]
-    frame = cells.assign(bin=tenth, n=1.0, score=score, positives=positive * 1.0)
+    positives = (table.cells["truth"] == table.positive) * 1.0
+    frame = table.cells[table.keys].assign(bin=tenth, n=1.0, score=score, positives=positives)
     sums = frame.groupby([*table.keys, "bin"])[["n", "score", "positives"]].sum()
     table.bins = sums.reset_index()
 
 
 def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settings) -> None:
     """Read the values of a table with one row per client, or per client and group."""
-    column, mistakes = columns.get("accuracy", columns.get("score")), Mistakes(table.name)
-    assert column is not None
-    name, value = plain(str(column.name)), sheet.numbers(column)
+    column = columns["accuracy"] if "accuracy" in columns else columns["score"]
+    name, value = plain(column.name), sheet.numbers(column)
     table.is_rate = name in ALIASES["accuracy"].split()
     if table.is_rate:
-        value = _fractions(table, column, value, settings, mistakes)
+        value = _fractions(table, column, value, settings)
     else:
-        table.title = str(column.name)
+        table.title = column.name
     table.higher_is_better = not (settings.lower_is_better or ERRORS & set(name.split("_")))
     if not table.higher_is_better and not settings.lower_is_better:
         table.notes.append(f"'{column.name}' is read as an error: lower is better.")
     if table.clients is None:
         table.cells["client"] = np.arange(len(value))
         table.notes.append("The table names no clients: each row is taken as one client.")
-    else:
-        clients, keys = table.clients, ["client", *table.keys]
-        again = table.cells.duplicated(keys).to_numpy()
-        mistakes.rows(
-            again,
-            lambda row: (
-                f"is of client '{clients[table.cells['client'][row]]}' in the same group as a row "
-                "above; give one row per client, or one row per person with y and y_hat"
-            ),
-        )
-    mistakes.stop()
+    again = table.cells.duplicated(["client", *table.keys]).to_numpy()
+    what = "has the client and group of a row above; give one row per client, or one per person"
+    _require_none(table.name, _wrong(again, f"{what} with y and y_hat"))
     table.cells["value"] = value
     if "n" in columns:
         table.cells["weight"] = sheet.numbers(columns["n"])
 
 
-def _fractions(
-    table: Table, column: Text, value: Numbers, settings: Settings, mistakes: Mistakes
-) -> Numbers:
+def _fractions(table: Table, column: Text, value: Numbers, settings: Settings) -> Numbers:
     """Return accuracies as fractions, and reject a mixture of fractions and percentages."""
-    signed = column.map(lambda text: text.rstrip().endswith("%")).to_numpy(np.bool_)
     small, large = (value > 0) & (value <= 1), value > 1
-    unit = "fraction" if signed.any() else settings.unit
-    if signed.any() and (~signed & (value != 0)).any():
-        what = "has values with and without a percent sign; write all of them alike"
-        mistakes.add(f"column '{column.name}' {what}")
-        return value
+    unit = "fraction" if column.str.contains("%").any() else settings.unit
     if unit is None and small.any() and large.any():
         rows = [int(np.flatnonzero(flags)[0]) for flags in (small, large)]
         parts = ", ".join(f"row {row + 1} has {value[row]:g}" for row in rows)
         what = f"mixes fractions and percentages: {parts}; write all of them alike, or pass --unit"
-        mistakes.add(f"column '{column.name}' {what}")
-        return value
+        raise AuditError(f"{table.name}: column '{column.name}' {what}")
     if unit is None:
         unit = "percent" if large.any() else "fraction"
-        if small.any() and not large.any():
-            table.notes.append("No accuracy is above 1, so they are read as fractions.")
+        if small.any():
+            table.notes.append(f"Accuracies are read as a {unit} (--unit).")
     limit = 100.0 if unit == "percent" else 1.0
-    reach = f"in column '{column.name}'; it must be 0 to {limit:g}"
-    mistakes.rows((value < 0) | (value > limit), lambda row: f"has {value[row]:g} {reach}")
+    what = f"has {{!r}} in column '{column.name}'; it must be 0 to {limit:g}, in all rows alike"
+    _require_none(table.name, _wrong((value < 0) | (value > limit), what, column))
     return value / limit

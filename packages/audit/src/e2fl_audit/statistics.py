@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import erfc, stdtr, stdtrit
 
-from e2fl_audit.files import Codes, Flags, Numbers
+from e2fl_audit.files import Flags, Numbers
 
 Z95 = 1.959963984540054
 PERMUTATIONS = 9_990
-PERMUTED_CELLS = 20_000_000  # bounds the time of permutations
 MOST_PERMUTED = 2_000  # clients
 
 Bounds = tuple[Numbers, Numbers]
@@ -115,23 +114,6 @@ def mean_interval(values: Numbers) -> tuple[float, float]:
     """Return the 95 % interval of a mean; NaN for fewer than two values, or for equal ones."""
     average, half = float(np.mean(values)) if len(values) else math.nan, mean_half(values)
     return average - half, average + half
-
-
-def permutation_test(
-    values: Numbers, group: Codes, permutations: int = 1999, seed: int = 0
-) -> float:
-    """Return the p-value of "all groups have one mean": shuffled groups differ as much."""
-    sizes = np.maximum(np.bincount(group), 1).astype(np.float64)
-    centred = values - values.mean()
-
-    def between(order: Numbers) -> float:
-        return float((np.square(np.bincount(group, order)) / sizes).sum())
-
-    observed = between(centred) * (1 - 1e-12)
-    rng = np.random.default_rng(seed)
-    draws = max(199, min(permutations, PERMUTED_CELLS // max(1, len(values))))
-    exceeded = sum(between(rng.permutation(centred)) >= observed for _ in range(draws))
-    return (1 + exceeded) / (1 + draws)
 
 
 def clients_test(hits: Numbers, base: Numbers, inside: Flags, seed: int = 0) -> float:

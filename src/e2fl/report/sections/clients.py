@@ -5,16 +5,16 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
-from e2fl.metrics import COLUMNS, MEASURES
-from e2fl.metrics.inequality import Numbers
 from e2fl.metrics.intervals import over_clients
 from e2fl.report import study as studies
-from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, tips
+from e2fl.report.charts import Plot, Row, data, draw, marks, points, quantity, room, tips
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Method, Study
-from e2fl.report.table import METHOD, Column, Table, column_of, interval_cells, method_table, words
-from e2fl.report.verdict import subject_of
+from e2fl.report.table import METHOD, Column, Table, interval_cells, words
+
+Samples = dict[str, "pd.Series[float]"]  # by method, the accuracy of every client
 
 QUANTILES = (0, 5, 10, 25, 50, 75, 90, 95, 100)
 BINS = 40
@@ -26,35 +26,29 @@ POINTS_SHOWN = 1500
 def clients(study: Study) -> Section | None:
     """Do all clients get about the same accuracy?"""
     samples = {m.label: v for m in study.methods if len(v := m.clients["accuracy"].dropna())}
-    values = {label: accuracy.to_numpy(np.float64) for label, accuracy in samples.items()}
-    if not values:
+    if not samples:
         return None
-    plots, behind = [_histograms(study, values)], [_quantiles(values), *loss_table(study)]
+    plots, behind = [_histograms(study, samples)], [_quantiles(samples)]
     return Section.of("clients", [lowest_table(study)], plots, behind)
 
 
 def lowest_table(study: Study) -> Table:
     """Return a table of the clients with the lowest accuracy, by name."""
-    subject, seed = subject_of(study), [Column("seed", "seed", 0)]
-    by_client = {
-        m.label: m.clients.set_index(["seed", "client"])["accuracy"] for m in study.methods
-    }
-    ordered = subject.clients.sort_values(["accuracy", "seed", "client"], kind="stable")
-    rows: list[dict[str, Any]] = []
-    for row in ordered[:LOWEST].to_dict("records"):
-        same = (row["seed"], row["client"])
-        known = {label: accuracy.get(same) for label, accuracy in by_client.items()}
-        cells = {str(key): value for key, value in row.items()}
-        rows.append(cells | {"n": int(row["n"])} | known)
-    columns = [Column("client", "client"), *(seed if len(study.seeds) > 1 else [])]
+    subject, by = study.subject, ["seed", "client"]
+    lowest = subject.clients.sort_values(["accuracy", *by], kind="stable")[:LOWEST]
+    for method in study.methods:
+        own = method.clients[[*by, "accuracy"]].rename(columns={"accuracy": method.label})
+        lowest = lowest.merge(own, on=by, how="left", suffixes=("", " "))
+    columns = [Column("client", "client")]
+    columns += [Column("seed", "seed", 0)] if len(study.seeds) > 1 else []
     columns += [Column("group", "group")] if study.group_names else []
     columns += [Column("n", "test rows", 0)]
     columns += [Column(m.label, m.label, 1, "accuracy, %", "accuracy") for m in study.methods]
-    title = words("clients", "lowest", count=len(rows), subject=subject.label)
-    return Table.of("lowest", title, columns, rows)
+    title = words("clients", "lowest", count=len(lowest), subject=subject.label)
+    return Table.of("lowest", title, columns, lowest.astype({"n": int}))
 
 
-def _histograms(study: Study, samples: dict[str, Numbers]) -> Plot:
+def _histograms(study: Study, samples: Samples) -> Plot:
     """Return a histogram for each method, one below the other, with its name."""
     low = math.floor(min(values.min() for values in samples.values()))
     high = max(low + 1, math.ceil(max(values.max() for values in samples.values())))
@@ -94,7 +88,7 @@ def _histograms(study: Study, samples: dict[str, Numbers]) -> Plot:
     )
 
 
-def _quantiles(samples: dict[str, Numbers]) -> Table:
+def _quantiles(samples: Samples) -> Table:
     rows = [
         {"method": label, "clients": len(values)}
         | {f"percentile_{q}": float(np.percentile(values, q)) for q in QUANTILES}
@@ -105,16 +99,6 @@ def _quantiles(samples: dict[str, Numbers]) -> Table:
     columns += [Column(f"percentile_{q}", titles.get(q, f"{q} %"), 1) for q in QUANTILES]
     title, note = words("distribution", "plot"), words("clients", "quantiles")
     return Table.of("distribution", title, columns, rows, note)
-
-
-def loss_table(study: Study) -> list[Table]:
-    """Return the spread of the objective: Definitions 1 and 2 of the E2FL paper."""
-    keys = COLUMNS["losses"]
-    methods = [method for method in study.methods if any(method.by_seed(key) for key in keys)]
-    columns = [column_of(MEASURES[key]) for key in keys]
-    note = words("clients", "losses")
-    table = method_table("losses", "Loss and its spread", methods, columns, note)
-    return [table] if methods else []
 
 
 def gains(study: Study) -> Section | None:
@@ -159,9 +143,7 @@ def _gain_points(study: Study, by_method: dict[Method, Any]) -> Plot:
         drawn = both[first].assign(label=method.label).dropna()
         rows += drawn.drop(columns=["seed", "n"]).to_dict("records")
     values = [row[key] for row in rows for key in ("alone", "accuracy")]
-    pad = max(1.0, 0.07 * (max(values) - min(values)))  # room for the words in the corners
-    low, high = min(values) - pad, max(values) + pad
-    scale = {"domain": [low, high], "nice": False}
+    scale = room(values, high=100.0)
     axes = {
         "x": quantity(alt.X, "alone", "training alone, %", 6, **scale),
         "y": quantity(alt.Y, "accuracy", "taking part, %", 6, **scale),
@@ -170,19 +152,11 @@ def _gain_points(study: Study, by_method: dict[Method, Any]) -> Plot:
     tip += tips(
         alone="alone, %|.2f", accuracy="taking part, %|.2f", difference="gain, points|+.2f"
     )[1:]
-    even = alt.Chart(data([{"alone": end, "accuracy": end} for end in (low, high)]))
+    even = alt.Chart(data([{"alone": end, "accuracy": end} for end in scale["domain"]]))
     layers = [
         even.mark_line(strokeDash=[4, 3], strokeWidth=1.5, color="var(--muted)").encode(**axes),
         points(rows, study, 34, opacity=0.6, tooltip=tip, **axes),
     ]
-    corners: tuple[tuple[str, float, float, dict[str, Any]], ...] = (
-        ("better", low, high, {"align": "left", "baseline": "top", "dx": 6, "dy": 6}),
-        ("worse", high, low, {"align": "right", "baseline": "bottom", "dx": -6, "dy": -6}),
-    )
-    for word, x, y, mark in corners:
-        corner = alt.Chart(data([{"alone": x, "accuracy": y, "text": f"{word} than alone"}]))
-        written = corner.mark_text(fontStyle="italic", color="var(--muted)", **mark)
-        layers.append(written.encode(text="text:N", **axes))
     counts = {m.label: studies.worse_off(m, study.alone or m) or (0.0, 0, 0) for m in shown}
     return draw(
         "gains",

@@ -7,7 +7,7 @@ from typing import Any
 from e2fl.report.charts import Plot
 from e2fl.report.table import Table, words
 
-OPEN = ("outcome", "groups", "clients")  # others are folded, and printed open
+OPEN = ("outcome", "groups", "attacks", "clients")  # others are folded, and printed open
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,163 @@
+"""The arena's results, a line of JSON for each yardstick and method, and what its page shows."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from e2fl.files import write_text
+from e2fl.metrics.intervals import over_seeds, paired
+from paper.ledger import HERE, Json
+from paper.tables import NONE, Table, cell
+
+RESULTS = HERE / "arena.jsonl"
+DECLARED: Json = tomllib.loads((HERE / "arena.toml").read_text(encoding="utf-8"))
+TUNED: dict[str, str] = DECLARED.pop("tuned")
+FIXED: dict[str, list[str]] = DECLARED.pop("fixed")
+VARIANTS: Json = DECLARED.pop("variants")
+OURS = ("e2fl_steady", "e2fl", "groups_hidden")
+WORST = ("group/worst10", "clients/worst10")  # the page sorts by the first that there is
+# Titles, paths, digits and factors of the columns; "chance" follows a spread.
+COLUMNS = (
+    ("groups: mean", "group/mean", 1, 1.0),
+    ("worst", "group/worst10", 1, 1.0),
+    ("variance", "group/variance", 1, 1.0),
+    ("clients: mean", "clients/mean", 1, 1.0),
+    ("worst 10 %", "clients/worst10", 1, 1.0),
+    ("variance", "clients/variance", 1, 1.0),
+    ("EOD", "protected/eod", 3, 1.0),
+    ("worse off than alone, %", "gain/worse_off", 1, 1.0),
+    ("MiB up", "bytes/up_per_client_round", 3, 2.0**-20),
+    ("MiB down", "bytes/down_per_client_round", 3, 2.0**-20),
+    ("seconds", "seconds", 0, 1.0),
+)
+COMPARED = {
+    "group/worst10": ("Worst group", 1),
+    "group/mean": ("Mean over groups", 1),
+    "clients/worst10": ("Worst 10 % of clients", 1),
+    "clients/mean": ("Mean over clients", 1),
+    "clients/variance": ("Variance over clients", -1),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method on a yardstick: what was chosen for it, and its figures with every seed."""
+
+    yardstick: str
+    method: str  # as `--methods` names it
+    label: str
+    trials: int
+    chosen: Json  # settings, on validation rows of the first seed
+    seeds: list[int]
+    figures: dict[str, list[float]]  # by path, one for each seed
+    chance: dict[str, float]  # by path, the spread that chance alone gives
+    origin: Json
+
+    def by_seed(self, path: str) -> dict[int, float]:
+        """Return a figure for each seed."""
+        return dict(zip(self.seeds, self.figures.get(path, ()), strict=False))
+
+
+def read_entries(path: Path = RESULTS) -> list[Entry]:
+    """Return the results that are shipped."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [Entry(**json.loads(line)) for line in lines]
+
+
+def merged(*lists: Iterable[Entry]) -> list[Entry]:
+    """Return one entry for each yardstick and method, the last one, in a fixed order."""
+    last = {(entry.yardstick, entry.method): entry for entries in lists for entry in entries}
+    return [last[key] for key in sorted(last)]
+
+
+def write_entries(entries: Iterable[Entry], path: Path = RESULTS) -> None:
+    """Store results."""
+    lines = (json.dumps(asdict(entry), ensure_ascii=False) for entry in entries)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def board(entries: Sequence[Entry]) -> Table:
+    """Return the table of one yardstick, best for the worst group first."""
+    worst = next((p for p in WORST if any(p in entry.figures for entry in entries)), WORST[1])
+
+    def mean(entry: Entry) -> float:
+        values = entry.figures.get(worst)
+        return over_seeds(values).value if values else 0.0
+
+    columns = [one for one in COLUMNS if any(entry.figures.get(one[1]) for entry in entries)]
+    rows = [
+        (
+            entry.label,
+            *(_cell(entry, path, digits, factor) for _, path, digits, factor in columns),
+            ", ".join(f"{_name(key)} {_short(value)}" for key, value in entry.chosen.items()),
+        )
+        for entry in sorted(entries, key=mean, reverse=True)
+    ]
+    titles = ("method", *(title for title, *_ in columns), "chosen")
+    return Table(titles, tuple(rows), empty=not rows)
+
+
+def _cell(entry: Entry, path: str, digits: int, factor: float) -> str:
+    values = [factor * value for value in entry.figures.get(path, ())]
+    if not values:
+        return NONE
+    if path.startswith(("bytes", "seconds")):
+        return f"{over_seeds(values).value:.{digits}f}"
+    chance = entry.chance.get(path)
+    beside = f" (chance {chance:.{digits}f})" if "variance" in path and chance is not None else ""
+    return cell(over_seeds(values), digits) + beside
+
+
+def _name(setting: str) -> str:
+    return {"learner.learning_rate": "rate", "learner.score_rate": "score rate"}.get(
+        setting, setting.removeprefix("algorithm.")
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def ahead(entries: Sequence[Entry], subject: str = OURS[0]) -> list[str]:
+    """Say in words which methods of one yardstick are better than ours, measure by measure."""
+    own = next((entry for entry in entries if entry.method == subject), None)
+    sentences = []
+    for path, (title, sign) in COMPARED.items() if own is not None else ():
+        clear: list[str] = []
+        doubtful: list[str] = []
+        for other in entries:
+            difference = paired(other.by_seed(path), own.by_seed(path)) if own else None
+            if other.method in OURS or difference is None or sign * difference.value <= 0:
+                continue
+            text = f"{other.label} ({difference.value:+.1f})"
+            (clear if difference.may_be_chance is False else doubtful).append(text)
+        if own is None or path not in own.figures:
+            continue
+        parts = [f"better than {own.label}: {', '.join(clear)}"] if clear else []
+        if doubtful:
+            than = "it" if clear else own.label
+            parts.append(f"ahead of {than}, which may be chance: {', '.join(doubtful)}")
+        nobody = f"no other method is ahead of {own.label}"
+        sentences.append(f"**{title}**: {'; '.join(parts) or nobody}.")
+    return sentences
+
+
+def sections(entries: Sequence[Entry]) -> list[Json]:
+    """Return for every yardstick with results its title, table, sentences and trials."""
+    found = []
+    for name, spec in DECLARED.items():
+        own = [entry for entry in entries if entry.yardstick == name]
+        if own:
+            found.append(
+                {
+                    "name": name,
+                    "title": spec["title"],
+                    "table": board(own).text,
+                    "ahead": ahead(own),
+                    "seeds": own[0].seeds,
+                    "trials": max(entry.trials for entry in own),
+                }
+            )
+    return found
