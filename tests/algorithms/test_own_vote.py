@@ -52,18 +52,6 @@ def test_the_own_ranking_is_trained_from_the_groups_and_votes_with_it():
     assert models.group == 1
 
 
-def test_own_epochs_decide_how_long_the_own_ranking_is_trained():
-    algorithm = E2FL(clients_per_round=5, own_vote=(1.0,), own_epochs=3)
-    learner, client, message, _ = served(algorithm)
-    assert learner.settings.epochs != 3
-    ranking = message.decode(algorithm.served, origin_of(learner))[1]
-    own = learner.fit_scores(ranking, client.train, epochs=3)
-    expected = mask_layers(elect([ranking, own]), learner.model.keep)
-    assert equal(algorithm.model_for(message, client, learner).views["group"].model, expected)
-    with pytest.raises(ConfigError, match="own_epochs"):
-        E2FL(own_epochs=0)
-
-
 def test_two_buckets_are_a_mask_and_take_one_bit_an_edge():
     algorithm = E2FL(clients_per_round=5, own_vote=(1.0,), served=Buckets(2))
     learner, _, message, state = served(algorithm)

@@ -142,9 +142,6 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             "of several, each client chooses one on a fifth of its training rows; none: the paper"
         ),
     ] = ()
-    own_epochs: Annotated[
-        int | None, Doc("epochs that a client trains for its own vote; default: learner.epochs")
-    ] = None
     served: Annotated[
         Ballot, Doc("with own_vote, how group rankings are served; two buckets: as masks")
     ] = field(default_factory=Buckets)
@@ -171,8 +168,6 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
             self.require(weight == 0 or 0.001 <= weight <= 1000, name, "0, or 0.001 to 1000")
         for weight in self.own_vote:
             self.require(weight == 0 or 0.001 <= weight <= 1000, "own_vote", "0, or 0.001 to 1000")
-        allowed = self.own_epochs is None or self.own_epochs >= 1
-        self.require(allowed, "own_epochs", "at least 1")
         if self.final_full_vote and self.absent == "present_only":
             raise ConfigError(
                 "algorithm.final_full_vote would let only small groups vote; use carry_forward"
@@ -471,8 +466,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         def model(group: GroupId, examples: Examples) -> Mask | Params:
             if not self.own_vote:
                 return offer.models[group]
-            ranking = offer.rankings[group]
-            return reading.own_model(ranking, examples, self.own_vote, self.own_epochs)
+            return reading.own_model(offer.rankings[group], examples, self.own_vote)
 
         global_model = ClientModel(offer.global_model)
         if own is not None:

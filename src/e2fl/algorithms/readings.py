@@ -37,14 +37,8 @@ class Reading(ABC, Generic[Trained]):
         """Return the model that a ranking stands for."""
 
     @abstractmethod
-    def fit(
-        self, ranking: Ranking, examples: Examples, part: int = 0, epochs: int | None = None
-    ) -> Trained:
-        """Train from a ranking.
-
-        part: numbers several fits of one client in one round.
-        epochs: default: those of the learner.
-        """
+    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Trained:
+        """Train from a ranking. part: numbers several fits of one client in one round."""
 
     @abstractmethod
     def ballot(self, trained: Trained) -> tuple[Ranking, Table]:
@@ -55,11 +49,7 @@ class Reading(ABC, Generic[Trained]):
         """Return the model that a group's ranking and what a client trained from it elect."""
 
     def own_model(
-        self,
-        ranking: Ranking,
-        examples: Examples,
-        weights: Sequence[float],
-        epochs: int | None = None,
+        self, ranking: Ranking, examples: Examples, weights: Sequence[float]
     ) -> Mask | Params:
         """Return the model that a group's ranking and the client's own vote elect.
 
@@ -74,15 +64,13 @@ class Reading(ABC, Generic[Trained]):
         weight = weights[0]
         if len(weights) > 1 and len(rows) >= FOLDS:
             held_out = examples.take(rows[::FOLDS])
-            others = examples.take(np.setdiff1d(rows, rows[::FOLDS]))
-            own = self.fit(ranking, others, epochs=epochs)
+            own = self.fit(ranking, examples.take(np.setdiff1d(rows, rows[::FOLDS])))
             losses = [
                 learner.loss(learner.weights_of(self.elected(ranking, own, weight)), held_out)
                 for weight in weights
             ]
             weight = weights[int(np.argmin(losses))]
-        own = self.fit(ranking, examples.take(rows), epochs=epochs)
-        return self.elected(ranking, own, weight)
+        return self.elected(ranking, self.fit(ranking, examples.take(rows)), weight)
 
 
 @dataclass(frozen=True)
@@ -94,10 +82,8 @@ class AsMask(Reading[Ranking]):
     def model(self, ranking: Ranking) -> Mask:
         return mask_layers(ranking, self.learner.model.keep)
 
-    def fit(
-        self, ranking: Ranking, examples: Examples, part: int = 0, epochs: int | None = None
-    ) -> Ranking:
-        return self.learner.fit_scores(ranking, examples, part=part, epochs=epochs)
+    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Ranking:
+        return self.learner.fit_scores(ranking, examples, part=part)
 
     def ballot(self, trained: Ranking) -> tuple[Ranking, Table]:
         return trained, {}
@@ -116,12 +102,9 @@ class AsWeights(Reading[Params]):
         shapes = {layer.name: layer.shape for layer in self.learner.model.spec.layers}
         return params_from(ranking, self.table, shapes)
 
-    def fit(
-        self, ranking: Ranking, examples: Examples, part: int = 0, epochs: int | None = None
-    ) -> Params:
+    def fit(self, ranking: Ranking, examples: Examples, part: int = 0) -> Params:
         purpose = f"batches of part {part}" if part else "batches"
-        start = self.model(ranking)
-        return require_finite(self.learner.fit(start, examples, epochs=epochs, purpose=purpose))
+        return require_finite(self.learner.fit(self.model(ranking), examples, purpose=purpose))
 
     def ballot(self, trained: Params) -> tuple[Ranking, Table]:
         ranking = {layer: rank_of(values.numpy().ravel()) for layer, values in trained.items()}

@@ -98,23 +98,18 @@ class Learner:
         return self.settings.rate(self.round_number, 0, self.settings.epochs)
 
     def fit_scores(
-        self,
-        ranking: Ranking,
-        examples: Examples,
-        *,
-        part: int = 0,
-        loss: Loss | None = None,
-        epochs: int | None = None,
+        self, ranking: Ranking, examples: Examples, *, part: int = 0, loss: Loss | None = None
     ) -> Ranking:
         """Train scores, which start in the order of this ranking, and return their ranking
         (edge-popup).
 
         part: numbers several fits of one client in one round; each has its own order of batches.
-        loss, epochs: as in `fit`.
+        loss: as in `fit`.
         """
         self.model.require_rankable()
-        passes = self.settings.epochs if epochs is None else epochs
-        batches = self._batches(examples, passes, "batches", part, loss=loss, scores=True)
+        batches = self._batches(
+            examples, self.settings.epochs, "batches", part, loss=loss, scores=True
+        )
         scores = self.engine.fit_scores(self.supernet, self.supernet.scores(ranking), batches)
         if not all(np.isfinite(score).all() for score in scores.values()):
             raise diverged("scores")
