@@ -92,6 +92,10 @@ def test_what_is_said_of_a_table(frame, words, absent):
 def test_repeated_rows_and_persons_are_mentioned():
     again = pd.concat([VISITS, VISITS.head(25)])
     assert "25 rows of 625 are exact repeats of another row." in said(audit(again, y_pred="y_hat"))
+    ages = people(600).assign(age=np.random.default_rng(0).integers(0, 2000, 600) / 25)
+    once = ages.drop(columns="client").drop_duplicates()
+    assert "exact repeats" not in said(audit(once))
+    assert "40 rows of" in said(audit(pd.concat([once, once.head(40)])))
     found = said(audit(VISITS.assign(patient_id=np.arange(600) // 3), y_pred="y_hat"))
     assert "'patient_id' looks like an identifier of persons: 600 rows are of 200 persons" in found
 
@@ -107,6 +111,7 @@ def test_key_figures_agree_with_the_sentences():
     assert figures(audit(exact(HIRING)))["Below four fifths"].startswith("2 of 4 groups")
     same = audit(exact(dict.fromkeys("ABC", (50, 50, 50, 50))))
     assert "Lowest accuracy" not in figures(same)
+    assert "1.00, B against A. Of" in figures(same)["Below four fifths"]
     few = figures(audit(exact({"a": (10, 5, 40, 45), "b": (30, 20, 40, 45)})))["Too few to judge"]
     assert "large enough" not in few
     assert "Too few for some of the rates: a." in few

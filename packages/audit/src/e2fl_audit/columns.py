@@ -149,6 +149,7 @@ def _repeats(cells: pd.DataFrame) -> list[str]:
     times, repeats = int(np.gcd.reduce(counts)), len(cells) - len(counts)
     if times > 1 and len(counts) >= 10:
         return [f"Every row occurs {times} times, or a multiple of that: is the table repeated?"]
-    if repeats and float(np.prod(cells.nunique().to_numpy(float))) > MANY * len(cells):
+    values = cells.nunique().to_numpy(float)
+    if repeats and (2 * values.max() > len(cells) or values.prod() > MANY * len(cells)):
         return [f"{noun(repeats, 'row')} of {len(cells):,} are exact repeats of another row."]
     return []
