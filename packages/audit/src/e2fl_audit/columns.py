@@ -109,7 +109,7 @@ def cautions(sheet: Sheet, roles: Roles) -> list[str]:
     """Return what is suspicious about the columns that are not used, and about the rows."""
     sentences, rows = [], len(sheet.cells)
     used = {*roles.values.values(), *roles.groups}
-    for name in (name for name in sheet.cells if name not in used):
+    for name in (name for name in sheet.columns.values() if name not in used):
         if plain(name) in WEIGHTS:
             sentences.append(f"Column '{name}' is not used: every row weighs the same.")
         elif IDENTIFIERS & set(plain(name).split("_")):

@@ -50,7 +50,7 @@ class Sheet:
     @property
     def columns(self) -> dict[str, str]:
         """The name of each column, by the name as it is compared."""
-        return {plain(name): name for name in self.cells}
+        return {plain(name): name for name in map(str, self.cells)}
 
     def column(self, name: str) -> Text:
         """Return a column as categories of text."""
