@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 from e2fl.commands.parser import build_parser
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not hasattr(options, "act"):
         parser.print_help()
         return 2
+    if arguments is None:  # warnings as messages, without the line of code that gives them
+        warnings.formatwarning = lambda message, *_, **__: f"e2fl: warning: {message}\n"
     act: Callable[[argparse.Namespace], int] = options.act
     sys.path.append(os.getcwd())  # for "mine:MyAlgorithm", after everything installed
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: leave a checkpoint

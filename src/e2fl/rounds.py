@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from e2fl.algorithms import AnyAlgorithm, types_of
-from e2fl.algorithms.screening import Size, capped, outliers, scaled_down, size_of
+from e2fl.algorithms.screening import Size, capped, outliers, overstated, scaled_down, size_of
 from e2fl.algorithms.validate import (
     expect,
     expect_description,
@@ -253,10 +253,13 @@ class Server:
             if self.update_limit and (sent := self._sent(client)) is not None:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
-        far = outliers(sizes, self.update_limit)
-        most_loss = median([size.loss for size in sizes.values()]) if far else 0.0
+        far, loud = outliers(sizes, self.update_limit), overstated(sizes, self.update_limit)
+        most_loss = median([size.loss for size in sizes.values()]) if far or loud else 0.0
         for client, factor in far.items():
             faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
+        for client in (client for client in loud if client not in far):
+            claimed = f"claims a loss of {sizes[client].loss:.3g}, counted as {most_loss:.3g}"
+            faults[client], far[client] = f"clipped: {claimed}", 1.0
 
         def read(client: ClientId) -> Message:
             reply = decoded.get(client) or self._checked(client, replies)[0]

@@ -99,6 +99,27 @@ def test_a_clipped_gradient_does_not_gain_weight_in_afl_by_its_loss():
     assert [accepted[client].loss for client in range(8)] == [0, 4.5, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("name", ["term", "qffl", "afl"])
+@pytest.mark.parametrize(
+    ("factor", "claim", "reason"),
+    [(-30.0, 9.0, "its update"), (1.0, 1e6, "claims a loss of 1e+06")],
+)
+def test_neither_a_clipped_update_nor_a_claim_gains_weight_by_its_loss(name, factor, claim, reason):
+    """These methods give weight to a high loss, TERM exponentially."""
+
+    def forge(message, reply):
+        return replace(scaled_update(factor)(message, reply), loss=claim)
+
+    problem = Problem(attacked(name, forge))
+    federation = problem.federation()
+    server = problem.server(federation, 1)
+    server.update_limit = 7.0
+    accepted, faults = server.accept(federation.train(server.ask()))
+    losses = sorted(accepted[client].loss for client in accepted)
+    assert accepted[ATTACKER].loss < losses[-1]
+    assert faults[ATTACKER].startswith(f"clipped: {reason}")
+
+
 def test_without_a_limit_one_client_spoils_the_model():
     spoiled = accuracy("fedavg", attacked("fedavg", scaled_update(-30.0)), update_limit=0.0)
     assert spoiled < clean("fedavg") - 20

@@ -76,4 +76,4 @@ def said(found):
 
 def figures(found):
     """The key figures of an audit, by title."""
-    return {one.title: f"{one.value}. {one.text}" for one in found.tables[0].figures}
+    return {one.title: f"{one.value}. {one.text}" for one in found.figures}

@@ -77,7 +77,7 @@ def test_the_page_fits_the_screen_and_complains_of_nothing(browser, pages, name,
 @pytest.mark.parametrize("scripts", [True, False])
 def test_every_group_is_drawn_and_readable_at_each_width(browser, pages, width, kind, scripts):
     with opened(browser, pages / "plain.html", width=width, scripts=scripts) as (page, _, _):
-        plots = page.locator(f"#group-1-3 svg.{kind}")
+        plots = page.locator(f"#group-3 svg.{kind}")
         assert plots.count() == 5
         for place in range(5):
             plot = plots.nth(place)
@@ -96,19 +96,19 @@ def test_groups_can_be_put_in_another_order(browser, pages):
 
         def names():
             return page.evaluate(
-                """() => [...document.querySelector('#group-1-2 svg.wide')
+                """() => [...document.querySelector('#group-2 svg.wide')
                 .querySelectorAll('g.row')]
                 .sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top)
                 .map((row) => row.dataset.name)"""
             )
 
         before = names()
-        page.locator("#group-1-2 .order button", has_text="by name").click()
+        page.locator("#group-2 .order button", has_text="by name").click()
         assert names() == sorted(before)
-        page.locator("#group-1-2 .order button", has_text="by value").click()
+        page.locator("#group-2 .order button", has_text="by value").click()
         assert names() == before
-        page.locator("#group-1-2 table.sortable thead button", has_text="Accuracy").first.click()
-        cells = page.locator("#group-1-2 table.sortable").first.locator("tbody tr td:nth-child(4)")
+        page.locator("#group-2 table.sortable thead button", has_text="Accuracy").first.click()
+        cells = page.locator("#group-2 table.sortable").first.locator("tbody tr td:nth-child(4)")
         shown = [cells.nth(place).get_attribute("data-value") for place in range(cells.count())]
         assert shown == sorted(shown, key=float)
 

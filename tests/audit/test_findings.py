@@ -92,6 +92,10 @@ def test_what_is_said_of_a_table(frame, words, absent):
 def test_repeated_rows_and_persons_are_mentioned():
     again = pd.concat([VISITS, VISITS.head(25)])
     assert "25 rows of 625 are exact repeats of another row." in said(audit(again, y_pred="y_hat"))
+    ages = people(600).assign(age=np.random.default_rng(0).integers(0, 2000, 600) / 25)
+    once = ages.drop(columns="client").drop_duplicates()
+    assert "exact repeats" not in said(audit(once))
+    assert "40 rows of" in said(audit(pd.concat([once, once.head(40)])))
     found = said(audit(VISITS.assign(patient_id=np.arange(600) // 3), y_pred="y_hat"))
     assert "'patient_id' looks like an identifier of persons: 600 rows are of 200 persons" in found
 
@@ -107,6 +111,7 @@ def test_key_figures_agree_with_the_sentences():
     assert figures(audit(exact(HIRING)))["Below four fifths"].startswith("2 of 4 groups")
     same = audit(exact(dict.fromkeys("ABC", (50, 50, 50, 50))))
     assert "Lowest accuracy" not in figures(same)
+    assert "1.00, B against A. Of" in figures(same)["Below four fifths"]
     few = figures(audit(exact({"a": (10, 5, 40, 45), "b": (30, 20, 40, 45)})))["Too few to judge"]
     assert "large enough" not in few
     assert "Too few for some of the rates: a." in few
@@ -164,7 +169,7 @@ def test_names_are_trimmed_look_alikes_are_one_and_missing_ones_are_unknown():
     rows = found.rates.query("rate == 'accuracy'").set_index("group")
     counts = {"Bern": 80, "Zürich": 240, "bern": 80, "Ｂern": 80, "unknown": 80}
     assert rows.n.to_dict() == counts
-    notes = " ".join(found.tables[0].notes)
+    notes = " ".join(found.notes)
     assert "'Bern', 'bern', 'Ｂern' are counted apart; are they one?" in notes
     assert "80 of 560 rows have no known group and are shown as unknown." in said(found)
 
@@ -176,26 +181,17 @@ def test_groups_that_are_too_small_are_not_judged_unless_asked_for():
         assert judged or set(rows.reference) <= {"a", "b"}
 
 
-def test_two_tables_of_the_same_clients_are_paired():
+def test_two_models_are_compared_by_the_change_of_each_client():
     rng = np.random.default_rng(5)
-    first, change = rng.normal(70, 10, 500).clip(5, 95), rng.normal(-0.67, 2.4, 500)
-    second = clients(first + change).sample(frac=1, random_state=0)
-    found = audit([clients(first), second])
-    comparison = found.comparisons[0]
+    change = rng.normal(-0.67, 2.4, 500)
+    frame = pd.DataFrame({"client": range(500), "group": list("ab") * 250, "change": change})
+    found = audit(frame, score="change")
     half = 1.9647 * change.std(ddof=1) / np.sqrt(500)  # t with 499 degrees of freedom
-    ends = [100 * comparison.low, 100 * comparison.high]
-    assert ends == pytest.approx([change.mean() - half, change.mean() + half], abs=1e-3)
-    assert "paired over 500 clients" in found.sentences[0]
-    assert "more than chance explains" in found.sentences[0]
-    same = audit([clients(first), clients(first).iloc[::-1]]).sentences[0]
-    assert "accuracy is the same number for each of the 500 clients in both." in same
-
-
-def test_tables_that_cannot_be_compared_are_said_to_be_so():
-    first, second = clients([0.5, 0.6]), clients([0.51, 0.62])
-    assert "Too few clients to judge." in audit([first, second]).sentences[0]
-    for pair in ([PLAIN, PLAIN], [first, second.assign(client=["x", "y"])]):
-        assert "Not compared with DataFrame" in said(audit(pair))
+    row = found.all_rows[0].rows[0]
+    assert [row.low, row.high] == pytest.approx(
+        [change.mean() - half, change.mean() + half], abs=1e-4
+    )
+    assert set(found.rates.group) == {"a", "b"}
 
 
 def test_identical_scores_have_no_interval():

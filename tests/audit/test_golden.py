@@ -18,12 +18,12 @@ OPTIONS = {"auroc": {"score": "auroc"}, "two_columns": {"sensitive_features": ["
 
 @pytest.mark.parametrize("name", TABLES)
 def test_numbers_agree_with_the_first_version(name):
-    found = audit(TABLES[name], **OPTIONS.get(name, {})).to_dict()["tables"][0]
+    result = audit(TABLES[name], **OPTIONS.get(name, {}))
+    found = result.to_dict()
     ours = {}
-    for grouping in found["groupings"]:
-        for rate in grouping["rates"]:
-            for row in rate["groups"]:
-                ours["/".join([grouping["name"], rate["key"], row["group"]])] = row
+    for table in (table for tables in result.results for table in tables):
+        for row in table.rows:
+            ours["/".join([table.grouping.name, table.rate.key, row.group])] = row._asdict()
     for key, rate in found["overall"].items():
         ours[f"overall/{key}"] = rate
     ours["clients"] = (found["client_spread"] or {}).get("measures") or {}

@@ -96,8 +96,8 @@ def test_parquet_xlsx_csv_and_frames_give_the_same(tmp_path):
 def test_fractions_are_told_from_percentages(table):
     path = table("client,accuracy\na,0.9\nb,1.0\n")
     assert values(path) == [0.9, 1.0]
-    assert any("as a fraction" in note for note in read(path).notes)
-    assert values(path, unit="percent") == pytest.approx([0.009, 0.01])
+    assert any("as fractions" in note for note in read(path).notes)
+    assert values(table("client,accuracy\na,0.9 %\nb,1 %\n")) == pytest.approx([0.009, 0.01])
 
 
 def test_probabilities_and_scores_become_predictions(table):
@@ -172,7 +172,7 @@ def test_rows_and_the_same_rows_counted_up_agree():
     frame["y_hat"] = rng.integers(0, 3, 500)
     right = (frame.y == frame.y_hat).groupby(frame.client)
     counted = pd.DataFrame({"accuracy": 100 * right.mean(), "n": right.size()}).reset_index()
-    one, two = (audit(each).tables[0].spread.measures for each in (frame, counted))
+    one, two = (audit(each).spread.measures for each in (frame, counted))
     assert one == pytest.approx(two)
 
 

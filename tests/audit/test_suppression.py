@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from e2fl_audit import audit
-from tests.audit.tables import clients, exact
+from tests.audit.tables import exact
 
 
 def people(cells):
@@ -44,20 +44,15 @@ def test_a_hidden_group_is_never_the_reference():
     assert named.rates.query("rate == 'accuracy'").ratio.isna().all()
 
 
-def test_a_hidden_cell_cannot_be_computed_from_its_row_or_column():
+def test_cells_are_not_shown_beside_a_hidden_group():
+    """A hidden cell would be its sex less the other races, a hidden race the sum of its cells."""
     cells = {("F", "w"): 200, ("M", "w"): 200, ("F", "b"): 90, ("M", "b"): 100}
-    found = audit(people(cells | {("F", "p"): 3, ("M", "p"): 120}), suppress_below=5)
-    gone = hidden(found, "sex and race")
-    assert {"F · p", "M · p"} <= gone
-    for part in "FMwbp":
-        assert sum(part in name.split(" · ") for name in gone) != 1
-
-
-def test_a_hidden_attribute_is_not_the_sum_of_cells_that_are_shown():
-    cells = {("F", "w"): 200, ("M", "w"): 200, ("F", "b"): 90, ("M", "b"): 100}
-    found = audit(people(cells | {("F", "p"): 2, ("M", "p"): 2}), suppress_below=5)
+    assert "sex and race" in set(audit(people(cells), suppress_below=5).rates.grouping)
+    for small in ({("F", "p"): 3, ("M", "p"): 120}, {("F", "p"): 2, ("M", "p"): 2}):
+        found = audit(people(cells | small), suppress_below=5)
+        assert set(found.rates.grouping) == {"sex", "race"}
+        assert any("by sex and race are not shown" in sentence for sentence in found.sentences)
     assert hidden(found, "race") == {"p", "b"}
-    assert {"F · b", "M · b"} <= hidden(found, "sex and race")
 
 
 def test_the_positives_of_a_group_are_not_the_rest_of_its_negatives():
@@ -68,10 +63,3 @@ def test_the_positives_of_a_group_are_not_the_rest_of_its_negatives():
     assert hidden(found, "group", "accuracy") == set()
     two = audit(exact({"A": (2, 1, 50, 50), "B": (70, 30, 20, 80)}), suppress_below=5).to_html()
     assert "undefined" in two.split("Equalized odds difference")[1].split("</tr>")[0]
-
-
-def test_comparisons_hide_small_groups_too():
-    groups = ["rare"] * 3 + ["a"] * 30 + ["b"] * 30
-    first = clients(np.linspace(0.5, 0.9, 63), group=groups)
-    found = audit([first, first.assign(accuracy=first.accuracy - 0.01)], suppress_below=5)
-    assert {name for _, name, *_ in found.comparisons[0].groups} == {"b"}

@@ -151,6 +151,34 @@ def test_code_that_a_file_names_is_told_of(config, toy, tmp_path, capsys):
     assert told + policy in capsys.readouterr().err
 
 
+def test_code_beside_a_configuration_is_found_from_anywhere(config, toy, tmp_path, monkeypatch):
+    """Issue 25, item 15: what a configuration names is relative to it."""
+    code = "def half(y_true, outputs):\n    return 50.0\n"
+    (tmp_path / "beside_the_toml.py").write_text(code)
+    own = replace(toy, measures=("beside_the_toml.py:half",), rounds=1)
+    (tmp_path / config).write_text(own.to_toml())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["run", f"../{config}", "--out", "run"]) == 0
+    assert (
+        read_run(tmp_path / "elsewhere" / "run").summary["measures"]["half"]["clients"]["mean"]
+        == 50.0
+    )
+
+
+def test_warnings_are_messages_without_code(config, tmp_path):
+    rows = [f"{row % 4},{row + 1000},{row % 2}" for row in range(80)]
+    (tmp_path / "rows.csv").write_text("\n".join(["site,patient,ill", *rows]))
+    settings = 'name = "table", path = "rows.csv", client = "site", label = "ill"'
+    rest = 'algorithm = { name = "fedavg" }\nmodel = { name = "mlp" }\n'
+    (tmp_path / "own.toml").write_text(f"{rest}data = {{ {settings} }}")
+    words = [sys.executable, "-m", "e2fl.cli", "data", "show", "own.toml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.stderr.startswith("e2fl: warning: ")
+    assert "construct(" not in done.stderr
+
+
 def test_reading_a_run_imports_nothing_it_names(config, tmp_path):
     assert main(["run", config, "--set", "rounds=1", "--out", "run"]) == 0
     text = (tmp_path / "run" / "config.toml").read_text()

@@ -3,9 +3,10 @@
 The update of a client is its reply minus the weights it was sent. An update whose norm is far above
 the median of the round is scaled down to that median, and the history says so; `update_limit` of an
 experiment says how far. With fewer than three updates the norm of the weights that were sent takes
-the place of the median. The loss that comes with a clipped gradient counts as at most the median of
-the round: in AFL, a client whose loss stays high gains weight round after round, and a sign-flipped
-gradient keeps its own client's loss high.
+the place of the median. The loss that comes with a clipped update counts as at most the median of
+the round: AFL, TERM and q-FFL give weight to clients with a high loss, and a sign-flipped update
+keeps its own client's loss high. So does a claimed loss that is far above the median and above what
+any honest client has.
 
 The median of a round may be small for a good reason: most clients have learnt all they can, and a
 client of a minority has not. So a typical update counts as at least a share of the weights that
@@ -24,6 +25,7 @@ from e2fl.models import Params
 from e2fl.wire import Message
 
 FEW = 3  # updates; a median of fewer says little
+HIGH_LOSS = 10.0  # per example; guessing among 20,000 classes has a cross-entropy of 10
 SMALLEST = 0.3  # the least typical update, as a share of the norm of the weights sent
 
 
@@ -79,17 +81,23 @@ def outliers(sizes: Mapping[ClientId, Size], limit: float) -> dict[ClientId, flo
     }
 
 
+def overstated(sizes: Mapping[ClientId, Size], limit: float) -> list[ClientId]:
+    """Return the clients that claim a loss above `limit` times the median, or times a high one."""
+    if not limit or len(sizes) < FEW:
+        return []
+    median = statistics.median(size.loss for size in sizes.values())
+    return [client for client, size in sizes.items() if size.loss > limit * max(median, HIGH_LOSS)]
+
+
 def scaled_down(reply: Any, origin: Params, factor: float, most_loss: float) -> Message:
-    """Return the reply with its update divided by `factor`; with a gradient, its loss is at most
-    `most_loss`.
-    """
+    """Return the reply with its update divided by `factor`, and a loss of at most `most_loss`."""
     field = reply.weights_field()
     weights: Params = {}
     for name, value in getattr(reply, field).items():
         start = origin[name].double() if origin else 0.0
         weights[name] = (start + (value.double() - start) / factor).float()
     changed: dict[str, Any] = {field: weights}
-    if not origin and hasattr(reply, "loss"):
+    if hasattr(reply, "loss"):
         changed["loss"] = min(reply.loss, most_loss)
     scaled: Message = replace(reply, **changed)
     return scaled

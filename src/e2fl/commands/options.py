@@ -45,11 +45,15 @@ def methods_of(
 
 
 def tell_imports(experiments: "Sequence[Experiment]", typed: Sequence[str], source: object) -> None:
-    """Print which code a configuration file imports; what was typed is the user's own choice."""
+    """Print which code a configuration file imports, which may lie beside it.
+
+    What was typed is the user's own choice.
+    """
     names = dict.fromkeys(name for experiment in experiments for name in experiment.imports())
     from_file = [name for name in names if not any(name in words for words in typed)]
     if from_file and construct.importable is None:  # otherwise it is refused
         say(f"{source} names code that is imported and run: {', '.join(from_file)}")
+        sys.path.append(str(Path(str(source)).resolve().parent))
 
 
 @contextmanager

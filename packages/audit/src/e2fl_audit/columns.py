@@ -1,6 +1,5 @@
 """The role of each column of a table: as named by the user, or recognised by common names."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ UNLESS = {
     "score": {"y_hat", "score", "accuracy"},
     "n": {"y", "y_hat"},
 }
-OPTIONS = {"client": "--client", "y": "--y", "y_hat": "--y-hat"}  # --score for the others
+OPTIONS = {"client": "--client", "y": "--y", "y_hat": "--y-hat", "score": "--score"}
 GROUPS = ("group", "sensitive_feature", "sensitive_features")
 SEX = ("sex", "gender")
 RACE = ("race", "ethnicity", "race_ethnicity", "race/ethnicity")
@@ -40,84 +39,69 @@ MANY = 20  # times as many possible rows as rows: repeats are then no coincidenc
 
 @dataclass
 class Roles:
-    """The position of each column that is used."""
+    """The names of the columns that are used."""
 
-    values: dict[str, int]  # of y, y_hat, score, accuracy, n and client, where there are such
-    groups: list[int]
+    values: dict[str, str]  # of y, y_hat, score, accuracy, n and client, where there are such
+    groups: list[str]
 
 
 def choose(sheet: Sheet, settings: Settings) -> Roles:
     """Return the columns to read, or raise an error that says which one is missing."""
-    header = _Header(sheet)
-    given = {role: getattr(settings, role) for role in ("client", "y", "y_hat", "score")}
     values = {
-        role: header.named(name, OPTIONS.get(role, "--score"))
-        for role, name in given.items()
-        if name
+        role: _named(sheet, getattr(settings, role), option)
+        for role, option in OPTIONS.items()
+        if getattr(settings, role)
     }
     for role, others in UNLESS.items():
-        position = None if values.keys() & others else header.alias(role)
-        if position is not None:
-            values[role] = position
+        name = None if values.keys() & others else _alias(sheet, role)
+        if name is not None:
+            values[role] = name
     if not values.keys() & {"y_hat", "score", "accuracy"}:
         what = "y_hat" if "y" in values else "accuracy"
         raise AuditError(
-            f"{sheet.name} has no column '{what}'{did_you_mean(what, sheet.header[:40])}. An audit "
-            "needs one of two forms: one row per person needs predictions (y_hat; name the column "
-            "with --y-hat or --score) and labels (y), one row per client needs accuracy, or "
+            f"{sheet.name} has no column '{what}'{did_you_mean(what, [*sheet.cells][:40])}. An "
+            "audit needs one of two forms: one row per person needs predictions (y_hat; name the "
+            "column with --y-hat or --score) and labels (y), one row per client needs accuracy, or "
             "another measure named with --score"
         )
-    if settings.groups:
-        groups = [header.named(name, "--group") for name in settings.groups]
-    else:
-        groups = [header.named(name) for name in _group_names(header, settings)]
-    return Roles(values, list(dict.fromkeys(groups)))
+    groups = [_named(sheet, name, "--group") for name in settings.groups]
+    return Roles(values, list(dict.fromkeys(groups or _usual_groups(sheet, settings))))
 
 
-class _Header:
-    """The names of the columns of a table."""
-
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
-        self.positions: dict[str, list[int]] = defaultdict(list)
-        for position, name in enumerate(sheet.header):
-            self.positions[plain(name)].append(position)
-
-    def known(self, *names: str) -> list[str]:
-        return [name for name in names if name in self.positions]
-
-    def named(self, name: str, option: str = "") -> int:
-        """Return the column of this name, which the user gave with an option."""
-        positions = self.positions.get(plain(name), [])
-        if not positions:
-            hint = did_you_mean(name, filter(None, self.sheet.header[:200]))
-            raise AuditError(f"{option}: {self.sheet.name} has no column '{name}'{hint}")
-        if len(positions) > 1:
-            raise AuditError(f"{self.sheet.name} has two columns '{name}'; rename one")
-        return positions[0]
-
-    def alias(self, role: str) -> int | None:
-        """Return the column whose name means this role. The first alias wins over all others."""
-        first, *others = ALIASES[role].split()
-        names = self.known(first) or self.known(*others)
-        if len(names) > 1:
-            what = f"columns {quoted(names)} both match; choose one"
-            raise AuditError(f"{self.sheet.name}: {what} with {OPTIONS.get(role, '--score')}")
-        return self.named(names[0]) if names else None
+def _named(sheet: Sheet, name: str, option: str) -> str:
+    """Return the column of this name, which the user gave with an option."""
+    if plain(name) not in sheet.columns:
+        hint = did_you_mean(name, [*sheet.cells][:200])
+        raise AuditError(f"{option}: {sheet.name} has no column '{name}'{hint}")
+    return sheet.columns[plain(name)]
 
 
-def _group_names(header: _Header, settings: Settings) -> list[str]:
-    """Return the names of columns that usually make groups."""
+def _known(sheet: Sheet, *names: str) -> list[str]:
+    return [sheet.columns[name] for name in names if name in sheet.columns]
+
+
+def _alias(sheet: Sheet, role: str) -> str | None:
+    """Return the column whose name means this role. The first alias wins over all others."""
+    first, *others = ALIASES[role].split()
+    names = _known(sheet, first) or _known(sheet, *others)
+    if len(names) > 1:
+        what = f"columns {quoted(names)} both match; choose one"
+        raise AuditError(f"{sheet.name}: {what} with {OPTIONS.get(role, '--score')}")
+    return names[0] if names else None
+
+
+def _usual_groups(sheet: Sheet, settings: Settings) -> list[str]:
+    """Return the columns that usually make groups."""
     if settings.ll144:
         for part in (SEX, RACE):
-            if not header.known(*part):
-                what = f"--profile ll144: {header.sheet.name} has no column '{part[0]}'"
+            if not _known(sheet, *part):
+                what = f"--profile ll144: {sheet.name} has no column '{part[0]}'"
                 raise AuditError(f"{what}; name both, as in --group gender,ethnicity")
-        return [header.known(*part)[0] for part in (SEX, RACE)]
-    names = header.known(*GROUPS, *PROTECTED)
-    if set(names) - {GROUPS[0]}:
+        return [_known(sheet, *part)[0] for part in (SEX, RACE)]
+    names = _known(sheet, *GROUPS, *PROTECTED)
+    if set(map(plain, names)) - {GROUPS[0]}:
         what = f"Groups were taken from the columns {quoted(names)}"
-        header.sheet.notes.append(f"{what}; choose others with --group.")
+        sheet.notes.append(f"{what}; choose others with --group.")
     return names
 
 
@@ -125,12 +109,11 @@ def cautions(sheet: Sheet, roles: Roles) -> list[str]:
     """Return what is suspicious about the columns that are not used, and about the rows."""
     sentences, rows = [], len(sheet.cells)
     used = {*roles.values.values(), *roles.groups}
-    for position in sorted(set(range(len(sheet.header))) - used):
-        name = sheet.header[position]
+    for name in (name for name in sheet.columns.values() if name not in used):
         if plain(name) in WEIGHTS:
             sentences.append(f"Column '{name}' is not used: every row weighs the same.")
         elif IDENTIFIERS & set(plain(name).split("_")):
-            persons = sheet.cells[position].nunique()
+            persons = sheet.cells[name].nunique()
             if 1 < persons < rows:
                 sentences.append(
                     f"Column '{name}' looks like an identifier of persons: {noun(rows, 'row')} "
@@ -149,6 +132,7 @@ def _repeats(cells: pd.DataFrame) -> list[str]:
     times, repeats = int(np.gcd.reduce(counts)), len(cells) - len(counts)
     if times > 1 and len(counts) >= 10:
         return [f"Every row occurs {times} times, or a multiple of that: is the table repeated?"]
-    if repeats and float(np.prod(cells.nunique().to_numpy(float))) > MANY * len(cells):
+    values = cells.nunique().to_numpy(float)
+    if repeats and (2 * values.max() > len(cells) or values.prod() > MANY * len(cells)):
         return [f"{noun(repeats, 'row')} of {len(cells):,} are exact repeats of another row."]
     return []

@@ -18,7 +18,7 @@ Audit a table of scores or predictions for fairness, and write one self-containe
 One row per person: y (label), y_hat (prediction, probability or score), and columns that name
 groups, such as sex and race; a client column where rows belong to clients. One row per client:
 accuracy (or --score COLUMN), group, n. Columns with usual names are found without options. CSV,
-Parquet and xlsx are read. Two tables are compared.
+Parquet and xlsx are read.
 """
 TYPES = {"int": int, "float": float, "path": Path}
 MOST_PRINTED = 20  # groups in the terminal; the page has all
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of an audit."""
     about = "a CSV, Parquet or xlsx file"
-    parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE", help=about)
+    parser.add_argument("table", type=Path, metavar="TABLE", help=about)
     text = (files("e2fl_audit") / "options.toml").read_text(encoding="utf-8")
     for section, options in tomllib.loads(text).items():
         group = parser.add_argument_group(section)
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, program: str, command: str) -> int:
-    """Audit the tables, write the files and print what was found; 130 if interrupted."""
+    """Audit the table, write the files and print what was found; 130 if interrupted."""
     from e2fl_audit.settings import AuditError
 
     try:
@@ -67,28 +67,28 @@ def _run(options: argparse.Namespace, command: str) -> int:
     from e2fl_audit.reader import read_table
     from e2fl_audit.settings import Settings
 
-    first: Path = options.tables[0]
-    out = options.out or first.with_name(f"{first.stem}-audit.html")
+    source: Path = options.table
+    out = options.out or source.with_name(f"{source.stem}-audit.html")
     written = [path for path in (out, options.json) if path is not None]
-    require_free(written, options.tables)
+    require_free(written, source)
     names = [name.strip() for group in options.groups for name in group.split(",")]
     given = vars(options) | {"groups": tuple(filter(None, names))}
     given["reference"] = tuple(options.reference)
     known = {field.name for field in fields(Settings)}
     settings = Settings(**{name: value for name, value in given.items() if name in known})
-    audit = examine([read_table(path, settings) for path in options.tables], settings)
+    audit = examine(read_table(source, settings), settings)
     about = {name: getattr(options, name) for name in ("system", "purpose", "auditor")}
     audit.command, audit.about = command, {name: text for name, text in about.items() if text}
     page = audit.to_html()
     contents = {} if options.export is None else exported(audit, options.export)
-    require_free([*written, *contents], options.tables)
+    require_free([*written, *contents], source)
     write(out, page)
     if options.json is not None:
         write(options.json, audit.to_json())
     for path, content in contents.items():
         write(path, content)
     print("\n".join(audit.sentences))
-    for tables in (tables for one in audit.tables for tables in one.results):
+    for tables in audit.results:
         drawn = [table for table in tables if not table.rate.label]
         print(f"\n{rate_frame(drawn, intervals=False).head(MOST_PRINTED).to_string(index=False)}")
     written += [] if options.export is None else [options.export]

@@ -1,7 +1,7 @@
 """Rates as quotients of counts, the counts of each group and client, and which stay hidden."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -231,10 +231,9 @@ def _columns(table: Table) -> csr_array:
 
 @dataclass(frozen=True)
 class HiddenGroups:
-    """The positions of groups of one grouping that are not shown, because they are small.
+    """The positions of the groups of one grouping that are not shown, because they are small.
 
-    A hidden group is the total less all others, a hidden cell of sex and race is its sex less the
-    other races, and a hidden race is the sum of its cells. So a group is never hidden alone.
+    A hidden group is the total less all others, so a group is never hidden alone.
     """
 
     rows: frozenset[int] = frozenset()  # for rates over all rows of a group
@@ -245,19 +244,28 @@ def hidden_groups(table: Table, below: int) -> list[HiddenGroups]:
     """Return for each grouping the groups that are not shown."""
     if below <= 0:
         return [HiddenGroups() for _ in table.groupings]
-    sizes = [_sizes(table, grouping) for grouping in table.groupings]
-    rows = [size[:, 0] for size in sizes]
-    whole = _completed(table, rows, [set(np.flatnonzero(n < below).tolist()) for n in rows])
-    # Rows with the label and those without make up the group, so all rates over parts of the rows
-    # are hidden together.
-    smallest = [np.where(size > 0, size, np.inf).min(axis=1) for size in sizes]
-    start = [
-        groups | set(np.flatnonzero(size < below).tolist())
-        for groups, size in zip(whole, smallest, strict=True)
-    ]
-    parts = _completed(table, smallest, start)
-    pairs = zip(whole, parts, strict=True)
-    return [HiddenGroups(frozenset(one), frozenset(other)) for one, other in pairs]
+    hidden = []
+    for grouping in table.groupings:
+        sizes = _sizes(table, grouping)
+        rows = _smallest(sizes[:, 0], below)
+        # Rows with the label and those without make up the group, so all rates over parts of the
+        # rows are hidden together.
+        least = np.where(sizes > 0, sizes, np.inf).min(axis=1)
+        hidden.append(HiddenGroups(rows, rows | _smallest(least, below)))
+    return hidden
+
+
+def without_small_cells(table: Table, below: int) -> Table:
+    """Return the table without its crossed grouping if a group is hidden.
+
+    Cells add up to the groups of each attribute, so a hidden one could be computed from others.
+    """
+    crossed = [grouping.name for grouping in table.groupings if grouping.crossed]
+    if not crossed or not any(hidden.parts for hidden in hidden_groups(table, below)):
+        return table
+    single = [grouping for grouping in table.groupings if not grouping.crossed]
+    told = f"Groups by {crossed[0]} are not shown: small groups could be computed from them."
+    return replace(table, groupings=single, cautions=[*table.cautions, told])
 
 
 def _sizes(table: Table, grouping: Grouping) -> Numbers:
@@ -268,40 +276,7 @@ def _sizes(table: Table, grouping: Grouping) -> Numbers:
     return count(table, grouping, None).total[:, [N, *(rate.base for rate in rates_of(table))]]
 
 
-def _completed(table: Table, sizes: list[Numbers], hidden: list[set[int]]) -> list[set[int]]:
-    """Hide more groups until none that is hidden can be computed from those shown."""
-    result = [set(groups) for groups in hidden]
-    lines = _lines(table)
-    before = -1
-    while (after := sum(map(len, result))) != before:
-        before = after
-        for groups, size in zip(result, sizes, strict=True):
-            if len(groups) == 1:
-                groups |= _smallest(set(range(len(size))) - groups, size)
-        for grouping, group, cells in lines:
-            inside = cells & result[-1]
-            if group in result[grouping] and not inside:
-                result[-1] |= _smallest(cells, sizes[-1])
-            elif group not in result[grouping] and len(inside) == 1:
-                more = _smallest(cells - inside, sizes[-1])
-                result[-1] |= more
-                result[grouping] |= set() if more else {group}
-    return result
-
-
-def _smallest(groups: set[int], size: Numbers) -> set[int]:
-    present = [group for group in sorted(groups) if 0 < size[group] < np.inf]
-    return {min(present, key=lambda group: float(size[group]))} if present else set()
-
-
-def _lines(table: Table) -> list[tuple[int, int, set[int]]]:
-    """Return for each group of an attribute the cells of the crossed grouping that make it up."""
-    if not table.groupings or not table.groupings[-1].crossed:
-        return []
-    *single, crossed = table.groupings
-    known = table.cells[table.cells[crossed.column] != crossed.unknown]
-    lines: list[Any] = []
-    for position, grouping in enumerate(single):
-        cells = known.groupby(grouping.column)[crossed.column].unique()
-        lines += [(position, group, set(codes)) for group, codes in cells.items()]
-    return lines
+def _smallest(size: Numbers, below: int) -> frozenset[int]:
+    """Return the groups below a size and, if that is one, the next smallest."""
+    few = int((size < below).sum())
+    return frozenset(np.argsort(size, kind="stable")[: max(2, few)].tolist() if few else ())

@@ -33,21 +33,29 @@ class Sheet:
     """A table whose cells are not interpreted yet."""
 
     name: str
-    header: list[str]
-    cells: pd.DataFrame  # its columns are positions in the header
+    cells: pd.DataFrame
     sha256: str = ""
     notes: list[str] = field(default_factory=list)
     decimal_comma: bool = False
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame) -> "Sheet":
-        header = [str(column).strip() for column in frame.columns]
-        return cls(name, header, frame.set_axis(range(len(header)), axis=1))
+        frame = frame.set_axis([str(column).strip() for column in frame.columns], axis=1)
+        frame = frame.loc[:, frame.columns != ""]
+        names = frame.columns.map(plain)
+        if not names.is_unique:
+            raise AuditError(f"{name} has two columns '{names[names.duplicated()][0]}'; rename one")
+        return cls(name, frame)
 
-    def column(self, position: int) -> Text:
+    @property
+    def columns(self) -> dict[str, str]:
+        """The name of each column, by the name as it is compared."""
+        return {plain(name): name for name in map(str, self.cells)}
+
+    def column(self, name: str) -> Text:
         """Return a column as categories of text."""
-        texts = [as_text(value) for value in self.cells[position].to_numpy(object)]
-        return pd.Series(texts, dtype="category", name=self.header[position])
+        texts = [as_text(value) for value in self.cells[name].to_numpy(object)]
+        return pd.Series(texts, dtype="category", name=name)
 
     def numbers(self, column: Text) -> Numbers:
         """Return the number in each row of a column; NaN where there is none."""

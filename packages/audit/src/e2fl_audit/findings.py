@@ -147,10 +147,10 @@ def _few_for_a_rate(results: list[list[RateTable]]) -> dict[str, dict[str, list[
 
 
 def _selection_ratios(tables: list[RateTable]) -> list[tuple[Any, RateTable]]:
-    """Return the judged groups with a ratio of selection rates, the lowest first."""
+    """Return the judged groups with a ratio of selection rates, lowest first, references last."""
     selections = [table for table in tables if table.rate.key == "selection_rate"]
     rows = [(row, table) for table in selections for row in table.judged if row.ratio >= 0]
-    return sorted(rows, key=lambda pair: float(pair[0].ratio))
+    return sorted(rows, key=lambda pair: (pair[0].ratio, pair[0].group == pair[1].reference))
 
 
 def _phrase(row: Any, table: RateTable) -> str:

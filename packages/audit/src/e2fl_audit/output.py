@@ -11,30 +11,25 @@ from e2fl_audit.settings import AuditError
 
 
 def exported(audit: Audit, folder: Path) -> dict[Path, str]:
-    """Return the files to write: rates, clients and a plot of each rate, for every table."""
-    files: dict[Path, str] = {}
-    for position, one in enumerate(audit.tables):
-        target = folder if len(audit.tables) == 1 else folder / f"table-{position + 1}"
-        files[target / "rates.csv"] = csv_text(one.rates)
-        frames = [rate_frame(tables) for tables in one.results]
-        latex = [frame.to_latex(index=False, escape=True) for frame in frames]
-        files[target / "rates.tex"] = "\n".join(latex)
-        if one.spread is not None:
-            files[target / "clients.csv"] = csv_text(one.clients)
-        for table in (table for tables in one.results for table in tables):
-            name = re.sub(r"[^a-z0-9]+", "-", f"{table.grouping.name} {table.rate.key}".lower())
-            path = target / f"{name.strip('-')[:100]}.svg"
-            if path in files:  # two names may become one when their signs are replaced
-                path = path.with_stem(f"{path.stem}-{len(files)}")
-            if plot := dot_plot(table, standalone=True):
-                files[path] = plot
+    """Return the files to write: rates, clients and a plot of each rate."""
+    latex = [rate_frame(tables).to_latex(index=False, escape=True) for tables in audit.results]
+    files = {folder / "rates.csv": csv_text(audit.rates), folder / "rates.tex": "\n".join(latex)}
+    if audit.spread is not None:
+        files[folder / "clients.csv"] = csv_text(audit.clients)
+    for table in (table for tables in audit.results for table in tables):
+        name = re.sub(r"[^a-z0-9]+", "-", f"{table.grouping.name} {table.rate.key}".lower())
+        path = folder / f"{name.strip('-')[:100]}.svg"
+        if path in files:  # two names may become one when their signs are replaced
+            path = path.with_stem(f"{path.stem}-{len(files)}")
+        if plot := dot_plot(table, standalone=True):
+            files[path] = plot
     return files
 
 
-def require_free(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Raise an error if a file to be written is an input, or is to be written twice."""
+def require_free(targets: Sequence[Path], source: Path) -> None:
+    """Raise an error if a file to be written is the input, or is to be written twice."""
     for position, target in enumerate(targets):
-        if any(_same_file(target, source) for source in inputs):
+        if _same_file(target, source):
             raise AuditError(f"{target} is the table itself; choose another file to write to")
         if any(_same_file(target, other) for other in targets[:position]):
             raise AuditError(f"{target} is named twice; choose different files")

@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from e2fl_audit import __version__
-from e2fl_audit.api import Audit, TableAudit
+from e2fl_audit.api import Audit
 from e2fl_audit.clients import ClientSpread
 from e2fl_audit.counting import FOUR_FIFTHS, SUPPRESSED, RateTable
 from e2fl_audit.findings import environment
@@ -46,18 +46,23 @@ def render(audit: Audit) -> str:
     one, other = (_base64(hashlib.sha256(text.encode()).digest()) for text in (style, script))
     policy = f"default-src 'none'; style-src 'sha256-{one}'; script-src 'sha256-{other}'; "
     policy += "base-uri 'none'; form-action 'none'"
-    return (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            audit=audit,
-            views=[_view(one) for one in audit.tables],
-            policy=policy,
-            style=Markup(style),
-            script=Markup(script),
-            version=__version__,
-            most_printed=MOST_PRINTED,
-        )
+    spread, pictures = audit.spread, ""
+    if spread is not None:
+        pictures = histogram(spread, "wide") + histogram(spread, "narrow")
+    page = environment().get_template("page.html.j2")
+    return page.render(
+        audit=audit,
+        table=audit.table,
+        groupings=[_grouping(tables) for tables in audit.results],
+        spread=spread,
+        histograms=Markup(pictures),
+        rates_csv=_base64(csv_text(audit.rates)),
+        clients_csv=None if spread is None else _base64(csv_text(audit.clients)),
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        version=__version__,
+        most_printed=MOST_PRINTED,
     )
 
 
@@ -65,7 +70,7 @@ def notebook(audit: Audit) -> str:
     """Return a short form for a notebook: sentences and the rates by group."""
     parts = [f"<p>{html.escape(safe(sentence, 2000))}</p>" for sentence in audit.sentences]
     with pd.option_context("display.max_colwidth", None):
-        frames = [rate_frame(tables) for one in audit.tables for tables in one.results]
+        frames = map(rate_frame, audit.results)
         parts += [frame.to_html(index=False, escape=True) for frame in frames]
     return f'<div class="e2fl-audit">{"".join(parts)}</div>'
 
@@ -73,22 +78,6 @@ def notebook(audit: Audit) -> str:
 def _base64(text: str | bytes) -> str:
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
     return base64.b64encode(raw).decode()
-
-
-def _view(one: TableAudit) -> dict[str, Any]:
-    """Return what the template needs to know about one table."""
-    spread, pictures = one.spread, ""
-    if spread is not None:
-        pictures = histogram(spread, "wide") + histogram(spread, "narrow")
-    return {
-        "one": one,
-        "table": one.table,
-        "groupings": [_grouping(tables) for tables in one.results],
-        "spread": spread,
-        "histograms": Markup(pictures),
-        "rates_csv": _base64(csv_text(one.rates)),
-        "clients_csv": _base64(csv_text(one.clients)) if spread is not None else None,
-    }
 
 
 def _grouping(tables: list[RateTable]) -> dict[str, Any]:

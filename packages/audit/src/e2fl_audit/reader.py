@@ -98,14 +98,14 @@ def read_table(source: Path | str | pd.DataFrame, settings: Settings) -> Table:
     """Read a file or a DataFrame; all its mistakes are reported at once, with row and column."""
     sheet = open_table(source)
     roles = choose(sheet, settings)
-    columns = {role: sheet.column(position) for role, position in roles.values.items()}
+    columns = {role: sheet.column(name) for role, name in roles.values.items()}
     keep = _checked(sheet, columns, settings)
     table = Table(sheet.name, sheet.sha256, int(keep.sum()), pd.DataFrame(), notes=sheet.notes)
     table.cautions = cautions(sheet, roles)
     if "client" in columns:
         table.clients, table.cells["client"] = name_codes(columns.pop("client"), [])
-    for position in roles.groups:
-        _group(table, sheet.column(position), keep)
+    for name in roles.groups:
+        _group(table, sheet.column(name), keep)
     if not keep.all():
         _note_left_out(table, keep, settings)
     table.cells = table.cells.reindex(np.flatnonzero(keep)).reset_index(drop=True)
@@ -356,7 +356,7 @@ def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settin
     name, value = plain(column.name), sheet.numbers(column)
     table.is_rate = name in ALIASES["accuracy"].split()
     if table.is_rate:
-        value = _fractions(table, column, value, settings)
+        value = _fractions(table, column, value)
     else:
         table.title = column.name
     table.higher_is_better = not (settings.lower_is_better or ERRORS & set(name.split("_")))
@@ -373,20 +373,18 @@ def _read_measure(table: Table, sheet: Sheet, columns: Columns, settings: Settin
         table.cells["weight"] = sheet.numbers(columns["n"])
 
 
-def _fractions(table: Table, column: Text, value: Numbers, settings: Settings) -> Numbers:
+def _fractions(table: Table, column: Text, value: Numbers) -> Numbers:
     """Return accuracies as fractions, and reject a mixture of fractions and percentages."""
     small, large = (value > 0) & (value <= 1), value > 1
-    unit = "fraction" if column.str.contains("%").any() else settings.unit
-    if unit is None and small.any() and large.any():
+    signs = bool(column.str.contains("%").any())  # what has one is a fraction already
+    if small.any() and large.any() and not signs:
         rows = [int(np.flatnonzero(flags)[0]) for flags in (small, large)]
         parts = ", ".join(f"row {row + 1} has {value[row]:g}" for row in rows)
-        what = f"mixes fractions and percentages: {parts}; write all of them alike, or pass --unit"
+        what = f"mixes fractions and percentages: {parts}; write all of them alike, as in 90 %"
         raise AuditError(f"{table.name}: column '{column.name}' {what}")
-    if unit is None:
-        unit = "percent" if large.any() else "fraction"
-        if small.any():
-            table.notes.append(f"Accuracies are read as a {unit} (--unit).")
-    limit = 100.0 if unit == "percent" else 1.0
+    limit = 100.0 if large.any() and not signs else 1.0
+    if small.any() and not signs:
+        table.notes.append("Accuracies are read as fractions: none is above 1.")
     what = f"has {{!r}} in column '{column.name}'; it must be 0 to {limit:g}, in all rows alike"
     _require_none(table.name, _wrong((value < 0) | (value > limit), what, column))
     return value / limit

@@ -27,7 +27,6 @@ class Settings:
     score: str | None = None
     positive: str | None = None
     threshold: float | None = None
-    unit: str | None = None
     lower_is_better: bool = False
     drop_missing: bool = False
     profile: str | None = None
@@ -40,7 +39,6 @@ class Settings:
     def __post_init__(self) -> None:
         allowed = {
             "profile must be ll144": self.profile in (None, "ll144"),
-            "unit must be percent or fraction": self.unit in (None, "percent", "fraction"),
             "threshold must be a finite number": math.isfinite(self.threshold or 0),
             "resamples must be at least 50, at most 100,000": 50 <= self.resamples <= 100_000,
             "min_n must be 1 or more": self.min_n is None or self.min_n >= 1,
