@@ -22,7 +22,7 @@ from markupsafe import Markup
 from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.charts import LINE, THEME, Plot, colour_of, counted, safe_name, shape_of
+from e2fl.report.charts import THEME, Plot, colour_of, safe_name, shape_of
 from e2fl.report.sections import sections
 from e2fl.report.sections.section import Section
 from e2fl.report.study import PARTS, Study
@@ -43,7 +43,7 @@ def page(study: Study, *, reload: int = 0) -> str:
     A page that reloads is drawn by scripts only.
     """
     parts = sections(study)
-    drawn = [plot for part in parts for plot in part.plots if not plot.rows]
+    drawn = [plot for part in parts for plot in part.plots]
     library, start = bundle(), _asset("page.js")
     template = environment("e2fl.report").get_template("page.html.j2")
     return template.render(
@@ -58,8 +58,6 @@ def page(study: Study, *, reload: int = 0) -> str:
         definitions={key: DEFINITIONS[key] for key in DEFINITIONS if key in _needed(study, parts)},
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
-        line=LINE,
-        counted=counted,
         shown=SHOWN,
         reload=reload,
         version=__version__,
