@@ -67,7 +67,7 @@ def tune(
     scores = method.build_algorithm().trains_scores
     rates = [rate for rate in spec["rates"] if ("score" in rate) == scores]
     level = spec.get("level", "group")
-    options = Options(trials=trials, objectives=f"{level}/mean,{level}/worst10", prune=False)
+    options = Options(trials=trials, objectives=f"{level}/mean,{level}/worst10")
     space = space_of([*rates, *own])
     return search({name: method}, space, [seed], options, out=out, resume=True, watcher=Progress())
 

@@ -260,7 +260,8 @@ def _over_clients(
     """Return the value with its interval over clients, if the share of every client is known."""
     if shares is None or shares.empty or not np.isfinite(shares).all():
         return interval
-    strata = [rows.to_numpy(np.float64) for _, rows in shares.groupby(level=0, sort=False)]
+    by_stratum = shares.groupby(level=0, sort=False)
+    strata = [np.asarray(rows, np.float64) for _, rows in by_stratum]
     return replace(over_clients(strata, statistic), value=interval.value)
 
 
