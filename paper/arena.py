@@ -16,8 +16,8 @@ from e2fl.config.experiment import Experiment, base_of
 from e2fl.config.methods import methods as methods_of
 from e2fl.config.overrides import seed_numbers, typed
 from e2fl.errors import DataError, E2flError
-from e2fl.report import write_report
 from e2fl.report.from_runs import study_of
+from e2fl.report.page import write_report
 from e2fl.runs.batch import compare, file_name
 from e2fl.runs.progress import Progress
 from e2fl.runs.store import PAGE, Run, read_run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from e2fl.metrics import COLUMNS
-from e2fl.report import write_report
+from e2fl.report.page import write_report
 from tests.report.studies import method, study
 
 playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")

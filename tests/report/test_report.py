@@ -17,9 +17,8 @@ from e2fl.config.experiment import with_seed
 from e2fl.errors import RunError
 from e2fl.metrics import COLUMNS
 from e2fl.report import page as pages
-from e2fl.report import report_runs, write_report
 from e2fl.report.from_runs import read_runs, study_of
-from e2fl.report.page import export, page
+from e2fl.report.page import export, page, write_report
 from e2fl.report.sections import groups, outcome
 from e2fl.report.sections.clients import lowest_table
 from e2fl.report.sections.outcome import budget_sentence, difference_table, main_table
@@ -106,7 +105,7 @@ def test_every_plot_has_words_a_still_picture_and_a_table_behind_it(made):
     pattern = r'<div class="plot" id="plot-([^"]*)" role="img" aria-label="([^"]*)">(.*?)</div>'
     plots = {key: (words, still) for key, words, still in re.findall(pattern, text, re.S)}
     curves = {f"curve-{k}-{way}" for k in ("mean", "worst", "std") for way in ("round", "sent")}
-    assert set(plots) >= {"distribution", "gains", "tradeoff"} | curves
+    assert set(plots) >= {"group-accuracy", "distribution", "gains"} | curves
     specs = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1])
     for key, (words, still) in plots.items():
         assert specs[f"plot-{key}"]["description"] == html.unescape(words)
@@ -133,9 +132,9 @@ def test_every_group_is_a_row_with_its_size_and_a_dot_for_each_method(runs, made
 def test_every_table_and_plot_becomes_files(made):
     files = {path.name for path in (made / "files").iterdir()}
     tables = ("main", "differences", "groups", "distribution", "lowest", "gains", "curves")
-    for table in (*tables, "tradeoff"):
+    for table in tables:
         assert {f"{table}.csv", f"{table}.tex"} <= files
-    for plot in ("group-accuracy", "distribution", "gains", "curve-mean-round", "tradeoff"):
+    for plot in ("group-accuracy", "distribution", "gains", "curve-mean-round"):
         svg, png, pdf = (made / "files" / f"{plot}.{kind}" for kind in ("svg", "png", "pdf"))
         assert "var(--" not in svg.read_text()  # a file has no style sheet
         assert png.read_bytes().startswith(b"\x89PNG")
@@ -153,7 +152,7 @@ def test_every_table_and_plot_becomes_files(made):
 def test_the_rest_of_the_page_is_folded(made):
     text = (made / "report.html").read_text()
     folded = set(re.findall(r'class="fold" id="fold-([^"]*)"', text))
-    assert folded >= {"gains", "curves", "tradeoff", "made", "definitions"}
+    assert folded >= {"gains", "curves", "made", "definitions"}
     assert not folded & {"outcome", "groups", "clients"}
 
 
@@ -206,12 +205,12 @@ def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")
     (tmp_path / "half" / "summary.json").unlink()
-    made = report_runs([tmp_path], tmp_path / "report.html")
+    made = study_of(*read_runs([tmp_path]))
     assert made.main[0].seeds == (0,)
-    assert "half is not finished" in (tmp_path / "report.html").read_text()
+    assert "half is not finished" in page(made)
     for folder, word in (("half", "--resume"), ("nowhere", "holds no run")):
         with pytest.raises(RunError, match=word):
-            report_runs([tmp_path / folder], tmp_path / "no.html")
+            read_runs([tmp_path / folder])
 
 
 def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
@@ -225,9 +224,9 @@ def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
     path.write_text(text.replace('"fedavg"', '"worse:Thing"'))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    report_runs([tmp_path / "run"], tmp_path / "report.html")
+    text = page(study_of(*read_runs([tmp_path / "run"])))
     assert not (tmp_path / "ran").exists()
-    assert "evil:Thing" in (tmp_path / "report.html").read_text()
+    assert "evil:Thing" in text
 
 
 def test_a_page_is_drawn_without_torch(runs, tmp_path):

@@ -91,9 +91,13 @@ def over_clients(strata: Sequence[Numbers], statistic: Statistic = row_means) ->
     count = min(len(stratum) for stratum in strata)
     if count < FEW or any(np.ptp(stratum) == 0 for stratum in strata):
         return Interval(value, None, None, count, "clients")
+
+    def summed(*drawn: Numbers, axis: int) -> Numbers:
+        return np.sum([statistic(rows) for rows in drawn], axis=0)
+
     draws = bootstrap(
-        strata,
-        lambda *drawn, axis: sum(statistic(rows) for rows in drawn),
+        tuple(strata),
+        summed,
         n_resamples=RESAMPLES,
         batch=min(RESAMPLES, max(1, BLOCK // max(map(len, strata)))),
         vectorized=True,

@@ -52,17 +52,18 @@ def plots(result: Result) -> Any:
         x = trials[across] if numbers.isna().any() else numbers
         rows = trials.assign(x=x, y=trials[up], label=trials["algorithm"])
         kind = "N" if x is not numbers else "Q"
-        channels = {
+        channels: dict[str, Any] = {
             "x": alt.X(f"x:{kind}", title=across, scale=alt.Scale(zero=False), axis=SHORT),
             "y": alt.Y("y:Q", title=up, scale=alt.Scale(zero=False), axis=SHORT),
         }
-        layers = [
-            points(part[["x", "y", "label"]].to_dict("records"), labels, size, **more, **channels)
-            for part, size, more in (
-                (rows, 60, {"filled": False}),
-                (rows.query("front == '*'"), 60, {}),
-                (rows.query("chosen == '*'"), 420, {"filled": False}),
-            )
-        ]
+        parts = (
+            (rows, 60, False),
+            (rows.query("front == '*'"), 60, True),
+            (rows.query("chosen == '*'"), 420, False),
+        )
+        layers = []
+        for part, size, filled in parts:
+            shown: list[Any] = part[["x", "y", "label"]].to_dict("records")
+            layers.append(points(shown, labels, size, filled=filled, **channels))
         charts.append(alt.layer(*layers, width=SIZE, height=SIZE))
     return alt.concat(*charts, columns=3).add_params(alt.param("picked", value=[]))

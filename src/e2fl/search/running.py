@@ -168,8 +168,11 @@ class Runner:
         values = itertools.product(*map(spaces.ends_of, space.values()))
         points = list(enumerate((dict(zip(space, point, strict=True)) for point in values), 1))
         if self.options.jobs > 1:  # the trials read these runs
-            pairs = itertools.product(self.seeds, points)
-            tasks = [self._task(name, method, *point, seed) for seed, point in pairs]
+            tasks = [
+                self._task(name, method, number, point, seed)
+                for seed in self.seeds
+                for number, point in points
+            ]
             run_all(tasks, jobs=self.options.jobs, tell=self.tell)
         return [self._trial(name, method, number, point) for number, point in points]
 

@@ -1,4 +1,4 @@
-"""Training: curves by round and by data sent, the trade-off, and recovered groups."""
+"""Training: curves by round and by data sent, and recovered groups."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,7 +14,6 @@ from e2fl.report.charts import (
     labels_of,
     lines,
     marks,
-    points,
     quantity,
     room,
     rounds_axis,
@@ -121,27 +120,3 @@ def recovery(study: Study) -> Section | None:
     measures = [MEASURES[key] for key in COLUMNS["recovery"] if key in known]
     table = method_table(study, "recovery", words("recovery", "table"), measures, methods)
     return Section.of("recovery", [table])
-
-
-def tradeoff(study: Study) -> Section | None:
-    """What does a method that serves the worst better cost on average, and in bytes?"""
-    keys = ["clients/mean", study.worst, SENT]
-    methods = [method for method in study.methods if all(method.by_seed(key) for key in keys)]
-    if len(methods) < 2:
-        return None
-    measures = [MEASURES[key] for key in keys]
-    table = method_table(study, "tradeoff", words("tradeoff", "table"), measures, methods)
-    mean, worst = "mean of clients, %", f"{study.worst_label}, %"
-    rows: list[Row] = [
-        {"label": label, "x": x, "y": y}
-        for label, x, y in table.frame[["method", *keys[:2]]].to_numpy()
-    ]
-    channels = {
-        "x": quantity(alt.X, "x", mean, **room([row["x"] for row in rows], high=100.0)),
-        "y": quantity(alt.Y, "y", worst, **room([row["y"] for row in rows], high=100.0)),
-        "tooltip": tips(x=f"{mean}|.2f", y=f"{worst}|.2f"),
-    }
-    said = "; ".join(f"{row['label']}: {row['x']:.2f}, {row['y']:.1f} %" for row in rows)
-    drawn = points(rows, labels_of(study), 150, **channels)
-    plot = draw("tradeoff", 280, drawn, worst=worst, across=mean, values=said)
-    return Section.of("tradeoff", (), [plot], [table])
