@@ -93,7 +93,8 @@ def over_clients(strata: Sequence[Numbers], statistic: Statistic = row_means) ->
         return Interval(value, None, None, count, "clients")
 
     def summed(*drawn: Numbers, axis: int) -> Numbers:
-        return np.sum([statistic(rows) for rows in drawn], axis=0)
+        sums: Numbers = np.sum([statistic(rows) for rows in drawn], axis=0)
+        return sums
 
     draws = bootstrap(
         tuple(strata),
