@@ -245,7 +245,7 @@ def test_a_dark_page_has_dark_plots(browser, made):
 
 def test_a_hostile_table_runs_nothing(browser, hostile):
     with opened(browser, hostile) as (page, said, asked):
-        page.hover("#plot-distribution .mark-rect path >> nth=0")  # tooltips show names too
+        page.hover("#plot-distribution .mark-symbol path >> nth=0")  # tooltips show names too
         page.wait_for_timeout(200)
         assert page.title().startswith("Fairness report")
         assert said == []
@@ -262,7 +262,7 @@ def test_a_hostile_table_runs_nothing(browser, hostile):
 
 def test_a_tooltip_tells_the_number(browser, made):
     with opened(browser, made / "report.html") as (page, said, _):
-        page.hover("#plot-distribution .mark-rect path >> nth=0")
+        page.hover("#plot-distribution .mark-symbol path >> nth=0")
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert "method" in page.inner_text("#vg-tooltip-element")
         assert said == []
