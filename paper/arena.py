@@ -16,8 +16,8 @@ from e2fl.config.experiment import Experiment, base_of
 from e2fl.config.methods import methods as methods_of
 from e2fl.config.overrides import seed_numbers, typed
 from e2fl.errors import DataError, E2flError
-from e2fl.report import write_report
 from e2fl.report.from_runs import study_of
+from e2fl.report.page import write_report
 from e2fl.runs.batch import compare, file_name
 from e2fl.runs.progress import Progress
 from e2fl.runs.store import PAGE, Run, read_run
@@ -67,7 +67,7 @@ def tune(
     scores = method.build_algorithm().trains_scores
     rates = [rate for rate in spec["rates"] if ("score" in rate) == scores]
     level = spec.get("level", "group")
-    options = Options(trials=trials, objectives=f"{level}/mean,{level}/worst10", prune=False)
+    options = Options(trials=trials, objectives=f"{level}/mean,{level}/worst10")
     space = space_of([*rates, *own])
     return search({name: method}, space, [seed], options, out=out, resume=True, watcher=Progress())
 

@@ -182,7 +182,7 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
         out=tmp_path / "both",
     )
     study = study_of([run.record for run in both])
-    by_name = {(one["method"], one["attack"]): one for one in study.attacked}
+    by_name = {(one["method"], one["attack"]): one for _, one in study.attacked.iterrows()}
     assert len(study.attacked) == 8
     assert len(by_name) == 4
     last = [run for run in both if run.record.seed == 1]
@@ -197,13 +197,9 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
             for group, values in run.summary["groups"].items()
         }
         attacked = run.summary["attack"]["groups"]
-        assert cost["groups"] == lost
-        assert cost["inside"] == np.mean([lost[group] for group in attacked])
+        assert cost["inside"] == pytest.approx(np.mean([lost[group] for group in attacked]))
         assert cost["hardest"] == max(lost[group] for group in lost if group not in attacked)
-        # Weights have no mask, and rankings no scale.
-        assert (cost["edges"] is None) is (run.label == "fedavg")
-        if run.label == "e2fl":
-            assert (cost["edges"] > 0) is (name == "boundary_swap")
+        if run.label == "e2fl":  # rankings have no scale
             assert name == "boundary_swap" or not any(lost.values())
         elif name == "boundary_swap":
             assert not any(lost.values())

@@ -326,8 +326,8 @@ def frame(runs: Iterable[Run]) -> pandas.DataFrame:
 
 
 def _report(runs: Sequence[Run], path: str | Path | None, folder: Path | None) -> Path:
-    from e2fl.report import write_report
     from e2fl.report.from_runs import study_of
+    from e2fl.report.page import write_report
 
     out = Path(path) if path is not None else (folder or Path()) / store.PAGE
     write_report(study_of([run.record for run in runs]), out)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from e2fl.metrics import METRICS, accuracies, fairness, group_means
+from e2fl.metrics import METRICS, fairness, group_means
 from e2fl.runs.runner import run_experiment
 
 ACCURACIES = [80, 82, 90, 91, 92, 93, 94, 95, 96, 97, 97, 98, 98, 98, 99, 99, 99, 99, 100, 100]
@@ -34,18 +34,6 @@ def test_groups_inside_a_client_weigh_by_their_examples():
     assert [group["accuracy"] for group in measured["groups"].values()] == [85.0, 50.0]
 
 
-def test_predictions_are_counted_for_each_client():
-    columns = accuracies(
-        [1, 0, 1, 1],
-        [1, 1, 1, 0],
-        client=["a", "a", "b", "b"],
-        sensitive_features=["x", "x", "x", "y"],
-    )
-    assert columns["client"].tolist() == ["a", "b", "b"]
-    assert columns["accuracy"].tolist() == [50, 100, 0]
-    assert fairness(**columns)["clients"]["mean"] == pytest.approx(50.0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -61,20 +49,6 @@ def test_predictions_are_counted_for_each_client():
 def test_impossible_arrays_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         fairness(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("truth", "predicted", "client", "words"),
-    [
-        ([1, 1, 1], [1], ["a", "a", "b"], "each example"),
-        ([1, 1], [1, 1], ["a"], "each example"),
-        ([], [], [], "nothing to measure"),
-        ([1, 1], [1, 1], ["a", None], "row 1 has no client"),
-    ],
-)
-def test_impossible_predictions_are_refused(truth, predicted, client, words):
-    with pytest.raises(ValueError, match=words):
-        accuracies(truth, predicted, client=client)
 
 
 def test_it_gives_what_a_run_says_of_itself(toy):

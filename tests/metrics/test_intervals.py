@@ -10,10 +10,8 @@ from scipy import stats
 
 from e2fl.metrics.intervals import (
     FEW,
-    bootstrap,
     over_clients,
     over_seeds,
-    p_value,
     paired,
     row_worst10,
 )
@@ -118,28 +116,3 @@ def test_differences_over_clients_are_paired():
     assert found.over == "clients"
     assert found.high - found.low < 0.2
     assert not found.may_be_chance
-
-
-def test_the_bootstrap_draws_whole_clients():
-    rng = np.random.default_rng(0)
-    client = np.repeat(np.arange(40), 50)
-    value = rng.normal(0, 1, 40)[client] + rng.normal(0, 0.1, 2000)
-    columns = {"value": value, "client": client}
-    drawn = bootstrap(lambda value: value.mean(), columns, by="client")
-    error = np.std([value[client == name].mean() for name in range(40)], ddof=1) / np.sqrt(40)
-    assert drawn.value == pytest.approx(value.mean())
-    assert drawn.high - drawn.low == pytest.approx(2 * 1.96 * error, rel=0.25)
-    rows = bootstrap(lambda value: value.mean(), {"value": value})
-    assert rows.high - rows.low < (drawn.high - drawn.low) / 3
-    assert bootstrap(lambda value: value.mean(), columns, by="client") == drawn
-    with pytest.raises(KeyError, match="site"):
-        bootstrap(np.mean, {"a": [1.0]}, by="site")
-
-
-def test_the_tests_are_scipys():
-    rng = np.random.default_rng(7)
-    one, two = rng.normal(0, 1, 9), rng.normal(1, 3, 14)
-    assert p_value(one, two) == pytest.approx(stats.ttest_ind(one, two, equal_var=False).pvalue)
-    assert p_value(one) == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
-    assert math.isnan(p_value(np.ones(5), np.ones(5)))
-    assert p_value(np.ones(5), np.zeros(5)) == 0.0

@@ -16,7 +16,7 @@ TEXT = (files("e2fl.metrics") / "measures.toml").read_text(encoding="utf-8")
     ("old", "new", "message"),
     [
         ('printed = ["group/mean"', 'printed = ["group/maen"', "did you mean 'group/mean'"),
-        ("jain = {", "jian = {", "METRICS go together: jain, jian"),
+        ("jain = {", "jian = {", "function in METRICS: jain, jian"),
         ('definition = "gap"', 'definition = "gpa"', "group/gap has no definition 'gpa'"),
         ('better = "zero"', 'better = "nil"', "'protected/eod': better is .*, not 'nil'"),
     ],

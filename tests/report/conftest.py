@@ -4,7 +4,8 @@ import pytest
 
 from e2fl.config.experiment import from_dict
 from e2fl.config.methods import methods
-from e2fl.report import report_runs
+from e2fl.report.from_runs import read_runs, study_of
+from e2fl.report.page import write_report
 from e2fl.runs.batch import compare
 
 
@@ -31,5 +32,5 @@ def runs(tmp_path_factory):
 def made(runs, tmp_path_factory):
     """The page and the files of that comparison."""
     out = tmp_path_factory.mktemp("page")
-    report_runs([runs], out / "report.html", export_to=out / "files")
+    write_report(study_of(*read_runs([runs])), out / "report.html", export_to=out / "files")
     return out

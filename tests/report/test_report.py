@@ -17,10 +17,9 @@ from e2fl.config.experiment import with_seed
 from e2fl.errors import RunError
 from e2fl.metrics import COLUMNS
 from e2fl.report import page as pages
-from e2fl.report import report_runs, write_report
 from e2fl.report.from_runs import read_runs, study_of
-from e2fl.report.page import export, page
-from e2fl.report.sections import groups, outcome, tradeoff
+from e2fl.report.page import export, page, write_report
+from e2fl.report.sections import groups, outcome
 from e2fl.report.sections.clients import lowest_table
 from e2fl.report.sections.outcome import budget_sentence, difference_table, main_table
 from e2fl.runs.runner import run_experiment
@@ -106,38 +105,36 @@ def test_every_plot_has_words_a_still_picture_and_a_table_behind_it(made):
     pattern = r'<div class="plot" id="plot-([^"]*)" role="img" aria-label="([^"]*)">(.*?)</div>'
     plots = {key: (words, still) for key, words, still in re.findall(pattern, text, re.S)}
     curves = {f"curve-{k}-{way}" for k in ("mean", "worst", "std") for way in ("round", "sent")}
-    assert set(plots) >= {"distribution", "gains", "tradeoff"} | curves
+    assert set(plots) >= {"group-accuracy", "distribution", "gains"} | curves
     specs = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1])
     for key, (words, still) in plots.items():
         assert specs[f"plot-{key}"]["description"] == html.unescape(words)
         assert len(words) > 20
         assert still.startswith("<svg")
     for section in re.findall(r"<section .*?</section>", text, re.S):
-        if 'class="plot"' in section or 'class="dots"' in section:
+        if 'class="plot"' in section:
             assert "<summary>Show the data: " in section
 
 
-def test_every_group_is_a_row_with_its_name_its_size_and_a_dot_for_each_method(runs, made):
+def test_every_group_is_a_row_with_its_size_and_a_dot_for_each_method(runs, made):
     text = (made / "report.html").read_text()
-    plot = re.search(r'id="plot-group-accuracy".*?</figcaption>', text, re.S)[0]
+    specs = json.loads(re.search(r'id="plots">(.*?)</script>', text, re.S)[1])
+    (rows,) = specs["plot-group-accuracy"]["datasets"].values()
     known = summaries_of(runs, "e2fl")[0]["groups"]
-    rows = re.findall(r"<li class=.*?</li>", plot, re.S)
-    assert len(rows) == len(known) + 2  # all clients, and the axis
-    for name, group in known.items():
-        row = next(row for row in rows if f"<b>{name}</b>" in row)
-        assert f"{group['clients']} clients" in row
-        assert row.count('class="dot') == 4
-    values = [float(value) for value in re.findall(r'data-value="([\d.]+)"', plot)]
-    assert values[1:-1] == sorted(values[1:-1])  # lowest first
-    assert 'data-order="size"' in text
+    names = [f"{name} ({group['clients']})" for name, group in known.items()]
+    assert {row["name"] for row in rows} == {"All clients (8)", *names}
+    assert len(rows) == 4 * (1 + len(known))
+    subject = re.search(r"Lowest first, with (\w+);", text)[1]
+    values = [row["value"] for row in rows if row["label"] == subject]
+    assert sorted(values[1:]) == values[1:]
 
 
 def test_every_table_and_plot_becomes_files(made):
     files = {path.name for path in (made / "files").iterdir()}
     tables = ("main", "differences", "groups", "distribution", "lowest", "gains", "curves")
-    for table in (*tables, "tradeoff"):
+    for table in tables:
         assert {f"{table}.csv", f"{table}.tex"} <= files
-    for plot in ("group-accuracy", "distribution", "gains", "curve-mean-round", "tradeoff"):
+    for plot in ("group-accuracy", "distribution", "gains", "curve-mean-round"):
         svg, png, pdf = (made / "files" / f"{plot}.{kind}" for kind in ("svg", "png", "pdf"))
         assert "var(--" not in svg.read_text()  # a file has no style sheet
         assert png.read_bytes().startswith(b"\x89PNG")
@@ -155,7 +152,7 @@ def test_every_table_and_plot_becomes_files(made):
 def test_the_rest_of_the_page_is_folded(made):
     text = (made / "report.html").read_text()
     folded = set(re.findall(r'class="fold" id="fold-([^"]*)"', text))
-    assert folded >= {"gains", "curves", "tradeoff", "made", "definitions"}
+    assert folded >= {"gains", "curves", "made", "definitions"}
     assert not folded & {"outcome", "groups", "clients"}
 
 
@@ -178,17 +175,9 @@ def test_differences_are_judged():
     second = method("B", {"x": 80, "y": 70}, {"x": 82, "y": 70})
     table = difference_table(study(first, second, replace(first, label="C")))
     assert table.value(0, "clients/mean") == pytest.approx(10.0)
-    assert table.value(0, "clients/mean_judged") == "significant (95 %)"  # 10 and 10
-    assert table.value(0, "clients/std_judged") == "may be chance"  # 0 and -1
-    assert table.value(1, "clients/mean_judged") == "equal"
-
-
-def test_who_is_not_beaten_in_everything():
-    alone = method("Local", {"x": 70, "y": 70}, alone=True)  # sends nothing: not beaten in bytes
-    good, poor = method("Good", {"x": 90, "y": 85}), method("Poor", {"x": 89, "y": 80})
-    (table,) = tradeoff(study(alone, good, poor)).behind
-    fronts = [table.value(row, "front") for row in range(3)]
-    assert fronts == ["not beaten", "not beaten", "beaten by Good"]
+    assert (0, "clients/mean") in table.bold  # 10 and 10
+    assert (0, "clients/std") not in table.bold  # 0 and -1
+    assert (1, "clients/mean") not in table.bold  # equal
 
 
 def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(toy, tmp_path):
@@ -216,12 +205,12 @@ def test_unfinished_runs_are_left_out_and_named(runs, tmp_path):
     shutil.copytree(runs / "e2fl-seed0", tmp_path / "done")
     shutil.copytree(runs / "e2fl-seed1", tmp_path / "half")
     (tmp_path / "half" / "summary.json").unlink()
-    made = report_runs([tmp_path], tmp_path / "report.html")
+    made = study_of(*read_runs([tmp_path]))
     assert made.main[0].seeds == (0,)
-    assert "half is not finished" in (tmp_path / "report.html").read_text()
+    assert "half is not finished" in page(made)
     for folder, word in (("half", "--resume"), ("nowhere", "holds no run")):
         with pytest.raises(RunError, match=word):
-            report_runs([tmp_path / folder], tmp_path / "no.html")
+            read_runs([tmp_path / folder])
 
 
 def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
@@ -235,9 +224,9 @@ def test_a_report_never_imports_what_a_run_names(runs, tmp_path, monkeypatch):
     path.write_text(text.replace('"fedavg"', '"worse:Thing"'))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    report_runs([tmp_path / "run"], tmp_path / "report.html")
+    text = page(study_of(*read_runs([tmp_path / "run"])))
     assert not (tmp_path / "ran").exists()
-    assert "evil:Thing" in (tmp_path / "report.html").read_text()
+    assert "evil:Thing" in text
 
 
 def test_a_page_is_drawn_without_torch(runs, tmp_path):
@@ -352,7 +341,6 @@ def test_foreign_names_are_escaped_everywhere(tmp_path):
     text = page(replace(made, title=evil))
     assert evil not in text
     assert len(re.findall(r"<script[ >]", text)) == 3  # the data, the library, ours
-    assert "beaten by &lt;i&gt;two" in text
     assert "<i>" not in text.split("<script", 1)[0]
     export(made, tmp_path)
     assert evil not in (tmp_path / "group-accuracy.svg").read_text()

@@ -1,6 +1,5 @@
 """The verdict and the key figures: true whichever method wins, and no more than the numbers say."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -189,7 +188,7 @@ def figures(*methods, **more):
 
 def test_the_key_figures_name_the_worst_group_the_gap_the_best_method_and_who_is_worse_off():
     shown = figures(local({"A": 80.0, "B": 80.0}), fedavg(), e2fl())
-    assert shown["Worst group"].value == "B: 86.0 %"
+    assert shown["Worst group"].value == "86.0 % (B)"
     assert shown["Gap between best and worst group"].value == "2.0"
     assert "21.0 with FedAvg" in shown["Gap between best and worst group"].detail
     assert shown["Best for the worst group"].value == "E2FL"
@@ -198,25 +197,16 @@ def test_the_key_figures_name_the_worst_group_the_gap_the_best_method_and_who_is
     assert "Worst found group" in figures(e2fl(), groups_found=True)
 
 
-rng = np.random.default_rng(1)
-ALIKE = {f"G{k}": (80 + 8 * rng.standard_normal(6)).tolist() for k in range(9)}
-
-
 @pytest.mark.parametrize(
     ("by_seed", "value", "detail"),
     [
         ([{"A": 80, "B": 80}], "80.0 %", "All groups have this accuracy with E2FL."),
-        ([{"A": [90.0, 91.0], "B": [70.0, 75.0]}], "B: 72.5 %", "Too few clients (2) to judge"),
-        ([ALIKE], "", "by chance"),
-        (
-            [ALIKE | {"G3": [value - 40 for value in ALIKE["G3"]]}],
-            "G3: ",
-            "Lower than the other groups, statistically significant",
-        ),
-        ([{"A": 70, "B": 80}, {"A": 80, "B": 75}], "72.5 %", "another group in each seed"),
+        ([{"A": [90.0, 91.0], "B": [70.0, 75.0]}], "72.5 % (B)", "Too few clients (2) to judge"),
+        ([{"A": 90, "B": 70}], "70.0 % (B)", "more than chance explains"),
+        ([{"A": 70, "B": 80}, {"A": 80, "B": 75}], "72.5 %", "95 % interval"),
     ],
 )
 def test_the_worst_group_is_judged(by_seed, value, detail):
     worst = figures(e2fl(*by_seed))["Worst group"]
-    assert worst.value.startswith(value)
+    assert worst.value == value
     assert detail in worst.detail

@@ -106,7 +106,6 @@ def test_a_search_that_was_interrupted_ends_as_one_that_was_not(config, tmp_path
     space = space_of(["learner.learning_rate=0.003..1:log"])
     options = Options(trials=8)
     whole = search(found, space, [0], options, out=tmp_path / "whole")
-    assert any(trial.state == "pruned" for trial in whole.tuned[0].trials)
     for rounds in (1, 22):
         out = tmp_path / f"cut{rounds}"
         with pytest.raises(KeyboardInterrupt):

@@ -5,9 +5,9 @@ import argparse
 
 def report(options: argparse.Namespace) -> None:
     """Write the report page for runs on disk."""
-    from e2fl.report import write_report
     from e2fl.report.finish import printed, write_paper
     from e2fl.report.from_runs import read_runs, study_of
+    from e2fl.report.page import write_report
     from e2fl.report.table import summary_table
     from e2fl.runs.store import PAGE
 

@@ -29,8 +29,7 @@ def sweep(options: argparse.Namespace) -> int:
 def tune(options: argparse.Namespace) -> int:
     """Search settings for several algorithms, with the same budget for each."""
     base, methods = methods_of(options, options.changes, options.space)
-    more = {"trials": options.trials, "prune": not options.no_prune}
-    return _search(options, base, methods, f"{base.name}-tune", **more)
+    return _search(options, base, methods, f"{base.name}-tune", trials=options.trials)
 
 
 def _search(

@@ -27,7 +27,7 @@ from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
-from e2fl.metrics import accuracies
+from e2fl.metrics import mean
 from e2fl.metrics.measures import OwnMeasure, as_measure
 from e2fl.models import Model
 from e2fl.networks import MODELS
@@ -255,7 +255,7 @@ class Experiment:
         for name in names:
             if ":" not in name:
                 raise ConfigError(f"measures: name a function, such as mine.py:auc, not '{name}'")
-        known = {"accuracy": accuracies}  # a measure is a function, as this one is
+        known = {"mean": mean}  # a measure is a function, as this one is
         return [
             as_measure(name.rpartition(":")[2], look_up(name, known, "measure")) for name in names
         ]

@@ -7,7 +7,6 @@ registry of everything that a run records; docs/metrics.md explains each measure
 """
 
 from e2fl.metrics.accuracy import (
-    accuracies,
     adjusted_rand,
     changed,
     combined,
@@ -31,19 +30,13 @@ from e2fl.metrics.inequality import (
     variance,
     worst10,
 )
-from e2fl.metrics.intervals import Interval, bootstrap
+from e2fl.metrics.intervals import Interval
 from e2fl.metrics.measures import COLUMNS, DEFINITIONS, MEASURES, Measure, measure_of, own_measure
-from e2fl.metrics.protected import (
-    eod_std,
-    f1,
-    protected,
-    rates_by_group,
-    signed_differences,
-)
+from e2fl.metrics.protected import eod_std, f1, protected, signed_differences
 
 __all__ = ["COLUMNS", "DEFINITIONS", "MEASURES", "METRICS", "Interval", "Measure", "measure_of"]
-__all__ += ["accuracies", "combined", "fairness", "group_means", "spread", "tenth"]
+__all__ += ["combined", "fairness", "group_means", "spread", "tenth"]
 __all__ += ["best10", "gap", "mean", "p10", "p90", "std", "variance", "worst10"]
-__all__ += ["bootstrap", "gini", "jain", "own_measure"]
+__all__ += ["gini", "jain", "own_measure"]
 __all__ += ["adjusted_rand", "changed", "matched", "purity"]
-__all__ += ["eod_std", "f1", "protected", "rates_by_group", "signed_differences"]
+__all__ += ["eod_std", "f1", "protected", "signed_differences"]

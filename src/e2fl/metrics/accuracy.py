@@ -27,19 +27,13 @@ def codes(values: Labels, what: str) -> tuple[NDArray[Any], Positions]:
     return names, positions.astype(np.int64)
 
 
-def means_of(values: Numbers, groups: Labels) -> tuple[list[Any], Positions, Numbers]:
-    """Return the groups in order, the group of each row, and the mean of each group."""
-    names, positions = codes(groups, "group")
-    if len(positions) != len(values):
-        raise ValueError(f"{len(values)} values for {len(positions)} groups")
-    means = np.bincount(positions, weights=values) / np.bincount(positions)
-    return names.tolist(), positions, means
-
-
 def group_means(values: ArrayLike, groups: Labels) -> dict[Any, float]:
     """Return the mean of each group, in the order of the groups."""
-    names, _, means = means_of(numbers(values), groups)
-    return dict(zip(names, means.tolist(), strict=True))
+    rows, (names, positions) = numbers(values), codes(groups, "group")
+    if len(positions) != len(rows):
+        raise ValueError(f"{len(rows)} values for {len(positions)} groups")
+    means = np.bincount(positions, weights=rows) / np.bincount(positions)
+    return dict(zip(names.tolist(), means.tolist(), strict=True))
 
 
 def fairness(
@@ -65,20 +59,22 @@ def fairness(
     weights = np.ones(len(rows)) if n is None else numbers(n, "n")
     if weights.min() <= 0:
         raise ValueError("every row needs at least one example: n must be above 0")
-    losses = None if loss is None else numbers(loss, "loss")
+    measured = {"accuracy": rows} | ({} if loss is None else {"loss": numbers(loss, "loss")})
     clients = spread(combined(rows, client, weights))
     if sensitive_features is None:
         return {"clients": clients, "group": None, "groups": {}}
-    names, positions, means = means_of(rows, sensitive_features)
-    counts = np.bincount(positions).tolist()
-    groups: dict[Any, dict[str, float]] = {
-        name: {"clients": members, "accuracy": value}
-        for name, members, value in zip(names, counts, means.tolist(), strict=True)
+    by_name = {name: group_means(own, sensitive_features) for name, own in measured.items()}
+    names, positions = codes(sensitive_features, "group")
+    sizes = zip(names.tolist(), np.bincount(positions).tolist(), strict=True)
+    groups = {
+        group: {"clients": size} | {name: means[group] for name, means in by_name.items()}
+        for group, size in sizes
     }
-    if losses is not None:
-        for name, value in group_means(losses, sensitive_features).items():
-            groups[name]["loss"] = value
-    return {"clients": clients, "group": spread(means), "groups": groups}
+    return {
+        "clients": clients,
+        "group": spread(list(by_name["accuracy"].values())),
+        "groups": groups,
+    }
 
 
 def combined(values: Numbers, client: Labels | None, n: ArrayLike) -> Numbers:
@@ -89,35 +85,6 @@ def combined(values: Numbers, client: Labels | None, n: ArrayLike) -> Numbers:
     sums = np.bincount(positions, weights=values * weights)
     means: Numbers = sums / np.bincount(positions, weights=weights)
     return means
-
-
-def accuracies(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    client: Labels,
-    sensitive_features: Labels | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Return the accuracy of each client, or of each client's part in a group.
-
-    All arguments: [examples]. Returns the columns client, n, accuracy and, where given,
-    sensitive_features, ready for `fairness(**columns)`.
-    """
-    truth, predicted = np.asarray(y_true), np.asarray(y_pred)
-    coded = {"client": codes(client, "client")}
-    if sensitive_features is not None:
-        coded["sensitive_features"] = codes(sensitive_features, "group")
-    positions = [position for _, position in coded.values()]
-    shapes = {values.shape for values in (truth, predicted, *positions)}
-    if len(shapes) > 1:
-        raise ValueError(f"one value for each example is needed, not shapes {shapes}")
-    if not len(truth):
-        raise ValueError("there is nothing to measure")
-    parts, rows = np.unique(np.stack(positions), axis=1, return_inverse=True)
-    pairs = zip(coded.items(), parts, strict=True)
-    columns = {name: names[part] for (name, (names, _)), part in pairs}
-    n, right = np.bincount(rows), np.bincount(rows, weights=truth == predicted)
-    return columns | {"n": n, "accuracy": 100.0 * right / n}
 
 
 def matched(found: Labels, true: Labels) -> float:

@@ -6,7 +6,6 @@ then varies by chance alone, and so do the spreads over clients and groups.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from scipy.special import ndtr, stdtrit
 from e2fl.metrics.accuracy import Labels, Positions, codes, combined
 from e2fl.metrics.inequality import Numbers, numbers, tenth
 
-Statistic = Callable[[Numbers], Numbers]  # of each resample: [resamples, clients] -> [resamples]
+Statistic = Callable[[Numbers], Numbers]  # of each resample: [..., clients] -> [...]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -68,14 +67,14 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval 
 
 def row_means(rows: Numbers) -> Numbers:
     """Return the mean of each resample."""
-    means: Numbers = rows.mean(axis=1)
+    means: Numbers = rows.mean(axis=-1)
     return means
 
 
 def row_worst10(rows: Numbers) -> Numbers:
     """Return the mean of the lowest tenth of each resample, as `worst10` does."""
-    count = tenth(rows.shape[1])
-    return row_means(np.partition(rows, count - 1, axis=1)[:, :count])
+    count = tenth(rows.shape[-1])
+    return row_means(np.partition(rows, count - 1, axis=-1)[..., :count])
 
 
 def over_clients(strata: Sequence[Numbers], statistic: Statistic = row_means) -> Interval:
@@ -86,75 +85,34 @@ def over_clients(strata: Sequence[Numbers], statistic: Statistic = row_means) ->
     clients in a stratum, nor where a stratum's clients are all alike: clients that share a model
     and a test set would give an interval of width 0, which is not certainty.
     """
-    value = sum(float(statistic(stratum[None, :])[0]) for stratum in strata)
+    from scipy.stats import bootstrap  # slow to import
+
+    value = sum(float(statistic(stratum)) for stratum in strata)
     count = min(len(stratum) for stratum in strata)
     if count < FEW or any(np.ptp(stratum) == 0 for stratum in strata):
         return Interval(value, None, None, count, "clients")
-    rng = np.random.default_rng(0)  # the same page for the same runs
-    draws = np.zeros(RESAMPLES)
-    for stratum in strata:
-        rows = max(1, BLOCK // len(stratum))
-        for start in range(0, RESAMPLES, rows):
-            size = min(rows, RESAMPLES - start)
-            chosen = rng.integers(0, len(stratum), (size, len(stratum)))
-            draws[start : start + size] += statistic(stratum[chosen])
+
+    def summed(*drawn: Numbers, axis: int) -> Numbers:
+        sums: Numbers = np.sum([statistic(rows) for rows in drawn], axis=0)
+        return sums
+
+    draws = bootstrap(
+        tuple(strata),
+        summed,
+        n_resamples=RESAMPLES,
+        batch=min(RESAMPLES, max(1, BLOCK // max(map(len, strata)))),
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(0),  # the same page for the same runs
+    ).bootstrap_distribution
     tail = float(ndtr(-math.sqrt(count / (count - 1)) * t_quantile(count - 1)))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Interval(value, float(low), float(high), count, "clients")
 
 
-def bootstrap(
-    metric: Callable[..., float],
-    columns: Mapping[str, Any],
-    *,
-    by: str | None = None,
-    resamples: int = 200,
-    level: float = LEVEL,
-    seed: int = 0,
-) -> Interval:
-    """Return `metric(**columns)` and its percentile bootstrap interval.
-
-    columns: arrays of one length, passed to the metric by name. by: the column that names the
-    client of each row; it is not passed to the metric. Rows of one client are not independent, so
-    clients are drawn, each with all of its rows. Without `by`, rows are drawn. Resamples in which
-    the metric is NaN (a group without positives) are left out.
-    """
-    arrays = {name: np.asarray(values) for name, values in columns.items()}
-    if len({len(values) for values in arrays.values()}) != 1:
-        raise ValueError("all columns need the same number of rows")
-    rows = np.arange(len(next(iter(arrays.values()))))
-    clients = rows if by is None else codes(arrays.pop(by), by)[1]
-    sizes = np.bincount(clients)
-    members = np.split(np.argsort(clients, kind="stable"), np.cumsum(sizes)[:-1])
-    rng = np.random.default_rng(seed)
-    draws = np.empty(resamples)
-    for draw in range(resamples):
-        chosen = rng.integers(0, len(sizes), len(sizes))
-        rows = np.concatenate([members[client] for client in chosen])
-        draws[draw] = metric(**{name: values[rows] for name, values in arrays.items()})
-    tail = 50 * (1 - level)
-    known = draws[~np.isnan(draws)]
-    low, high = np.percentile(known, [tail, 100 - tail]).tolist() if len(known) else (None, None)
-    over = "rows" if by is None else "clients"
-    return Interval(float(metric(**arrays)), low, high, len(sizes), over)
-
-
 def t_quantile(freedom: float) -> float:
     """Return the two-sided 95 % quantile of Student's t."""
     return float(stdtrit(freedom, (1 + LEVEL) / 2))
-
-
-def p_value(one: Numbers, other: Numbers | None = None) -> float:
-    """Return the p-value of the t-test that a mean is 0, or of Welch's that two means are equal.
-
-    It is NaN where no value differs from another.
-    """
-    from scipy import stats  # slow to import
-
-    with warnings.catch_warnings(action="ignore"):
-        if other is None:
-            return float(stats.ttest_1samp(one, 0.0).pvalue)
-        return float(stats.ttest_ind(one, other, equal_var=False).pvalue)
 
 
 @dataclass(frozen=True)

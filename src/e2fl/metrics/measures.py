@@ -81,24 +81,22 @@ def registry(
     Whatever does not fit together raises `ConfigError`: before a run, not when its table is made.
     """
     file = tomllib.loads(text)
-    if file["spreads"].keys() != METRICS.keys():
-        odd = ", ".join(sorted(file["spreads"].keys() ^ METRICS.keys()))
-        raise ConfigError(f"measures.toml: a spread and its function in METRICS go together: {odd}")
-    entries = {
-        f"{level}/{name}": entry for level in LEVELS for name, entry in file["spreads"].items()
-    } | file["measures"]
+    odd = file["spreads"].keys() ^ METRICS.keys()
+    if odd:
+        names = ", ".join(sorted(odd))
+        raise ConfigError(f"measures.toml: a spread goes with a function in METRICS: {names}")
+    spreads = {f"{level}/{name}": own for level in LEVELS for name, own in file["spreads"].items()}
     measures = {
         key: Measure(key, **{"head": file["heads"].get(key.rpartition("/")[0], "")} | entry)
-        for key, entry in entries.items()
+        for key, entry in (spreads | file["measures"]).items()
     }
     definitions = {key: Definition(**entry) for key, entry in file["definitions"].items()}
     for key, measure in measures.items():
         if measure.definition not in definitions:
             raise ConfigError(f"measures.toml: {key} has no definition '{measure.definition}'")
-    for table, paths in file["columns"].items():
-        for path in paths:
-            if path not in measures:
-                raise ConfigError(f"measures.toml, columns.{table}: {_unknown(path, measures)}")
+    for path in (path for paths in file["columns"].values() for path in paths):
+        if path not in measures:
+            raise ConfigError(f"measures.toml, columns: {_unknown(path, measures)}")
     return measures, definitions, {table: tuple(paths) for table, paths in file["columns"].items()}
 
 
@@ -138,10 +136,7 @@ class OwnMeasure:
 
     name: str
     function: Function
-    title: str = ""  # default: the name
-    unit: str = ""
-    better: Better = "more"
-    digits: int = 3
+    described: Mapping[str, Any]  # title, unit, better and digits, as summary.json has them
 
     def __call__(self, y_true: NDArray[np.int64], outputs: NDArray[np.float64]) -> float:
         """Return the value for these rows; NaN where the measure is not defined."""
@@ -151,19 +146,14 @@ class OwnMeasure:
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"measure '{self.name}' failed: {reason}") from error
 
-    def described(self) -> dict[str, Any]:
-        """Return title, unit and so on, as summary.json has them."""
-        shown = {key: getattr(self, key) for key in ("unit", "better", "digits")}
-        return {"title": self.title or self.name, **shown}
-
 
 def own_measure(
     *, title: str, unit: str = "", better: Better = "more", digits: int = 3
 ) -> Callable[[Function], Function]:
     """Return a decorator that describes a function as a measure."""
-    shown = {"title": title, "unit": unit, "better": better, "digits": digits}
 
     def described(function: Function) -> Function:
+        shown = {"title": title, "unit": unit, "better": better, "digits": digits}
         setattr(function, DESCRIBED, shown)
         return function
 
@@ -174,8 +164,9 @@ def as_measure(name: str, function: Function) -> OwnMeasure:
     """Return the measure of a function; without `own_measure`, more is better."""
     if not name.isidentifier():
         raise ConfigError(f"a measure needs a name such as auc, not '{name}'")
-    own = OwnMeasure(name, function, **getattr(function, DESCRIBED, {}))
-    measures_of(name, own.described())  # raises an error for what is not known
+    usual = {"title": name, "unit": "", "better": "more", "digits": 3}
+    own = OwnMeasure(name, function, getattr(function, DESCRIBED, usual))
+    measures_of(name, own.described)  # raises an error for what is not known
     return own
 
 
@@ -186,21 +177,25 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
     return {name: metric(known) for name, metric in OWN.items()} if len(known) else None
 
 
-def measures_of(name: str, shown: Mapping[str, Any]) -> list[Measure]:
+def measures_of(name: str, described: Mapping[str, Any]) -> list[Measure]:
     """Return the entries of a registry for an own measure, as `OwnMeasure.described` has it."""
-    title, unit, better, digits = (shown[key] for key in ("title", "unit", "better", "digits"))
-    worst, best = ("high10", "low10") if better == "less" else ("low10", "high10")
+    whole = Measure(f"measures/{name}/groups{NAME}", definition="own", **described)
+    worst, best = ("high10", "low10") if whole.better == "less" else ("low10", "high10")
     titles = {"mean": "mean", worst: "worst 10 %", best: "best 10 %", "variance": "variance"}
     spreads = [
-        Measure(f"measures/{name}/{level}/{kind}", words, unit, digits, better, "own", head)
+        replace(
+            whole,
+            key=f"measures/{name}/{level}/{kind}",
+            title=title,
+            head=f"{whole.title} over {over}",
+            better="less" if kind == "variance" else whole.better,
+        )
         for level, over in LEVELS.items()
-        for head in [f"{title} over {over}"]
-        for kind, words in titles.items()
+        for kind, title in titles.items()
     ]
-    spreads = [replace(m, better="less") if m.key.endswith("/variance") else m for m in spreads]
-    return [*spreads, Measure(f"measures/{name}/groups{NAME}", title, unit, digits, better, "own")]
+    return [*spreads, whole]
 
 
 def own_measures(measures: Iterable[OwnMeasure]) -> list[Measure]:
     """Return the entries of a registry for these own measures."""
-    return [entry for own in measures for entry in measures_of(own.name, own.described())]
+    return [entry for own in measures for entry in measures_of(own.name, own.described)]

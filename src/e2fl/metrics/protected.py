@@ -1,18 +1,13 @@
-"""Rates of predictions by group, and the differences of two groups that the E2FL paper reports.
-
-Rates have the names of fairlearn, which has the largest gap between any number of groups.
-"""
+"""The differences of two groups that the E2FL paper reports; fairlearn has those of many groups."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from e2fl.metrics.accuracy import Labels, Positions, codes
 from e2fl.metrics.inequality import std
 
-COUNTS = ("n", "true_positive", "false_positive", "false_negative")
+KINDS = ("true_positive", "false_positive", "false_negative")
 
 
 def f1(true_positive: float, false_positive: float, false_negative: float) -> float:
@@ -32,10 +27,18 @@ def protected(
     impact" usually means. Undefined differences are NaN: `eod` without positives in a group, `spd`
     without examples.
     """
-    groups = (unprivileged, privileged)
-    first, second = (_rates(*(group[name] for name in COUNTS)) for group in groups)
-    names = {"eod": "true_positive_rate", "di": "f1", "spd": "selection_rate"}
-    return {key: first[name] - second[name] for key, name in names.items()}
+    first, second = _rates(unprivileged), _rates(privileged)
+    return {name: first[name] - second[name] for name in first}
+
+
+def _rates(counts: Mapping[str, float]) -> dict[str, float]:
+    hits, false_alarms, missed = (counts[name] for name in KINDS)
+    positives, n = hits + missed, counts["n"]
+    return {
+        "eod": hits / positives if positives else np.nan,
+        "di": f1(hits, false_alarms, missed),
+        "spd": (hits + false_alarms) / n if n else np.nan,
+    }
 
 
 def eod_std(
@@ -55,49 +58,16 @@ def signed_differences(
     y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: ArrayLike
 ) -> dict[str, float]:
     """Return `protected` of 0/1 labels and predictions: rows with feature 0 minus those with 1."""
-    counts = _counts(y_true, y_pred, _binary(sensitive_features, "sensitive_features"), 2)
-    first, second = (dict(zip(COUNTS, row, strict=True)) for row in counts)
-    return protected(first, second)
-
-
-def rates_by_group(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sensitive_features: Labels
-) -> dict[Any, dict[str, float]]:
-    """Return n, positives, F1 and five rates of each group, as fractions, for any number of groups.
-
-    The rates are accuracy, selection rate, true positive rate, false positive rate, and predictive
-    value (precision, PPV). A rate without rows to compute it from is NaN.
-    """
-    names, positions = codes(sensitive_features, "group")
-    counts = _counts(y_true, y_pred, positions, len(names))
-    return {name: _rates(*row) for name, row in zip(names.tolist(), counts, strict=True)}
-
-
-def _rates(n: float, hits: float, false_alarms: float, missed: float) -> dict[str, float]:
-    positives, selected = hits + missed, hits + false_alarms
-    shares = {
-        "accuracy": (n - false_alarms - missed, n),
-        "selection_rate": (selected, n),
-        "true_positive_rate": (hits, positives),
-        "false_positive_rate": (false_alarms, n - positives),
-        "predictive_value": (hits, selected),
-    }
-    rates = {name: part / whole if whole else np.nan for name, (part, whole) in shares.items()}
-    return {"n": n, "positives": positives, **rates, "f1": f1(hits, false_alarms, missed)}
-
-
-def _counts(y_true: ArrayLike, y_pred: ArrayLike, groups: Positions, count: int) -> list[list[int]]:
-    """Return `COUNTS` for each group."""
-    truth, predicted = _binary(y_true, "y_true"), _binary(y_pred, "y_pred")
-    lengths = [len(truth), len(predicted), len(groups)]
-    if len({*lengths}) > 1:
-        raise ValueError("{} labels, {} predictions and {} groups".format(*lengths))
-    cells = np.bincount(4 * groups + 2 * truth + predicted, minlength=4 * count).reshape(-1, 4)
-    return [[sum(row), row[3], row[1], row[2]] for row in cells.tolist()]
-
-
-def _binary(values: ArrayLike, name: str) -> Positions:
-    array = np.asarray(values).reshape(-1)
-    if not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must hold 0 and 1 only")
-    return array.astype(np.int64)
+    truth, predicted, feature = (
+        np.asarray(values).reshape(-1) for values in (y_true, y_pred, sensitive_features)
+    )
+    if not len(truth) == len(predicted) == len(feature):
+        raise ValueError("labels, predictions and features need the same number of rows")
+    if not np.isin(np.concatenate([truth, predicted, feature]), (0, 1)).all():
+        raise ValueError("labels, predictions and features must hold 0 and 1 only")
+    counts = []
+    for rows in (feature == 0, feature == 1):
+        own, said = truth[rows] == 1, predicted[rows] == 1
+        kinds = zip(KINDS, (own & said, ~own & said, own & ~said), strict=True)
+        counts.append({"n": len(own)} | {name: int(kind.sum()) for name, kind in kinds})
+    return protected(*counts)

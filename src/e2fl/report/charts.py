@@ -8,8 +8,8 @@ bright in all plots; the others fade.
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -30,50 +30,14 @@ THEME: dict[str, Any] = json.loads((files("e2fl.report") / "theme.json").read_te
 
 
 @dataclass(frozen=True)
-class Dot:
-    """The value of one method in one row of a dot plot."""
-
-    method: int  # its position
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-    hollow: bool = False  # too few clients to judge
-
-
-@dataclass(frozen=True)
-class DotRow:
-    """A row of a dot plot, such as a group: its name, its clients, and a dot for each method."""
-
-    name: str
-    dots: Sequence[Dot]
-    size: float | None = None
-    pinned: bool = False  # stays first in every order
-    sort: float = 0.0
-
-
-@dataclass(frozen=True)
 class Plot:
-    """A plot: its title, caption and alternative text, and its Vega-Lite specification.
-
-    rows: of a dot plot, which the page draws with HTML and small SVG strips whose positions are
-    percentages: they need no script, and rows are named at every width.
-    """
+    """A plot: its title, caption and alternative text, and its Vega-Lite specification."""
 
     key: str
     title: str
     caption: str
     alt: str
     spec: dict[str, Any]
-    rows: Sequence[DotRow] = ()
-    ticks: Sequence[float] = ()
-    axis: str = ""
-    reference: float | None = None  # a dashed line
-
-    def at(self, value: float) -> float:
-        """Return the position of a value, in percent of the width."""
-        low, high = self.ticks[0], self.ticks[-1]
-        return round(100 * (min(max(value, low), high) - low) / (high - low), 3)
 
     def for_page(self, width: int | str = "container") -> dict[str, Any]:
         """Return the specification for the page, where the style sheet decides on colours."""
@@ -128,7 +92,7 @@ def safe_name(name: str) -> str:
     return f"{name}\u200b" if name in THEME["inherited"] else name
 
 
-def data(rows: Iterable[Row]) -> alt.InlineData:
+def data(rows: Iterable[Mapping[Any, Any]]) -> alt.InlineData:
     """Return rows as chart data: with safe names, and null for values that are not finite."""
     return alt.InlineData([{key: _drawable(value) for key, value in row.items()} for row in rows])
 
@@ -139,34 +103,40 @@ def _drawable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def marks(rows: Iterable[Row], study: Study, opacity: float = 1.0, **channels: Any) -> Any:
-    """Return a chart of these rows in the colours of their methods, faded unless picked."""
+def labels_of(study: Study) -> list[str]:
+    """Return the labels of all methods, in the order of their colours."""
+    return [method.label for method in study.methods]
+
+
+def marks(
+    rows: Iterable[Mapping[Any, Any]], labels: Sequence[str], opacity: float = 1.0, **channels: Any
+) -> Any:
+    """Return a chart of these rows in the colours of their labels, faded unless picked."""
     bright = alt.condition(PICKED, alt.value(opacity), alt.value(0.08))
-    colour = alt.Color("label:N", **_by_method(study, colour_of))
+    colour = alt.Color("label:N", **_by_label(labels, colour_of))
     return alt.Chart(data(rows)).encode(color=colour, opacity=bright, **channels)
 
 
 def points(
-    rows: Iterable[Row], study: Study, size: int, *, filled: bool = True, **more: Any
+    rows: Iterable[Row], labels: Sequence[str], size: int, *, filled: bool = True, **more: Any
 ) -> Any:
-    """Return a mark for each row in the shape of its method, for who does not see its colour."""
-    shape = alt.Shape("label:N", **_by_method(study, shape_of))
-    chart = marks(rows, study, shape=shape, **more)
+    """Return a mark for each row in the shape of its label, for who does not see its colour."""
+    shape = alt.Shape("label:N", **_by_label(labels, shape_of))
+    chart = marks(rows, labels, shape=shape, **more)
     return chart.mark_point(filled=filled, size=size, strokeWidth=1 if filled else 2.5)
 
 
-def lines(rows: Sequence[Row], study: Study, **channels: Any) -> list[Any]:
-    """Return a line with marks for each method."""
-    dashes = _by_method(study, lambda method: THEME["dashes"][method % len(THEME["dashes"])]) | {
-        "legend": None
-    }
-    line = marks(rows, study, strokeDash=alt.StrokeDash("label:N", **dashes), **channels)
-    return [line.mark_line(strokeWidth=2), points(rows, study, 36, **channels)]
+def lines(rows: Sequence[Row], labels: Sequence[str], **channels: Any) -> list[Any]:
+    """Return a line with marks for each label."""
+    dashes = _by_label(labels, lambda method: THEME["dashes"][method % len(THEME["dashes"])])
+    dash = alt.StrokeDash("label:N", **dashes | {"legend": None})
+    line = marks(rows, labels, strokeDash=dash, **channels)
+    return [line.mark_line(strokeWidth=2), points(rows, labels, 36, **channels)]
 
 
-def _by_method(study: Study, choose: Any) -> dict[str, Any]:
-    labels = [safe_name(method.label) for method in study.methods]
-    scale = alt.Scale(domain=labels, range=[choose(method) for method in range(len(labels))])
+def _by_label(labels: Sequence[str], choose: Any) -> dict[str, Any]:
+    domain = [safe_name(label) for label in labels]
+    scale = alt.Scale(domain=domain, range=[choose(method) for method in range(len(labels))])
     return {"scale": scale} | ({} if len(labels) > 1 else {"legend": None})
 
 
@@ -201,48 +171,41 @@ def tips(**fields: str) -> list[alt.Tooltip]:
 
 
 def dot_plot(
-    study: Study,
-    key: str,
-    rows: Sequence[DotRow],
-    axis: str,
-    reference: float | None = None,
-    **values: Any,
+    study: Study, key: str, rows: Sequence[Row], axis: str, *, zero: bool = False, **values: Any
 ) -> Plot:
-    """Return a dot plot of these rows, with its sentences; a reference of 0 is on the axis."""
-    ends = [end for row in rows for dot in row.dots for end in (dot.value, dot.low, dot.high)]
-    known = [end for end in (*ends, reference) if end is not None]
-    marked = ticks(known or [0.0, 100.0])
-    dots = [
-        {"row": f"{row.name} ({counted(row.size)})" if row.size else row.name, "label": dot.label}
-        | {"value": dot.value, "low": dot.low, "high": dot.high}
-        for row in rows
-        for dot in row.dots
-    ]
-    scale: dict[str, Any] = {
-        "scale": alt.Scale(domain=[marked[0], marked[-1]]),
-        "axis": alt.Axis(grid=True),
-    }
+    """Return a dot plot: a row has a name, a label, a value and the ends of a line, low and high.
+
+    It may also have the ends of a bar, left and right. zero: 0 is on the axis.
+    """
+    labels, names = labels_of(study), {row["name"] for row in rows}
+    slots = len(labels) if len(rows) > len(names) else 1
+    x = {end: quantity(alt.X, end, axis, 6, zero=zero) for end in ("value", "low", "left")}
+    x = {end: channel.axis(grid=True, tickCount=6) for end, channel in x.items()}
     places: dict[str, Any] = {
-        "y": alt.Y("row:N", sort=None, title=None),
-        "yOffset": alt.YOffset("label:N", sort=None),
+        "y": alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
+        "tooltip": tips(name="of", value=f"{axis}|.2f", low="from|.2f", high="to|.2f"),
     }
-    spans = marks(dots, study, x=alt.X("low:Q", title=axis, **scale), x2="high:Q", **places)
-    drawn = points(dots, study, 60, x=alt.X("value:Q", **scale), **places)
-    height = sum(8 + LINE * max(1, len(row.dots)) for row in rows)
-    plot = draw(key, height, spans.mark_rule(strokeWidth=2), drawn, **values)
-    return replace(plot, rows=rows, ticks=marked, axis=axis, reference=reference)
+    if slots > 1:
+        places["yOffset"] = alt.YOffset("label:N", sort=[safe_name(label) for label in labels])
+    line = marks(rows, labels, x=x["low"], x2="high:Q", **places).mark_rule(strokeWidth=2)
+    bar = marks(rows, labels, 0.4, x=x["left"], x2="right:Q", **places).mark_bar(height=LINE - 4)
+    layers = [bar, line] if "left" in rows[0] else [line]
+    dots = points(rows, labels, 90, x=x["value"], **places)
+    height = 40 + len(names) * max(2 * LINE, 8 + LINE * slots)
+    return draw(key, height, *layers, dots, **values)
 
 
-def ticks(values: Sequence[float], most: int = 6) -> list[float]:
-    """Return round numbers that span these values, about `most` of them."""
-    low, high = min(values), max(values)
-    if low == high:
-        low, high = low - 1, high + 1
-    least = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(position * step, 10) for position in range(first, last + 1)]
+def dot_rows(study: Study, names: Mapping[str, str], scale: float = 1.0) -> list[Row]:
+    """Return the rows of a dot plot, with intervals. names: by the path of a measure, its row."""
+    rows: list[Row] = []
+    for path, name in names.items():
+        for method in study.methods:
+            interval = method.interval(path)
+            if interval is not None:
+                low, high = (end and scale * end for end in (interval.low, interval.high))
+                ends = {"value": scale * interval.value, "low": low, "high": high}
+                rows.append({"name": name, "label": method.label} | ends)
+    return rows
 
 
 def counted(clients: float) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from e2fl.errors import E2flError
 from e2fl.files import write_text
 from e2fl.metrics import COLUMNS
-from e2fl.report import write_report
 from e2fl.report.from_runs import study_of
+from e2fl.report.page import write_report
 from e2fl.report.sections.groups import attack_table
 from e2fl.report.study import Study
 from e2fl.report.table import Table, summary_table

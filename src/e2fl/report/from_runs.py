@@ -20,7 +20,6 @@ from e2fl.metrics import Measure
 from e2fl.metrics.accuracy import MAX_RELATIVE_BLUR, MIN_STABILITY
 from e2fl.metrics.intervals import FEW_ROWS
 from e2fl.metrics.measures import measures_of
-from e2fl.report.sections.groups import impacts
 from e2fl.report.study import PARTS, Json, Method, Study, frame, view_label, with_gains
 from e2fl.report.table import words
 
@@ -32,6 +31,8 @@ SAME = (
     *("name", "seed", "variants"),
     *("threads", "runtime", "checkpoint_seconds", "keep_client_models"),
 )
+HONEST = "none"  # the attack of a run in which those who would attack are honest
+PLACEMENT = ("place", "groups", "clients", "fraction")  # the settings that all attacks have
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 LONGEST = 60  # characters of a label
 
@@ -80,7 +81,7 @@ def study_of(runs: Sequence["Run"], notes: Iterable[str] = (), *, unfinished: st
         unfinished=unfinished,
         groups_found=any(run.summary.get("groups_are") == "found" for run in runs),
         own=_own_measures(runs),
-        attacked=impacts(named),
+        attacked=_impacts(named),
         **_data(runs),
     )
     warnings += [*_by_method(named), *_of_comparison(study, by_method)]
@@ -141,14 +142,13 @@ def _tells_apart(key: str, own: Mapping[str, str], others: Iterable[Mapping[str,
     )
 
 
-def _label(name: str, differing: Mapping[str, str]) -> str:
-    """Return a name with the settings that tell it from its namesakes; a grouping, and an attack,
-    by its name.
+def _label(name: str, differing: dict[str, str]) -> str:
+    """Return a name with the settings that tell it from its namesakes.
+
+    An attack, and a grouping that is all that differs, stand by their names alone.
     """
-    attack = differing.get("attack.name")
-    if attack is not None:
-        others = {key: value for key, value in differing.items() if key != "attack.name"}
-        return _label(name if attack == "none" else f"{name} under {attack}", others)
+    attack = differing.pop("attack.name", HONEST)
+    name = name if attack == HONEST else f"{name} under {attack}"
     grouping = differing.get("algorithm.grouping.name")
     if grouping is not None and all(key.startswith("algorithm.grouping.") for key in differing):
         return name if grouping == "known" else f"{name} ({grouping.replace('_', ' ')})"
@@ -287,8 +287,8 @@ def _command(folder: Path | None) -> str | None:
     """Return the command that made a run, from its folder or the comparison's above it."""
     from e2fl.runs.store import COMMAND
 
-    paths = () if folder is None else (folder / COMMAND, folder.parent / COMMAND)
-    texts = (text for path in paths if (text := _regular_file(path)) is not None)
+    folders = () if folder is None else (folder, folder.parent)
+    texts = (text for path in folders if (text := _regular_file(path / COMMAND)) is not None)
     return next((text.decode(errors="replace").strip() for text in texts), None)
 
 
@@ -309,3 +309,45 @@ def _regular_file(path: Path) -> bytes | None:
         return read_bytes(path, LARGEST)
     except OSError:
         return None
+
+
+def _impacts(named: Mapping[str, Sequence["Run"]]) -> pd.DataFrame:
+    """Return what each attack cost in each seed: accuracy of the clean run minus the attacked one.
+
+    Both runs measure the same honest clients. named: the runs of each method.
+    """
+    clean, attacked = {}, []
+    for label, repeats in named.items():
+        for run in repeats:
+            attack = run.config.get("attack") or {}
+            placement = {name: attack.get(name) for name in PLACEMENT}
+            key = json.dumps([_settings(run.config | {"attack": placement}), run.seed])
+            if attack.get("name", HONEST) != HONEST:
+                attacked.append((key, str(attack["name"]), run))
+            elif attack:
+                clean[key] = label, run
+    rows = [
+        {"method": clean[key][0], "attack": attack, **_impact(clean[key][1].summary, run.summary)}
+        for key, attack, run in attacked
+        if key in clean
+    ]
+    return pd.DataFrame(rows)
+
+
+def _impact(before: Json, after: Json) -> dict[str, float]:
+    level = "group" if before.get("group") and after.get("group") else "clients"
+    accuracy = [
+        pd.Series(
+            {name: group["accuracy"] for name, group in summary["groups"].items()}, dtype=float
+        )
+        for summary in (before, after)
+    ]
+    losses = (accuracy[0] - accuracy[1]).dropna()
+    inside = losses.index.isin((after.get("attack") or {}).get("groups", ()))
+    return {
+        "worst": before[level]["worst10"] - after[level]["worst10"],
+        "inside": losses[inside].mean(),
+        "outside": losses[~inside].mean(),
+        "hardest": losses[~inside].max(),
+        "clients": before["clients"]["mean"] - after["clients"]["mean"],
+    }

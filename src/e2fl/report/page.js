@@ -2,7 +2,6 @@
 (() => {
   const plots = JSON.parse(document.getElementById("plots").textContent);
   const views = [];
-  document.documentElement.classList.add("scripted");
 
   async function draw(place) {
     const still = [...place.childNodes];
@@ -25,29 +24,12 @@
     const pressed = [...document.querySelectorAll('.legend button[aria-pressed="true"]')];
     const labels = pressed.map((button) => button.dataset.label);
     for (const view of views) view.signal("picked", labels).runAsync();
-    for (const mark of document.querySelectorAll(".dots [data-label]")) {
-      mark.classList.toggle("faded", labels.length > 0 && !labels.includes(mark.dataset.label));
-    }
   }
 
   for (const button of document.querySelectorAll(".legend button")) {
     button.addEventListener("click", () => {
       button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "true" ? "false" : "true");
       pick();
-    });
-  }
-
-  // By accuracy: lowest first. By size: smallest first. "All clients" and the axis keep their places.
-  for (const button of document.querySelectorAll(".order button")) {
-    button.addEventListener("click", () => {
-      for (const other of button.parentElement.querySelectorAll("button")) {
-        other.setAttribute("aria-pressed", other === button ? "true" : "false");
-      }
-      const list = button.closest("figure").querySelector(".dots ul");
-      const rows = [...list.querySelectorAll("li:not(.pinned)")];
-      const key = button.dataset.order;
-      rows.sort((a, b) => Number(a.dataset[key]) - Number(b.dataset[key]) || Number(a.dataset.value) - Number(b.dataset.value));
-      for (const row of rows) list.insertBefore(row, list.querySelector(".axis"));
     });
   }
 

@@ -6,7 +6,6 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -22,9 +21,8 @@ from markupsafe import Markup
 from e2fl.errors import StorageError
 from e2fl.files import write_text
 from e2fl.metrics import DEFINITIONS
-from e2fl.report.charts import LINE, THEME, Plot, colour_of, counted, safe_name, shape_of
+from e2fl.report.charts import THEME, Plot, colour_of, safe_name, shape_of
 from e2fl.report.sections import sections
-from e2fl.report.sections.section import Section
 from e2fl.report.study import PARTS, Study
 from e2fl.report.table import METHOD, Column, Table, environment
 from e2fl.report.verdict import verdict
@@ -37,13 +35,20 @@ LINKED = 200_000  # characters of a CSV to save from the page; a longer one is o
 SHARPNESS = 2.0  # pixels of a PNG for one on the page
 
 
+def write_report(study: Study, out: Path, *, export_to: Path | None = None) -> None:
+    """Write the page of a study and, if asked, its tables and plots as files."""
+    write_text(out, page(study))
+    if export_to is not None:
+        export(study, export_to)
+
+
 def page(study: Study, *, reload: int = 0) -> str:
     """Return the whole page; with `reload`, one that reloads after so many seconds.
 
     A page that reloads is drawn by scripts only.
     """
     parts = sections(study)
-    drawn = [plot for part in parts for plot in part.plots if not plot.rows]
+    drawn = [plot for part in parts for plot in part.plots]
     library, start = bundle(), _asset("page.js")
     template = environment("e2fl.report").get_template("page.html.j2")
     return template.render(
@@ -55,11 +60,9 @@ def page(study: Study, *, reload: int = 0) -> str:
         runs=_run_table(study),
         environments=_environments(study),
         commands=list(dict.fromkeys(run["command"] for run in study.runs if run["command"])),
-        definitions={key: DEFINITIONS[key] for key in DEFINITIONS if key in _needed(study, parts)},
+        definitions=DEFINITIONS,
         still={} if reload else {plot.key: Markup(_still(plot)) for plot in drawn},
         link=_link,
-        line=LINE,
-        counted=counted,
         shown=SHOWN,
         reload=reload,
         version=__version__,
@@ -162,15 +165,6 @@ def _legend(study: Study) -> list[dict[str, str]]:
         | {"mark": THEME["marks"][shape_of(position)], "colour": colour_of(position)}
         for position, method in enumerate(study.methods)
     ]
-
-
-def _needed(study: Study, parts: Sequence[Section]) -> set[str]:
-    """Return the definitions that the page refers to."""
-    tables = [table for part in parts for table in (*part.tables, *part.behind)]
-    words = {column.definition for table in tables for column in table.columns}
-    words |= {"chance"} if any(method.chance for method in study.methods) else set()
-    words |= {"view"} if any(method.view for method in study.methods) else set()
-    return words | {"accuracy", "interval"} | ({"found"} if study.groups_found else set())
 
 
 def _run_table(study: Study) -> Table:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from e2fl.runs.store import Run
 
 Json = dict[str, Any]
-Strata = dict[str, "pd.Series[float]"]  # by stratum, the share of each client in a measure
 
 FIRST = ("method", "label", "algorithm", "seed", "view", "round", "last")
 # The parts of a summary that a line of history does not have.
@@ -152,9 +151,8 @@ class Method:
         interval = over_seeds(list(values.values()))
         if len(values) == 1:
             worst = key == "clients/worst10"
-            strata = self.strata("clients/mean" if worst else key, min(values)) or {}
-            statistic = row_worst10 if worst else row_means
-            interval = _over_clients(interval, strata.values(), statistic)
+            shares = self.shares("clients/mean" if worst else key, min(values))
+            interval = _over_clients(interval, shares, row_worst10 if worst else row_means)
         return _cut(interval, key)
 
     @property
@@ -168,25 +166,24 @@ class Method:
         known = pd.Series(values, dtype=float).dropna().sort_values(kind="stable")
         return list(known.index[: metrics.tenth(len(known))])
 
-    def members(self, seed: int) -> Strata:
-        """Return the accuracy of every client in every group."""
-        parts = self.parts[(self.parts["seed"] == seed) & (self.parts["group"] != "")]
-        by_group = parts.groupby("group", sort=False)
-        return {str(name): rows.set_index("client")["accuracy"] for name, rows in by_group}
+    def shares(self, key: str, seed: int) -> "pd.Series[float] | None":
+        """Return a mean as the sum of the means of strata of clients; None for other measures.
 
-    def strata(self, key: str, seed: int) -> Strata | None:
-        """Return a mean as the sum of the means of strata of clients; None for other measures."""
+        The index is stratum, a group or "", and client.
+        """
+        index = ["stratum", "client"]
         if key == "clients/mean":
-            clients = self.clients[self.clients["seed"] == seed]
-            return {"": clients.set_index("client")["accuracy"]} if len(clients) else None
-        group = key.removeprefix("groups/").removesuffix("/accuracy")
+            rows = self.clients[self.clients["seed"] == seed].assign(stratum="")
+            return rows.set_index(index)["accuracy"] if len(rows) else None
         groups = {"group/worst10": self.lowest_groups(seed), "group/mean": self.groups}.get(
-            key, [group]
+            key, [key.removeprefix("groups/").removesuffix("/accuracy")]
         )
-        members = self.members(seed)
-        if not groups or not set(groups) <= set(members):
+        parts = self.parts[(self.parts["seed"] == seed) & (self.parts["group"] != "")]
+        members = parts.assign(stratum=parts["group"]).set_index(index)["accuracy"]
+        if not groups or not set(groups) <= set(parts["group"]):
             return None
-        return {group: members[group] / len(groups) for group in groups}
+        shares: pd.Series[float] = pd.concat([members.loc[[group]] for group in groups])
+        return shares / len(groups)
 
     @cached_property
     def chance(self) -> dict[str, Chance]:
@@ -250,30 +247,22 @@ def _difference(first: Method, second: Method, key: str) -> Interval | None:
     if interval is None:
         return Interval(float(np.mean([*one.values()]) - np.mean([*two.values()])))
     seed = min(one.keys() & two.keys())
-    own, other = first.strata(key, seed), second.strata(key, seed)
+    own, other = first.shares(key, seed), second.shares(key, seed)
     if interval.count > 1 or own is None or other is None:
         return interval
-    groups = sorted(own.keys() | other.keys())
-    strata = [_minus(own.get(group), other.get(group)).sort_index() for group in groups]
-    return _over_clients(interval, strata, row_means)
-
-
-def _minus(own: "pd.Series[float] | None", other: "pd.Series[float] | None") -> Any:
-    """Return the difference of the clients that both have; a stratum that one lacks counts 0."""
-    if own is None or other is None:
-        return own if other is None else -other
-    own, other = own.align(other, join="inner")
-    return own - other
+    # A group that is the worst with one method only counts 0 for the other.
+    return _over_clients(interval, own.sub(other, fill_value=0.0).sort_index(), row_means)
 
 
 def _over_clients(
-    interval: Interval, strata: "Iterable[pd.Series[float]]", statistic: Statistic
+    interval: Interval, shares: "pd.Series[float] | None", statistic: Statistic
 ) -> Interval:
     """Return the value with its interval over clients, if the share of every client is known."""
-    arrays = [np.asarray(stratum, np.float64) for stratum in strata]
-    if not arrays or not all(len(array) and np.isfinite(array).all() for array in arrays):
+    if shares is None or shares.empty or not np.isfinite(shares).all():
         return interval
-    return replace(over_clients(arrays, statistic), value=interval.value)
+    by_stratum = shares.groupby(level=0, sort=False)
+    strata = [np.asarray(rows, np.float64) for _, rows in by_stratum]
+    return replace(over_clients(strata, statistic), value=interval.value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +280,7 @@ class Study:
     data_picture: bytes | None = None  # data.svg beside it
     groups_found: bool = False  # groups were found by an algorithm, not declared by clients
     own: tuple[Measure, ...] = ()  # measures that the user added
-    attacked: tuple[Json, ...] = ()  # by method, attack and seed: what the attack cost
+    attacked: pd.DataFrame | None = None  # what each attack cost each method, by seed
 
     @property
     def main(self) -> tuple[Method, ...]:
@@ -371,11 +360,11 @@ class Study:
 
 def extremes(values: Mapping[str, float | None]) -> Json | None:
     """Return the names low and high of the lowest and highest values, least and most; or None."""
-    known = {name: value for name, value in values.items() if value is not None}
-    if not known:
+    known = pd.Series(values, dtype=float).dropna()
+    if known.empty:
         return None
-    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    return {"low": low, "high": high, "least": known[low], "most": known[high]}
+    names = {"low": known.idxmin(), "high": known.idxmax()}
+    return names | {"least": known.min(), "most": known.max()}
 
 
 def gains(method: Method, alone: Method) -> pd.DataFrame:
@@ -392,18 +381,17 @@ def with_gains(method: Method, alone: Method | None) -> Method:
     """Return a method with its gains over training alone, for the seeds that both ran with."""
     if alone is None or method is alone or (both := gains(method, alone)).empty:
         return method
-    by_seed = both["difference"].groupby(both["seed"])
-    added = {"gain/mean": by_seed.mean(), "gain/worse_off": 100 * by_seed.agg(_share_below_zero)}
+    seeds = both["seed"]
+    added = {
+        "gain/mean": both["difference"].groupby(seeds).mean(),
+        "gain/worse_off": 100 * (both["difference"] < 0).groupby(seeds).mean(),
+    }
     for name in {*method.groups} & {*alone.groups}:
         key = f"groups/{name}/accuracy"
         added[f"groups/{name}/gain"] = method.final[key] - alone.final[key]
     last = method.rows["round"] == method.rows.groupby("seed")["round"].transform("max")
     columns = {key: method.rows["seed"].map(values).where(last) for key, values in added.items()}
     return replace(method, rows=method.rows.assign(**columns))
-
-
-def _share_below_zero(values: "pd.Series[float]") -> float:
-    return float((values < 0).mean())
 
 
 def worse_off(method: Method, alone: Method) -> tuple[float, int, int] | None:

@@ -111,6 +111,12 @@ def interval_cells(key: str, interval: Interval | None) -> dict[str, float | Non
     return {key: interval.value, f"{key}_low": interval.low, f"{key}_high": interval.high}
 
 
+def seed_cells(key: str, values: "pd.Series[float]") -> dict[str, float | None]:
+    """Return the cells of the mean of values from different seeds, with its interval."""
+    known = values.dropna().to_list()
+    return interval_cells(key, over_seeds(known)) if known else {key: None}
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows under columns; the first column names the row, `bold` are cells (row, key) to mark."""

@@ -9,16 +9,13 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from e2fl.metrics import Interval
-from e2fl.metrics.intervals import FEW, p_value
+from e2fl.metrics.intervals import FEW
 from e2fl.report.charts import counted
 from e2fl.report.study import Method, Study, worse_off
 from e2fl.report.table import all_by_chance, environment
 
 SMALL = 0.05  # percentage points: what rounds to 0.0 is not called a difference
-LEVEL = 0.05  # of the test whether the worst group is truly worse
 ONE_RUN = "One run only, so this may be chance. Repeat with three or more seeds."
 
 
@@ -132,20 +129,17 @@ def explained(method: Method, key: str) -> str:
 
 
 def worst_name(method: Method) -> str:
-    """Return the worst group, and in how many runs, in brackets; empty if several are worst."""
+    """Return the group that is worst most often, in brackets; empty if none is more than once."""
     lowest = [method.lowest_groups(seed) for seed in method.seeds]
     if any(len(names) != 1 for names in lowest):
         return ""
     name, times = Counter(names[0] for names in lowest).most_common(1)[0]
-    if times == len(lowest):
-        return f" ({name})"
-    if times == 1:
-        return " (another group in each seed)"
-    return f" ({name} in {times} of {len(lowest)} seeds)"
+    seeds = "" if times == len(lowest) else f" in {times} of {len(lowest)} seeds"
+    return f" ({name}{seeds})" if times > 1 or not seeds else ""
 
 
 def _worst_figure(study: Study) -> KeyFigure | None:
-    subject, single = study.subject, study.worst_label.endswith("group")
+    subject = study.subject
     interval, distance = subject.interval(study.worst), gap(study, subject)
     if interval is None:
         return None
@@ -153,43 +147,24 @@ def _worst_figure(study: Study) -> KeyFigure | None:
     if distance is not None and distance < SMALL:
         what = "groups" if study.group_names else "clients"
         return KeyFigure(title, value, f"All {what} have this accuracy with {subject.label}.")
-    lowest = {name for seed in subject.seeds for name in subject.lowest_groups(seed)}
     detail = f"accuracy with {subject.label}"
-    if single and len(lowest) == 1:
-        value = f"{min(lowest)}: {value}"
-    elif single:
-        detail += worst_name(subject)
     if interval.low is not None:
         detail += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
-    judgement = explained(subject, study.worst)
-    if not judgement and len(lowest) == 1 and len(study.group_names) > 1:
-        judgement = _judgement(study, min(lowest))
-    return KeyFigure(title, value, f"{detail}.{judgement}")
+    said = explained(subject, study.worst)
+    tenths = subject.chance.get(study.worst.replace("worst10", "tenths"))
+    if not said and tenths is not None:
+        alike = f"clients that are served alike differ by about {points(tenths.value)}"
+        said = f" Best and worst differ by more than chance explains: {alike}.{_few(study)}"
+    return KeyFigure(title, f"{value}{worst_name(subject)}", f"{detail}.{said}")
 
 
-def _judgement(study: Study, lowest: str) -> str:
-    """Return whether the worst group is truly worse; the p-value allows for choosing the group."""
-    method, pairs = study.subject, []
-    for seed in method.seeds:
-        values = {name: np.asarray(rows, np.float64) for name, rows in method.members(seed).items()}
-        own = values.pop(lowest, np.empty(0))
-        rest = np.concatenate([*values.values(), np.empty(0)])
-        if not len(own) or not len(rest) or not np.isfinite([*own, *rest]).all():
-            return ""
-        pairs.append((own, rest))
-    if len(pairs) > 1:
-        p = p_value(np.array([own.mean() - rest.mean() for own, rest in pairs]))
-    elif min(map(len, pairs[0])) < FEW:
-        few = f"Too few clients ({len(pairs[0][0])}) to judge whether this is"
-        if (tenths := method.chance.get("group/tenths")) is None:
-            return f" {few} chance."
-        what = "Best and worst differ by more than chance explains: clients that are served alike"
-        return f" {what} differ by about {points(tenths.value)}. {few} the group or the client."
-    else:
-        p = p_value(*pairs[0])
-    if p * len(study.group_names) < LEVEL:
-        return " Lower than the other groups, statistically significant (95 %)."
-    return " It may be lower than the other groups by chance."
+def _few(study: Study) -> str:
+    """Return that the worst group has too few clients to judge the group by, if it has."""
+    lowest = {name for seed in study.subject.seeds for name in study.subject.lowest_groups(seed)}
+    counts = [study.subject.mean(f"groups/{name}/clients") or FEW for name in lowest]
+    if not study.group_names or min(counts, default=FEW) >= FEW:
+        return ""
+    return f" Too few clients ({min(counts):.0f}) to judge whether this is the group or the client."
 
 
 def _gap_figure(study: Study) -> KeyFigure | None:
@@ -214,11 +189,8 @@ def _best_figure(study: Study, worst: Interval | None, by_chance: bool) -> KeyFi
     if abs(worst.value) < SMALL:
         return KeyFigure(title, "no difference", " and ".join(names))
     best, other = names if worst.value > 0 else names[::-1]
+    why = ONE_RUN if worst.count else "They share no seed, so this may be chance."
     if worst.over == "seeds" and worst.low is not None:
         judged = "may be chance" if worst.may_be_chance else "is statistically significant"
         why = f"Over {worst.count} seeds, this {judged} ({span(worst)})."
-    elif worst.low is not None:
-        why = f"Over clients: {span(worst)}. {ONE_RUN}"
-    else:
-        why = ONE_RUN if worst.count else "They share no seed, so this may be chance."
     return KeyFigure(title, best, f"{points(worst.value)} more than {other}. {why}")

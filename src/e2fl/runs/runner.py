@@ -451,7 +451,7 @@ class _Runner:
             metadata=last_line["metadata"],
             warnings=self.warnings + ((FAILED,) if failed else ()),
             failed=failed,
-            own_measures={m.name: m.described() for m in self.experiment.build_measures()},
+            own_measures={m.name: m.described for m in self.experiment.build_measures()},
             bytes=measure.byte_summary(traffic),
             bits=None if self.trains_alone else measure.bit_summary(traffic, self.model.spec.edges),
             participation=measure.participation_summary(self.totals.asked, self.data, served),

@@ -24,10 +24,10 @@ from e2fl.metrics import MEASURES, Measure
 from e2fl.metrics.measures import own_measures
 from e2fl.runs.batch import SharedData, Task, file_name, require_seeds, run_all
 from e2fl.runs.store import Folder, Run, json_text
-from e2fl.runs.watcher import Watcher, Watchers
+from e2fl.runs.watcher import Watcher
 from e2fl.search import results
 from e2fl.search import space as spaces
-from e2fl.search.results import BYTES, Result, State, Trial, Tuned, validation_share
+from e2fl.search.results import Result, Trial, Tuned, validation_share
 from e2fl.search.space import Space, changes_of, settings_text
 
 RECORD = "search.json"
@@ -42,25 +42,15 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 class Options:
     """What distinguishes a search from another one of the same methods.
 
-    trials: of each method; a grid tries all its points. objectives, pick: paths of measures;
-    default: the mean, the worst tenth and bytes, or the worst tenth alone for a grid.
-    prune: end trials early. jobs: runs of a grid at a time.
+    trials: of each method; a grid tries all its points. objectives, pick: paths of measures, as in
+    `objectives_of`. jobs: runs of a grid at a time.
     """
 
     sampler: Literal["grid", "tpe"] = "tpe"
     trials: int = 20
     objectives: str | None = None
     pick: str | None = None
-    prune: bool = True
     jobs: int = 1
-
-    def paths(self, level: str) -> list[str]:
-        """Return the paths of the objectives; level: of those of a search that names none."""
-        if self.objectives:
-            return self.objectives.split(",")
-        if self.sampler == "tpe":
-            return [f"{level}/mean", f"{level}/worst10", BYTES]
-        return [self.pick or f"{level}/worst10"]
 
 
 def search(
@@ -93,8 +83,8 @@ def search(
     data, first = SharedData(), next(iter(validated.values()))
     levels = _checked(validated, searched, data)
     own = own_measures(first.build_measures())
-    objectives = results.objectives_of(options.paths(levels[0]), levels, own)
-    pick = results.pick_of(options.pick, objectives)
+    paths = options.objectives.split(",") if options.objectives else []
+    objectives, pick = results.objectives_of(paths, options.pick, levels, own)
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
     Folder(out).require_new(resume)
@@ -103,7 +93,6 @@ def search(
         asked = {
             "sampler": options.sampler,
             "trials": options.trials,
-            "prune": options.prune,
             "space": {name: spaces.described(one) for name, one in space.items()},
             "seeds": list(seeds),
             "pick": pick.key,
@@ -112,16 +101,15 @@ def search(
         }
         _record(out, json_text(asked), command)
         runner = Runner(
-            out, options, seeds, objectives, list(measures), data, watcher or Watcher(), tell
+            out, options, seeds, objectives, [*measures], data, watcher or Watcher(), tell
         )
+        order = [pick, *(one for one in objectives if one != pick)]
         tuned = []
         for name, method in methods.items():
             trials = runner.trials(name, validated[name], searched[name])
-            tuned.append(Tuned(name, method, searched[name], trials, objectives, pick))
+            tuned.append(Tuned(name, method, searched[name], trials, order))
         final = runner.test({one.name: one.best for one in tuned if one.best is not None})
-    return Result(
-        first, options.sampler, options.prune, objectives, pick, measures, seeds, tuned, final
-    )
+    return Result(first, options.sampler, objectives, pick, measures, seeds, tuned, final)
 
 
 def _checked(
@@ -174,7 +162,7 @@ class Runner:
     tell: Callable[[str], None]
 
     def trials(self, name: str, method: Experiment, space: Space) -> list[Trial]:
-        """Run the trials of one method, and return them in their order."""
+        """Run all points of a grid, or as many trials as the budget has, in their order."""
         if self.options.sampler == "tpe":
             return self._drawn(name, method, space)
         values = itertools.product(*map(spaces.ends_of, space.values()))
@@ -186,7 +174,7 @@ class Runner:
                 for number, point in points
             ]
             run_all(tasks, jobs=self.options.jobs, tell=self.tell)
-        return [self._trial(name, method, number, point, []) for number, point in points]
+        return [self._trial(name, method, number, point) for number, point in points]
 
     def test(self, chosen: Mapping[str, Experiment]) -> dict[str, list[Run]]:
         """Train the chosen settings on all training rows: a comparison that `e2fl report` reads."""
@@ -208,8 +196,8 @@ class Runner:
             directions=["maximize" if one.sign > 0 else "minimize" for one in self.objectives],
             sampler=TPESampler(seed=method.seed % 2**32),
         )
-        own = spaces.own_settings(space, method)
-        study.enqueue_trial(own)  # so that tuning makes nothing worse
+        study.enqueue_trial(spaces.own_settings(space, method))  # tuning makes nothing worse
+        keys = [objective.key for objective in self.objectives]
         budget = min(spaces.size_of(space), self.options.trials)
         trials: dict[str, Trial] = {}
         for _ in range(DRAWS * self.options.trials):
@@ -222,59 +210,35 @@ class Runner:
             }
             key = json.dumps(settings)
             if key not in trials:  # settings that were tried before have the same results
-                earlier = list(trials.values())
-                trials[key] = self._trial(name, method, len(trials) + 1, settings, earlier)
-            trial = trials[key]
-            if trial.state == "complete":
-                study.tell(asked, [trial.mean(one.key) for one in self.objectives])
+                trials[key] = self._trial(name, method, len(trials) + 1, settings)
+            if trials[key].diverged:
+                study.tell(asked, state=TrialState.FAIL)
             else:
-                pruned = trial.state == "pruned"
-                study.tell(asked, state=TrialState.PRUNED if pruned else TrialState.FAIL)
+                means = [sum(values) / len(values) for values in map(trials[key].values, keys)]
+                study.tell(asked, means)
         return list(trials.values())
 
     def _trial(
-        self,
-        name: str,
-        method: Experiment,
-        number: int,
-        settings: Mapping[str, Any],
-        earlier: Sequence[Trial],
+        self, name: str, method: Experiment, number: int, settings: Mapping[str, Any]
     ) -> Trial:
-        """Run a trial with one seed after the other, until it diverges or is pruned."""
+        """Run a trial with every seed, or read its runs."""
         self.tell(f"{name}, trial {number}: {settings_text(settings)}")
-        curves: list[results.Curve] = []
-        state: State = "complete"
-        prune = self.options.prune and self.options.sampler == "tpe"
-        for position, seed in enumerate(self.seeds):
-            task = self._task(name, method, number, settings, seed)
-            before = [trial.curves[position] for trial in earlier if position < len(trial.curves)]
-            watchers = [results.Pruner(self.objectives, before)] if prune else []
-            state = self._run(task, Watchers(self.watcher, *watchers))
-            assert task.folder is not None
-            history = Folder(task.folder).read_history()
-            curve = {line["round"]: results.measured(line, self.paths) for line in history}
-            curves.append(curve)
-            if state != "complete":
-                break
-            missing = [one.key for one in self.objectives if math.isnan(curve[max(curve)][one.key])]
-            if missing:
-                raise RunError(f"runs on this data do not measure {missing[0]} on validation rows")
-        return Trial(number, settings, state, curves)
-
-    def _run(self, task: Task, watcher: Watcher) -> State:
-        """Run a trial with one seed, or read its run, and return how it ended."""
-        try:
-            batch = run_all([task], data=self.data, watcher=watcher)
-        except results.Pruned:
-            return "pruned"
-        if task in batch.runs:
-            summary = batch.runs[task].summary
-            failed = summary.get("failed") or summary["validation"].get("diverged")
-            return "diverged" if failed else "complete"
-        if not isinstance(batch.failed[task], NothingLearnedError):
-            raise batch.failed[task]
-        watcher.warn(str(batch.failed[task]))  # other trials are not affected
-        return "diverged"
+        tasks = [self._task(name, method, number, settings, seed) for seed in self.seeds]
+        batch = run_all(tasks, data=self.data, watcher=self.watcher)
+        for error in batch.failed.values():
+            if not isinstance(error, NothingLearnedError):
+                raise error
+            self.watcher.warn(str(error))  # other trials are not affected
+        runs = list(batch.runs.values())
+        ends = [results.measured(run.history[-1], self.paths) for run in runs]
+        summaries = [run.summary for run in runs]
+        diverged = any(s.get("failed") or s["validation"].get("diverged") for s in summaries)
+        if batch.failed or diverged:
+            return Trial(number, settings, ends, diverged=True)
+        missing = [one.key for one in self.objectives if math.isnan(ends[0][one.key])]
+        if missing:
+            raise RunError(f"runs on this data do not measure {missing[0]} on validation rows")
+        return Trial(number, settings, ends)
 
     def _task(
         self, name: str, method: Experiment, number: int, settings: Mapping[str, Any], seed: int

@@ -28,13 +28,7 @@ Space = dict[str, BaseDistribution]
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
 DIGITS = 4  # significant digits of a number that is drawn: more would be noise in a table
-# Settings that are the same for all trials, and how to set them; the last two may vary in a grid.
-ELSEWHERE = {
-    "seed": "--seeds",
-    "data.validation_share": "--set",
-    "rounds": "--set",
-    "evaluate_every": "--set",
-}
+FIXED = ("seed", "data.validation_share", "rounds", "evaluate_every")  # the same for all trials
 RATES = {"learner.learning_rate": False, "learner.score_rate": True}  # whether it is of scores
 
 
@@ -48,10 +42,8 @@ def space_of(texts: Sequence[str], option: str = "--space") -> Space:
         name, _, values = (part.strip() for part in text.partition("="))
         if not name or not values:
             raise ConfigError(f"{option} takes a setting and values, such as x.y=1,2; not '{text}'")
-        if name in list(ELSEWHERE)[: 2 if option == "--grid" else None]:
-            raise ConfigError(f"{name} is the same for all trials; use {ELSEWHERE[name]} for it")
-        if name in space:
-            raise ConfigError(f"{name} is given to {option} twice")
+        if name in FIXED or name in space:
+            raise ConfigError(f"{name} is the same for all trials, or is given to {option} twice")
         match = RANGE.fullmatch(values) if option == "--space" else None
         distribution = _choice(values) if match is None else _range(*match.groups())
         if distribution is None:
@@ -94,21 +86,16 @@ def value_of(distribution: BaseDistribution, drawn: Any) -> Any:
 def ends_of(distribution: BaseDistribution) -> list[Any]:
     """Return the choices, or both ends of a range."""
     known = vars(distribution)
-    drawn = distribution.choices if isinstance(distribution, CategoricalDistribution) else ()
-    return [value_of(distribution, one) for one in drawn or (known["low"], known["high"])]
+    drawn = known.get("choices") or (known["low"], known["high"])
+    return [value_of(distribution, one) for one in drawn]
 
 
 def size_of(space: Space) -> float:
     """Return the number of points."""
-    sizes = [
-        len(one.choices)
-        if isinstance(one, CategoricalDistribution)
-        else one.high - one.low + 1
-        if isinstance(one, IntDistribution)
-        else math.inf
-        for one in space.values()
-    ]
-    return math.prod(sizes)
+    known = [vars(one) for one in space.values()]
+    if any(isinstance(one, FloatDistribution) for one in space.values()):
+        return math.inf
+    return math.prod(len(one.get("choices", ())) or one["high"] - one["low"] + 1 for one in known)
 
 
 def described(distribution: BaseDistribution) -> str:

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from e2fl.metrics import COLUMNS, Interval
+from e2fl.metrics import COLUMNS
 from e2fl.report.sections.section import Section
 from e2fl.report.study import Study, extremes
 from e2fl.report.table import (
@@ -42,42 +42,36 @@ def main_table(study: Study) -> Table:
 
 
 def difference_table(study: Study) -> Table:
-    """Return the subject of the verdict minus each of the other methods."""
-    subject = study.subject
-    heads = {
+    """Return the subject of the verdict minus each other method; over seeds, what is significant
+    is marked.
+    """
+    subject, several = study.subject, len(study.seeds) > 1
+    titles = {
         "clients/mean": "mean of clients",
         study.worst: study.worst_label,
         "clients/std": "std. dev. of clients",
     } | ({"group/std": "std. dev. of groups"} if study.group_names else {})
-    several = len(study.seeds) > 1
-    columns = [Column("against", f"{subject.label} minus")]
-    for key, head in heads.items():
-        title, head = ("difference", head) if several else (head, "difference")
-        definition = key.partition("/")[2]
-        columns.append(Column(key, title, head=head, definition=definition, signed=True))
-        if several:
-            columns.append(Column(f"{key}_judged", "judged", head=head, definition="interval"))
-    rows = []
-    for other in (method for method in study.methods if method is not subject):
+    columns = [Column("against", f"{subject.label} minus")] + [
+        Column(key, title, head="difference", definition=key.partition("/")[2], signed=True)
+        for key, title in titles.items()
+    ]
+    rows, bold = [], set()
+    for position, other in enumerate(method for method in study.methods if method is not subject):
         row: dict[str, Any] = {"against": other.label}
-        for key in heads:
+        for key in titles:
             interval = subject.interval(key, other)
-            row |= interval_cells(key, interval) | {f"{key}_judged": _judged(interval)}
+            row |= interval_cells(key, interval)
+            if (
+                interval is not None
+                and interval.over == "seeds"
+                and interval.may_be_chance is False
+            ):
+                bold.add((position, key))
         rows.append(row)
     title = words("outcome", "differences", subject=subject.label)
-    note = words("outcome", "differences_note", intervals=study.interval_label)
-    note += "" if several else words("outcome", "one_run")
-    return Table.of("differences", title, columns, rows, note)
-
-
-def _judged(interval: Interval | None) -> str:
-    if interval is None:
-        return "not known"
-    if interval.may_be_chance is None or interval.over == "clients":
-        return "one shared seed" if interval.count else "no shared seed"
-    if interval.value == 0 and interval.low == interval.high:
-        return "equal"
-    return "may be chance" if interval.may_be_chance else "significant (95 %)"
+    judged = words("outcome", "judged" if several else "one_run")
+    note = words("outcome", "differences_note", intervals=study.interval_label, judged=judged)
+    return Table.of("differences", title, columns, rows, note, bold=frozenset(bold))
 
 
 def budget_sentence(study: Study) -> str:

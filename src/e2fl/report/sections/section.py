@@ -23,25 +23,12 @@ class Section:
     picture: str = ""  # an image, as an address
 
     @classmethod
-    def of(
-        cls,
-        key: str,
-        tables: Sequence[Table] = (),
-        plots: Sequence[Plot] = (),
-        behind: Sequence[Table] = (),
-        picture: str = "",
-        **values: Any,
-    ) -> "Section":
-        """Return a section with the title and the introduction of words.toml."""
+    def of(cls, key: str, *parts: Any, **values: Any) -> "Section":
+        """Return a section of tables and so on, with the title and the text of words.toml."""
         title, intro = (words(key, kind, **values).strip() for kind in ("title", "intro"))
-        return cls(key, title, intro, tables, plots, behind, picture)
+        return cls(key, title, intro, *parts)
 
     @property
     def open(self) -> bool:
         """Whether it is shown at once."""
         return self.key in OPEN
-
-    @property
-    def wide(self) -> bool:
-        """Whether each plot takes the whole width."""
-        return len(self.plots) < 2 or any(plot.rows for plot in self.plots)
