@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from e2fl import codec
 from e2fl.construct import did_you_mean
 from e2fl.data.federated import Examples
 from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_in, open_sheet
@@ -82,15 +83,11 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as plain data; the numbers are exact."""
-        from e2fl import codec  # loads torch
-
         return codec.to_json(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Encoding":
         """Return the encoding that `to_json` gave."""
-        from e2fl import codec
-
         try:
             encoding: Encoding = codec.decode(values, cls)
             if not encoding.width:
