@@ -122,7 +122,6 @@ TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
     "drop": (gaps, {"client": "who", "label": "y", "split": "part", "missing": "drop"}),
     "fill": (gaps, {"client": "who", "label": "y", "split": "part", "missing": "fill"}),
     "inside": (inside, {"client": "who", "label": "y", "group": "sex", "unprivileged": "m"}),
-    "groups inside": (mixed, REGIONS | {"groups": "inside"}),
 }
 
 
@@ -174,7 +173,7 @@ def arrays_inside(folder: Path) -> FederatedData:
     x, y = numbers(5, (4,))
     group = np.arange(90) % 3
     clients = {n: (x[n::4], y[n::4].astype(str), group[n::4]) for n in range(4)}
-    return from_arrays(clients, pooled_test=True, unprivileged=2, groups="inside")
+    return from_arrays(clients, pooled_test=True, unprivileged=2)
 
 
 def torch_rows(folder: Path) -> FederatedData:

@@ -48,13 +48,6 @@ def data_get(options: argparse.Namespace) -> None:
     print(commands.get(options.name))
 
 
-def data_check(options: argparse.Namespace) -> None:
-    """Compare files with the published checksums."""
-    from e2fl.data import commands
-
-    print(commands.check(options.name))
-
-
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
     from e2fl.config.files import read
