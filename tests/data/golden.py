@@ -286,7 +286,7 @@ MADE: dict[str, Callable[[Path], FederatedData]] = {
     "acs of folktables, race": lambda folder: acs(folder, group="race", states=["AK", "NC"]),
     "bundled": bundled(clients=20),
     "bundled, seed 1": bundled(clients=30, seed=1, angle_step=20.0, test_images=100),
-    "bundled, sizes": bundled(group_sizes=[3, 1, 2], angles=[0.0, 45.0, 90.0], seed=2),
+    "bundled, sizes": bundled(group_sizes=[3, 1, 2], angle_step=45.0, seed=2),
     "bundled, validation": bundled(clients=12, validation_share=0.2),
     "bundled, samples": bundled(clients=100, samples_per_client=30),
 }
