@@ -44,9 +44,10 @@ dist: .venv/ready-dev ## build the distributions into dist/ and check them
 	  $(BIN)/python -m build --no-isolation --outdir dist $$project > /dev/null || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 
-format: .venv/ready-dev ## format the code
+format: .venv/ready-dev ## format the code, and store the reference of all settings
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python -m e2fl.config.listing
 
 bench: .venv/ready-dev ## measure the speed of this machine, as ratios
 	$(BIN)/python -m benchmarks

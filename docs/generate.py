@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e2fl.cli import build_parser
-from e2fl.config.listing import Entry, entries
+from e2fl.config.listing import Entry, stored
 from e2fl.metrics import DEFINITIONS, MEASURES
 
 MARK = "<!-- generated -->"
@@ -55,7 +55,7 @@ def settings_reference() -> str:
     """Every setting of everything that a configuration can name."""
     lines: list[str] = []
     kind = ""
-    for entry in entries():
+    for entry in stored():
         if entry.kind != kind:
             kind = entry.kind
             lines += [f"## {TITLES.get(kind, kind)}", ""]
@@ -71,15 +71,8 @@ def _entry(entry: Entry) -> list[str]:
         return [*lines, "No settings.", ""]
     lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for setting in entry.settings:
-        choices = (
-            f"one of {', '.join(f'`{choice}`' for choice in setting.choices)}"
-            if setting.choices
-            else ""
-        )
-        meaning = "; ".join(part for part in (choices, _text(setting.meaning)) if part)
-        lines.append(
-            f"| `{setting.name}` | {_code(setting.type)} | {_code(setting.default)} | {meaning} |"
-        )
+        name, kind, default = map(_code, setting[:3])
+        lines.append(f"| {name} | {kind} | {default} | {_text(setting.meaning)} |")
     return [*lines, ""]
 
 

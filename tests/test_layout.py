@@ -67,7 +67,7 @@ MODULES = {
 }
 
 
-MOST_LINES, MOST_FILES = 27_480, 170  # of src/e2fl; lower them when it shrinks
+MOST_LINES, MOST_FILES = 27_870, 170  # of src/e2fl; lower them when it shrinks
 
 
 def test_the_package_stays_small():
@@ -109,9 +109,18 @@ def test_no_unsafe_loading():
             assert word not in text, (path.name, word)
 
 
-def test_help_does_not_wait_for_torch():
-    code = "import sys; import e2fl.cli; print('torch' in sys.modules, 'numba' in sys.modules)"
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+def test_commands_that_train_nothing_do_not_wait_for_torch(tmp_path):
+    (tmp_path / "own.csv").write_text("client,label,size\n" + "a,0,1\na,1,2\nb,0,3\nb,1,5\n" * 3)
+    (tmp_path / "own.toml").write_text(
+        "data = { name = 'table', path = 'own.csv', client = 'client', label = 'label' }"
     )
-    assert shown.stdout.split() == ["False", "False"]
+    kinds = [[], ["algorithms"], ["datasets"], ["experiments"], ["learner"], ["e2fl"], ["demo"]]
+    commands = [["list", *kind] for kind in kinds]
+    commands += [["show", "demo"], ["data", "list"], ["data", "show", "own.toml"]]
+    code = (
+        "import sys; from e2fl.cli import main\n"
+        f"for words in {commands}:\n"
+        "    assert main(words) == 0, words\n"
+        "    assert not {'torch', 'numba'} & set(sys.modules), words"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=600)

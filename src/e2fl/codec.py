@@ -10,19 +10,18 @@ import types
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, BinaryIO, Union, get_args, get_origin
 
 import numpy as np
-import torch
-from safetensors.torch import load as read_safetensors
-from safetensors.torch import save as safetensors
-from safetensors.torch import save_file
 
 from e2fl.construct import fields_of, settings_of
 from e2fl.errors import reason_of
 from e2fl.files import opened, parse, replacing, sha256
 
-Arrays = dict[str, torch.Tensor]
+if TYPE_CHECKING:  # what holds no arrays needs no torch
+    from torch import Tensor
+
+Arrays = dict[str, "Tensor"]
 
 ARRAY = "$array"  # the key of a reference to an array
 METADATA = "e2fl"  # the entry in the metadata of a file
@@ -32,7 +31,9 @@ HEADER = 100_000_000  # bytes of its header, as safetensors limits it
 
 def encode(value: Any, arrays: Arrays, path: str = "state") -> Any:
     """Return a value as JSON; its arrays are added to `arrays`, named by their path."""
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, np.ndarray) or hasattr(value, "untyped_storage"):
+        import torch
+
         arrays[path] = torch.as_tensor(value).detach().cpu().contiguous().clone()
         return {ARRAY: path}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -62,7 +63,7 @@ def _equal(value: Any, default: Any) -> bool:
     return isinstance(default, Mapping | tuple | list) and not default and not len(value or ())
 
 
-def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = None) -> Any:
+def decode(stored: Any, kind: Any, arrays: Mapping[str, "Tensor"] | None = None) -> Any:
     """Return what `encode` was given. kind: its class or annotation; `Any` for plain values."""
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(choice for choice in get_args(kind) if choice is not type(None))
@@ -70,7 +71,7 @@ def decode(stored: Any, kind: Any, arrays: Mapping[str, torch.Tensor] | None = N
     if isinstance(stored, dict):
         if ARRAY in stored:
             tensor = (arrays or {})[stored[ARRAY]]
-            return tensor if kind in (torch.Tensor, Any) else tensor.numpy()
+            return tensor if kind in (type(tensor), Any) else tensor.numpy()
         if dataclasses.is_dataclass(whole) and isinstance(whole, type):
             fields = fields_of(whole)
             if not stored.keys() <= fields.keys():
@@ -119,19 +120,26 @@ def load_json(path: Path) -> tuple[Arrays, Any]:
 
 def pack(value: Any) -> bytes:
     """Return a value with arrays as bytes, for another process of the same run."""
+    from safetensors.torch import save
+
     arrays: Arrays = {}
     text = json.dumps(encode(value, arrays))
-    return safetensors(arrays, {METADATA: text})
+    raw: bytes = save(arrays, {METADATA: text})
+    return raw
 
 
 def unpack(raw: bytes, kind: Any) -> Any:
     """Return what `pack` was given."""
+    from safetensors.torch import load
+
     text = _header(BytesIO(raw), len(raw))["__metadata__"][METADATA]
-    return decode(json.loads(text), kind, read_safetensors(raw))
+    return decode(json.loads(text), kind, load(raw))
 
 
 def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
     """Write named tensors and a text to a safetensors file, with the digest of both."""
+    from safetensors.torch import save_file
+
     # One entry: safetensors writes several in any order, and equal runs have equal files.
     metadata = {METADATA: json.dumps({"sha256": _digest(tensors, text), "text": text})}
     with replacing(path) as partial:
@@ -140,13 +148,15 @@ def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:
 
 def load_tensors(path: Path) -> tuple[Arrays, str]:
     """Return what `save_tensors` wrote; `OSError` or `ValueError` if the file is damaged."""
+    from safetensors.torch import load
+
     with opened(path, LARGEST) as (file, size):
         try:
             header = _header(file, size)
             metadata = parse(json.loads, header["__metadata__"][METADATA])
             text, recorded = metadata["text"], metadata["sha256"]
             file.seek(0)
-            tensors = read_safetensors(file.read(size))
+            tensors: Arrays = load(file.read(size))
         except Exception as error:  # safetensors raises what its parts raise
             raise ValueError(f"it is not a file of arrays ({reason_of(error)})") from error
     if recorded != _digest(tensors, text):
@@ -167,4 +177,6 @@ def _header(file: BinaryIO, size: int) -> dict[str, Any]:
 
 
 def _digest(tensors: Arrays, text: str) -> str:
-    return sha256(safetensors(tensors) + text.encode())
+    from safetensors.torch import save
+
+    return sha256(save(tensors) + text.encode())

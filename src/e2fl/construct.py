@@ -131,8 +131,12 @@ def settings_of(make: Callable[..., Any]) -> Mapping[str, Setting]:
     They are the fields of a dataclass, or the keyword-only arguments of anything else. The help
     is the `Doc` in the annotation of a field; a field that a subclass declares again keeps it.
     """
+    fields = dataclasses.is_dataclass(make)
+    annotated: Any = make
+    if isinstance(make, type) and not fields:
+        annotated = make.__init__  # type: ignore[misc]  # of this class, not of a subclass
     try:
-        owners = reversed(make.__mro__) if isinstance(make, type) else (make,)
+        owners = reversed(annotated.__mro__) if fields else (annotated,)
         helps = {
             name: part.documentation
             for owner in owners
@@ -140,7 +144,7 @@ def settings_of(make: Callable[..., Any]) -> Mapping[str, Setting]:
             for part in getattr(kind, "__metadata__", ())
             if isinstance(part, Doc)
         }
-        hints, defaults = get_type_hints(make), _defaults(make)
+        hints, defaults = get_type_hints(annotated), _defaults(make)
     except (TypeError, ValueError, NameError) as error:  # built in, or unknown types
         name = getattr(make, "__name__", make)
         raise ConfigError(f"the settings of {name} cannot be read: {error}") from error

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
+from typing_extensions import Doc
 
 from e2fl.errors import ConfigError, E2flWarning, is_out_of_memory, with_article
 from e2fl.randomness import stream
@@ -127,8 +128,10 @@ class Model:
         self,
         network: nn.Module,
         *,
-        keep: float = 0.5,
-        weight_scale: float = 1.0,
+        keep: Annotated[
+            float, Doc("fraction of edges kept in a subnetwork: above 0, at most 1")
+        ] = 0.5,
+        weight_scale: Annotated[float, Doc("frozen weights, times the Kaiming constant")] = 1.0,
         build: Callable[[], nn.Module] | None = None,
     ):
         if not 0 < keep <= 1:
@@ -148,7 +151,7 @@ class Model:
         self._own = threading.local()
         self._build = build
         self.keep = keep
-        self.weight_scale = weight_scale  # of the frozen weights, times the Kaiming constant
+        self.weight_scale = weight_scale
         self.spec = ModelSpec(
             tuple(Layer(name, tuple(weight.shape)) for name, weight in network.named_parameters())
         )

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from e2fl.cli import main
-from e2fl.config.listing import entries
+from e2fl.config.listing import entries, stored
 from e2fl.runs.store import read_run
 
 OWN = "tests.commands.test_cli"
@@ -210,7 +210,8 @@ def test_everything_is_listed_with_default_and_meaning(capsys):
     assert "passes over its own data" in shown("list", "learner")
     assert "e2fl show femnist" in shown("list", "femnist")
     assert tomllib.loads(shown("show", "demo"))["name"] == "demo"
-    known = {(entry.kind, entry.name): entry for entry in entries()}
+    assert stored() == entries(), "run `python -m e2fl.config.listing`, or `make format`"
+    known = {(entry.kind, entry.name): entry for entry in stored()}
     assert all(setting.type and setting.default for e in known.values() for setting in e.settings)
     assert all(setting.meaning for setting in known["experiment", "experiment"].settings)
     assert all(entry.summary.endswith(".") for entry in known.values())  # whole sentences

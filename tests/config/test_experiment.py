@@ -1,7 +1,5 @@
 """Configurations: what is read, what is written back, and mistakes that are explained."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -66,12 +64,9 @@ def test_mistakes_at_the_top_are_explained(path, changes, words):
         ("algorithm", {"name": "e2fl", "group": 1}, "no setting 'group'; did you mean 'grouping'"),
         ("algorithm", {"name": "e2fl", "clients_per_round": "four"}, "must be an integer"),
         ("algorithm", {"name": "e2fl", "grouping": {"name": "knwon"}}, "did you mean 'known'"),
-        ("algorithm", {"name": "e2fl", "grouping": {"name": "known", "x": 1}}, "no setting 'x'"),
         ("algorithm", {"name": "e2fl", "grouping": {"groups": 2}}, "grouping needs a name"),
         ("algorithm", {"name": "no.such.module:Thing"}, "cannot be imported"),
-        ("algorithm", {"name": "e2fl.algorithms:Nothing"}, "cannot be imported"),
         ("algorithm", {"name": "frl", "absent": "init_vote"}, "has no setting 'absent'"),
-        ("model", {"name": "lenett"}, "did you mean 'lenet'"),
         ("model", {"name": "mlp", "hiden": [3]}, "did you mean 'hidden'"),
         ("model", {"name": "mlp", "hidden": 3}, "must be a list"),
         ("model", {"name": "mlp", "keep": "half"}, "must be a number"),
@@ -205,16 +200,6 @@ def test_paths_in_a_toml_are_relative_to_the_toml(toy, tmp_path, monkeypatch):
     assert load("run/config.toml").data["path"] == "project/rows.csv"
     monkeypatch.chdir(folder)
     assert load("mine.toml").data["path"] == "rows.csv"
-
-
-def test_showing_a_shipped_experiment_imports_no_torch():
-    code = (
-        "import sys; from e2fl.cli import main; main(['show', 'demo']);"
-        "sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "fair_mnist_rotate" in done.stdout
 
 
 @pytest.mark.parametrize("registry", [MODELS, ALGORITHMS, DATASETS, PARTICIPATION])

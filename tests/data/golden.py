@@ -122,7 +122,6 @@ TABLES: dict[str, tuple[Callable[[Path], str], dict[str, Any]]] = {
     "drop": (gaps, {"client": "who", "label": "y", "split": "part", "missing": "drop"}),
     "fill": (gaps, {"client": "who", "label": "y", "split": "part", "missing": "fill"}),
     "inside": (inside, {"client": "who", "label": "y", "group": "sex", "unprivileged": "m"}),
-    "groups inside": (mixed, REGIONS | {"groups": "inside"}),
 }
 
 
@@ -174,7 +173,7 @@ def arrays_inside(folder: Path) -> FederatedData:
     x, y = numbers(5, (4,))
     group = np.arange(90) % 3
     clients = {n: (x[n::4], y[n::4].astype(str), group[n::4]) for n in range(4)}
-    return from_arrays(clients, pooled_test=True, unprivileged=2, groups="inside")
+    return from_arrays(clients, pooled_test=True, unprivileged=2)
 
 
 def torch_rows(folder: Path) -> FederatedData:
@@ -287,7 +286,7 @@ MADE: dict[str, Callable[[Path], FederatedData]] = {
     "acs of folktables, race": lambda folder: acs(folder, group="race", states=["AK", "NC"]),
     "bundled": bundled(clients=20),
     "bundled, seed 1": bundled(clients=30, seed=1, angle_step=20.0, test_images=100),
-    "bundled, sizes": bundled(group_sizes=[3, 1, 2], angles=[0.0, 45.0, 90.0], seed=2),
+    "bundled, sizes": bundled(group_sizes=[3, 1, 2], angle_step=45.0, seed=2),
     "bundled, validation": bundled(clients=12, validation_share=0.2),
     "bundled, samples": bundled(clients=100, samples_per_client=30),
 }

@@ -64,7 +64,7 @@ def test_everything_else_is_that_of_the_data(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("who,n,y\n" + "".join(f"{'ab'[n % 2]},{n},{n // 2 % 2}\n" for n in range(20)))
     table = from_table(path=str(path), client="who", label="y")
-    assert np.array_equal(with_validation(table, 0.5).encode(path).x, table.x)
+    assert np.array_equal(with_validation(table, 0.5).encode(path).x, table.partitioned.examples.x)
     with pytest.raises(AttributeError):
         split.nonsense  # noqa: B018
 

@@ -44,8 +44,8 @@ def test_true_and_false_are_the_same_words_wherever_they_come_from(tmp_path, tra
     assert data.about()["columns"] == {"flag": "words", "n": "numbers"}
     for new in (*sources.values(), rows, rows.to_dict("records"), lower.to_dict("records")):
         found = data.encode(new)
-        assert np.array_equal(found.x, data.x)
-        assert np.array_equal(found.y, data.rows.y)
+        assert np.array_equal(found.x, data.partitioned.examples.x)
+        assert np.array_equal(found.y, data.partitioned.examples.y)
 
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "fill"])
@@ -170,8 +170,8 @@ def test_an_encoding_is_plain_data_that_needs_no_table(settings):
     again = Encoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
     assert again == data.encoding
     left, right = again.encode(frame()), data.encode(frame())
-    assert np.array_equal(left.x, data.x)
-    assert np.array_equal(left.y, data.rows.y)
+    assert np.array_equal(left.x, data.partitioned.examples.x)
+    assert np.array_equal(left.y, data.partitioned.examples.y)
     assert (left.group is None) == (right.group is None)
     assert again.digest == data.about()["encoding"]
     with pytest.raises(DataError, match="not the encoding of a table"):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from e2fl.config.listing import entries
+from e2fl.config.listing import stored
 from e2fl.metrics import DEFINITIONS, MEASURES
 from tests.docs.pages import DOCS, ROOT
 
@@ -24,7 +24,7 @@ def generate():
 
 def test_every_setting_appears_below_what_it_belongs_to(generate):
     sections = re.split(r"^#+ ", generate.settings_reference(), flags=re.M)[1:]
-    for entry in entries():
+    for entry in stored():
         if entry.kind == entry.name:
             (section,) = [part for part in sections if part.splitlines()[0].endswith(entry.name)]
         else:
@@ -34,7 +34,7 @@ def test_every_setting_appears_below_what_it_belongs_to(generate):
 
 
 def test_every_data_set_has_a_validation_share():
-    sets = [entry for entry in entries() if entry.kind == "datasets"]
+    sets = [entry for entry in stored() if entry.kind == "datasets"]
     assert all("validation_share" in {setting.name for setting in entry.settings} for entry in sets)
 
 

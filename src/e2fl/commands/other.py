@@ -4,6 +4,7 @@ import argparse
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from e2fl.errors import ConfigError
 
@@ -47,26 +48,17 @@ def data_get(options: argparse.Namespace) -> None:
     print(commands.get(options.name))
 
 
-def data_check(options: argparse.Namespace) -> None:
-    """Compare files with the published checksums."""
-    from e2fl.data import commands
-
-    print(commands.check(options.name))
-
-
 def data_show(options: argparse.Namespace) -> None:
     """Draw samples of each group, clients per group, and labels of each client."""
-    from e2fl.config.experiment import load
+    from e2fl.config.files import read
     from e2fl.config.overrides import lay, typed
     from e2fl.data import commands
 
     path = Path(options.name)
-    section, seed = {"name": options.name}, 0
-    if path.suffix == ".toml":
-        experiment = load(path)
-        section, seed = experiment.data, experiment.seed
-    section = lay(typed(options.changes), section)
-    print(commands.show(section, seed, options.out or Path(f"{path.stem}.svg")))
+    named: dict[str, Any] = {"seed": 0, "data": {"name": options.name}}
+    config = named | (read(path) if path.suffix == ".toml" else {})
+    section = lay(typed(options.changes), config["data"])
+    print(commands.show(section, config["seed"], options.out or Path(f"{path.stem}.svg")))
 
 
 def flower_export(options: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from e2fl.algorithms import ALGORITHMS, PARTS, Algorithm, AnyAlgorithm
 from e2fl.attacks import ATTACKS, Attack
 from e2fl.config.files import read
 from e2fl.config.overrides import Change, given, lay, typed
-from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
+from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up, settings_of
 from e2fl.data import DATASETS, FederatedData, Population, build
 from e2fl.errors import ConfigError, require_setting
 from e2fl.learning import Learner, Settings, build_learner
@@ -63,7 +63,8 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "runtime": RUNTIMES,
     **PARTS,
 }
-COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
+# Settings that every model has.
+COMMON = {name: setting for name, setting in settings_of(Model).items() if name != "build"}
 # Settings that never change a result.
 UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models")
 LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1, "evaluate_clients": 0, "examples_limit": 0}
@@ -160,10 +161,7 @@ class Experiment:
         """Return the model for inputs of this shape."""
         name = self.model["name"]
         section = {key: value for key, value in self.model.items() if key not in COMMON}
-        common = {
-            key: fit(self.model.get(key, value), float, f"model.{key}")
-            for key, value in COMMON.items()
-        }
+        common = {key: value for key, value in self.model.items() if key in COMMON}
         make = None if network is not None else partial(_made, section, "model", shape, classes)
         if make is not None:
             with torch_seeded(stream(self.seed, "network")):  # buffers may be drawn
@@ -171,7 +169,7 @@ class Experiment:
         if not isinstance(network, nn.Module):
             kind = type(network).__name__
             raise ConfigError(f"model '{name}' must return a torch.nn.Module, not {kind}")
-        model = Model(network, **common, build=make)
+        model: Model = construct(Model, common | {"build": make}, "model", network)
         model.require_fit(shape, classes, name)
         return model
 

@@ -82,7 +82,7 @@ def _common(kind: str) -> Section:
     """Return the defaults that a section has whatever it names."""
     if kind == "learner":
         return defaults_of(Settings)
-    return dict(COMMON) if kind == "model" else {}
+    return {name: setting.default for name, setting in COMMON.items()} if kind == "model" else {}
 
 
 def named(

@@ -7,7 +7,7 @@ returns one, and add a line to `DATASETS`.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from e2fl.construct import construct, fields_of, fit, look_up
+from e2fl.construct import Setting, construct, fields_of, fit, look_up
 from e2fl.data.arrays import from_arrays, from_npz, from_partitioner, rows_of
 from e2fl.data.clients import with_validation
 from e2fl.data.encoding import Encoding
@@ -41,6 +41,13 @@ DATASETS: dict[str, Callable[..., FederatedData]] = {
     "npz": from_npz,
 }
 
+# The setting of every data set.
+VALIDATION_SHARE = Setting(
+    float,
+    0.0,
+    "of each client's training rows that is set aside for validation: at least 0, below 1",
+)
+
 
 def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> FederatedData:
     """Return the data set that a section of a configuration describes.
@@ -55,7 +62,8 @@ def build(section: Mapping[str, Any], *, seed: int, where: str = "data") -> Fede
     data = construct(kind, values, where)
     if not isinstance(data, FederatedData):
         raise ConfigError(f"'{section['name']}' is not a data set")
-    share = fit(section.get("validation_share", 0.0), float, f"{where}.validation_share")
+    share = section.get("validation_share", VALIDATION_SHARE.default)
+    share = fit(share, VALIDATION_SHARE.type, f"{where}.validation_share")
     return with_validation(data, share, seed=values.get("seed", seed))
 
 

@@ -1,13 +1,11 @@
 """Users' own arrays by client: in Python, from data sets of torch and Hugging Face, or an .npz.
 
-In Python: `from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz, or a folder of
-.npy files, with the arrays x, y and client, one entry for each row, and optionally group and split.
+In Python: `from_arrays({"north": (x, y), "south": (x, y)})`. As a file: an .npz with the arrays x,
+y and client, one entry for each row, and optionally group and split.
 """
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,19 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Doc
 
 from e2fl.data.clients import MinSamples, TestShare
-from e2fl.data.files import digest_of, existing, load_arrays
+from e2fl.data.files import existing, load_arrays
+from e2fl.data.own import Division, OwnData, PooledTest, Unprivileged, own_data
 from e2fl.data.partition import client_names, partition_rows
-from e2fl.data.rows import (
-    Division,
-    Groups,
-    OwnData,
-    PooledTest,
-    Unprivileged,
-    check_rows,
-    divide,
-)
-from e2fl.data.sheet import Origin, is_missing
+from e2fl.data.sheet import Origin, as_text
 from e2fl.errors import DataError, with_article
+from e2fl.files import sha256_of
 
 CHANNELS = (1, 3, 4)  # of grey and colour images
 SAMPLE = 1000  # rows that are looked at together
@@ -41,21 +32,25 @@ Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]  # x, y, group
 
 def from_npz(
     *,
-    path: Annotated[str, Doc("an .npz, or a folder of .npy files")],
+    path: Annotated[str, Doc("an .npz")],
     seed: Annotated[int | None, Doc("of the split; default: the seed of the run")] = None,
     test_share: TestShare = 0.2,
     min_samples: MinSamples = 2,
     pooled_test: PooledTest = False,
     unprivileged: Unprivileged = None,
-    groups: Groups = "auto",
 ) -> OwnData:
-    """An .npz, or a folder of .npy files, with x, y and client, and optionally group and split."""
-    division = Division(test_share, min_samples, pooled_test, groups, seed, unprivileged)
+    """An .npz with the arrays x, y and client, and optionally group and split."""
+    division = Division(test_share, min_samples, pooled_test, seed, unprivileged)
     file = existing(path)
     arrays = load_arrays(file, ("x", "y", "client"), optional=("group", "split"))
-    x, y = arrays.pop("x"), arrays.pop("y")
-    facts = {"sha256": digest_of(file)}
-    return _own(x, {"label": y} | arrays, division, Origin(str(file)), name="npz", metadata=facts)
+    x = arrays.pop("x")
+    columns = {"label" if name == "y" else name: values for name, values in arrays.items()}
+    count = len(x) if x.ndim else 0
+    for what, values in columns.items():
+        if not count or values.shape != (count,):
+            raise DataError(f"{file}: there must be one {what} for each of {count} rows")
+    metadata = {"sha256": sha256_of(file)}
+    return _own(x, columns, division, Origin(str(file)), name="npz", metadata=metadata)
 
 
 def from_arrays(
@@ -67,38 +62,39 @@ def from_arrays(
     min_samples: int = 2,
     pooled_test: bool = False,
     unprivileged: str | int | None = None,
-    groups: Groups = "auto",
 ) -> OwnData:
     """Return a federation of clients, each with (x, y), (x, y, group), or a data set of such rows.
 
     x: numbers as the network should read them, or bytes (uint8), which are divided by 255 unless
     none is above 1. group: one for the whole client, or one for each row. test: test rows by
     client; without it a share of each client's rows is drawn, with `seed` or else the seed of each
-    run. groups: "clients" requires one group for each client, "inside" gives each row its own,
-    "auto" decides by the rows.
+    run.
     """
-    division = Division(test_share, min_samples, pooled_test, groups, seed, unprivileged)
-    given = {"train": clients} | ({} if test is None else {"test": test})
-    heads, parts = [], []
-    for split, by_client in given.items():
-        _require_names(by_client, "clients" if split == "train" else "test")
+    division = Division(test_share, min_samples, pooled_test, seed, unprivileged)
+    parts: dict[str, Arrays] = {}
+    names, splits = [], []
+    for split, by_client in {"train": clients, "test": {} if test is None else test}.items():
+        _require_names(by_client)
         for name, rows in by_client.items():
             where = f"client '{name}'" + (", test rows" if split == "test" else "")
-            heads.append((str(name), split, where))
-            parts.append(_arrays(where, rows))
-    names, splits, places = zip(*heads, strict=True)
-    for place, (x, _, group) in zip(places, parts, strict=True):
-        shape, other = x.shape[1:], parts[0][0].shape[1:]
-        if shape != other or (group is None) != (parts[0][2] is None):
+            parts[where] = _arrays(where, rows)
+            names.append(str(name))
+            splits.append(split)
+    if not clients:
+        raise DataError("there are no clients: the dictionary is empty")
+    places, (first, *_) = list(parts), parts.values()
+    for place, (x, _, group) in parts.items():
+        shape, other = x.shape[1:], first[0].shape[1:]
+        if shape != other or (group is None) != (first[2] is None):
             raise DataError(
                 f"{places[0]} and {place} must have inputs of one shape, and both or neither a "
                 f"group; the shapes are {other} and {shape}"
             )
-    sizes = [len(y) for _, y, _ in parts]
+    sizes = [len(y) for _, y, _ in parts.values()]
     owner, starts = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
-    by_row = [group.astype(str) for _, _, group in parts if group is not None]
+    by_row = [group.astype(str) for _, _, group in parts.values() if group is not None]
     columns = {
-        "label": np.concatenate([y for _, y, _ in parts]),
+        "label": np.concatenate([y for _, y, _ in parts.values()]),
         "client": np.array(names, dtype=np.object_)[owner],
         "group": np.concatenate(by_row) if by_row else None,
         "split": None if test is None else np.array(splits)[owner],
@@ -106,8 +102,7 @@ def from_arrays(
     origin = Origin(
         "the arrays", lambda row: f"{places[owner[row]]}, row {row - starts[owner[row]]}"
     )
-    x = np.concatenate([x for x, _, _ in parts])
-    return _own(x, columns, division, origin)
+    return _own(np.concatenate([x for x, _, _ in parts.values()]), columns, division, origin)
 
 
 def from_partitioner(
@@ -120,13 +115,12 @@ def from_partitioner(
     test_share: float = 0.2,
     seed: int | None = None,
     pooled_test: bool = False,
-    groups: Groups = "auto",
 ) -> OwnData:
     """Return rows split into clients by a partitioner: by "label", "group" or one of `columns`.
 
     partitioner: one of `e2fl.data.partition`, or any with the interface of Flower's.
     """
-    division = Division(test_share, 2, pooled_test, groups, seed)
+    division = Division(test_share, pooled_test=pooled_test, seed=seed)
     inputs, labels, of_rows = _arrays("the arrays", (x, y) if group is None else (x, y, group))
     known = {"label": labels} | ({} if of_rows is None else {"group": of_rows})
     parts = partition_rows(partitioner, {**known, **(columns or {})})
@@ -146,21 +140,14 @@ def _own(
     origin: Origin,
     **described: Any,
 ) -> OwnData:
-    """Return checked arrays as data that is divided anew for each seed of a run."""
-    rows = check_rows(columns, len(x) if x.ndim else 0, division, origin)
+    """Return arrays as data that is divided anew for each seed of a run."""
     inputs = _inputs(x, origin)
-    described |= {"scale": _scale(inputs, origin)}
-
-    @lru_cache(maxsize=1)
-    def make(seed: int) -> OwnData:
-        divided = divide(rows, division, seed)
-        return OwnData(inputs, rows, divided, division, make, seed, **described)
-
-    return make(0)
+    scale = _scale(inputs, origin)
+    return own_data(lambda _: columns, lambda *_: (inputs, described), division, origin, scale)
 
 
 def _inputs(x: NDArray[Any], origin: Origin) -> NDArray[np.uint8] | NDArray[np.float32]:
-    """Return inputs as bytes or finite numbers; float32 in a file stays on disk."""
+    """Return inputs as bytes or finite numbers."""
     x = x[:, None] if x.ndim < 2 else x
     shape = x.shape[1:]
     if len(shape) == 3 and shape[-1] in CHANNELS and shape[0] not in CHANNELS:
@@ -204,18 +191,13 @@ def _scale(x: NDArray[np.uint8] | NDArray[np.float32], origin: Origin) -> float:
     return 1.0
 
 
-def _require_names(clients: Mapping[Any, Given], what: str) -> None:
+def _require_names(clients: Mapping[Any, Given]) -> None:
     if not isinstance(clients, Mapping):
         kind = type(clients).__name__
-        raise DataError(f"{what} must be a dictionary of (x, y) by name, not a {kind}")
-    if not clients:
-        raise DataError("there are no clients: the dictionary is empty")
-    for name, count in Counter(map(str, clients)).items():
-        if count > 1 or is_missing(name):
-            raise DataError(
-                f"{count} clients are called '{name}'; names must be unique as strings, and not "
-                "mean a missing value"
-            )
+        raise DataError(f"clients must be a dictionary of (x, y) by name, not a {kind}")
+    names = list(map(str, clients))
+    if len(set(names)) < len(names) or not all(map(as_text, names)):
+        raise DataError("names of clients must be unique as strings, and not mean a missing value")
 
 
 def _arrays(where: str, given: Given) -> Arrays:

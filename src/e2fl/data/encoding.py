@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from e2fl import codec
 from e2fl.construct import did_you_mean
 from e2fl.data.federated import Examples
 from e2fl.data.sheet import Cells, Origin, Sheet, Texts, missing_in, open_sheet
@@ -82,15 +83,11 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as plain data; the numbers are exact."""
-        from e2fl import codec  # loads torch
-
         return codec.to_json(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Encoding":
         """Return the encoding that `to_json` gave."""
-        from e2fl import codec
-
         try:
             encoding: Encoding = codec.decode(values, cls)
             if not encoding.width:
@@ -138,7 +135,7 @@ class Encoding:
             read = sheet.texts if column.categories else sheet.numbers
             cells[column.name] = read(column.name)
         used = [name for name in (self.label, self.group) if name in sheet.header]
-        names = {name: sheet.names(name) for name in used if name is not None}
+        names = {name: sheet.texts(name) for name in used if name is not None}
         needed = {**names} if self.fill else {**cells, **names}
         sheet.refuse_missing(needed, "fill it in, or leave such rows out")
         x, unknown = self.apply(cells)
@@ -175,27 +172,27 @@ def _indices(texts: Texts, known: tuple[str, ...], what: str, sheet: Sheet) -> N
 
 def learn(
     columns: Mapping[str, Cells],
-    train: NDArray[np.bool_],
+    train: NDArray[np.int64],
     origin: Origin,
     *,
     listed: Collection[str] = (),
 ) -> tuple[Column, ...]:
     """Return how columns become inputs: means, deviations and categories of the training rows.
 
-    listed: columns that the user declares to be categories.
+    train: those rows. listed: columns that the user declares to be categories.
     """
     learnt = []
     for name, cells in columns.items():
         if cells.dtype.kind == "f":
-            seen = cells[train & ~missing_in(cells)]
-            seen = seen if len(seen) else np.zeros(1)
+            seen = cells[train]
+            seen = seen[~missing_in(seen)] if not missing_in(seen).all() else np.zeros(1)
             with np.errstate(all="ignore"):
                 mean, deviation = float(seen.mean()), float(seen.std())
             constant = deviation <= ROUNDING * max(1.0, abs(mean))
             learnt.append(Column(name, mean=mean, deviation=1.0 if constant else deviation))
             continue
         categories = sorted(set(cells[train].tolist()))
-        count = int(train.sum())
+        count = len(train)
         identifier = len(categories) > max(FEW, NEARLY_ALL * count) and name not in listed
         if identifier or len(categories) > CATEGORIES:
             raise DataError(

@@ -12,7 +12,7 @@ import sys
 import tarfile
 import tomllib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,6 @@ import pooch
 from numpy.typing import NDArray
 
 from e2fl.errors import DataError, reason_of
-from e2fl.files import sha256_of
 
 IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 
@@ -57,6 +56,12 @@ class File:
     mirrors: tuple[str, ...]  # URLs of folders that hold it
     sha256: str | None = None  # if one is published
     members: tuple[str, ...] = ()  # the files to extract, if it is an archive
+    instead: tuple[str, ...] = ()  # other files that serve as well
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The files that data sets read."""
+        return self.members or (self.name,)
 
     def download(self, folder: Path) -> Path:
         """Download from the first mirror that delivers the published file, and return its path."""
@@ -99,6 +104,11 @@ class Source:
         ]
         return next((path for path in paths if path.is_file()), None)
 
+    def present(self, names: Sequence[str]) -> list[Path]:
+        """Return the paths of files; [] if some are missing."""
+        paths = [path for name in names if (path := self.locate(name)) is not None]
+        return paths if len(paths) == len(names) else []
+
     def read(self, name: str, directory: str | None = None) -> bytes:
         """Return the contents of a file, after checking its checksum."""
         file = next(file for file in self.files if file.name == name)
@@ -119,10 +129,7 @@ def _sources() -> dict[str, Source]:
     sources = {}
     for name, known in tomllib.loads(text).items():
         mirrors = tuple(known.pop("mirrors"))
-        published = tuple(
-            File(**file | {"mirrors": mirrors, "members": tuple(file.get("members", ()))})
-            for file in known.pop("files")
-        )
+        published = tuple(File(**file, mirrors=mirrors) for file in known.pop("files"))
         sources[name] = Source(name, files=published, **known)
     return sources
 
@@ -151,32 +158,13 @@ def read_idx(raw: bytes, name: str) -> NDArray[Any]:
 def load_arrays(
     path: Path, names: Iterable[str], *, optional: Iterable[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Return arrays of an .npz, or of a folder of .npy files, which stay on disk."""
-    needed = list(names)
+    """Return arrays of an .npz."""
     try:
-        if path.is_dir():
-            arrays = {
-                file.stem: np.load(file, mmap_mode="r", allow_pickle=False)
-                for file in path.glob("*.npy")
-                if file.stem in (*needed, *optional)
-            }
-        else:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in (*needed, *optional) if name in archive}
+        with np.load(path, allow_pickle=False) as archive:
+            wanted = [*names, *(name for name in optional if name in archive)]
+            return {name: archive[name] for name in wanted}
     except Exception as error:  # whatever numpy does with a damaged file
         raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
-    for name in needed:
-        if name not in arrays:
-            raise DataError(f"{path} has no array '{name}'")
-    return arrays
-
-
-def digest_of(path: Path) -> str:
-    """Return the digest of a file, or of the .npy files of a folder."""
-    if path.is_file():
-        return sha256_of(path)
-    digests = [f"{file.name} {sha256_of(file)}" for file in sorted(path.glob("*.npy"))]
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def extract(archive: Path, members: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """Tables as people have them, read with pandas: CSV, Parquet, xlsx, a DataFrame, or a list of rows.
 
-A cell means the same whatever it was read from: missing, a number or a text. Errors name line and
+A cell means the same whatever it was read from: missing, a number or a text. Errors name row and
 column.
 """
 
@@ -21,8 +21,8 @@ from e2fl.data.files import existing
 from e2fl.errors import DataError, reason_of
 from e2fl.files import sha256_of
 
-MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none"))  # in upper or lower case
-BOOLEANS = {"true": "True", "false": "False"}  # in upper or lower case
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "nat", "<na>", "null", "none"))  # in any case
+BOOLEANS = {"true": "True", "false": "False"}  # in any case
 # Decimal commas, percentages and dates: meant as numbers, but float() does not read them.
 ALMOST_NUMBER = re.compile(
     r"[+-]?\d[\d.]*,\d+ ?%?|[+-]?\d+(\.\d+)? ?%"
@@ -52,19 +52,12 @@ class Origin:
         return Origin(self.where, lambda row: self.row_name(int(rows[row])))
 
 
-def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, or a text that stands for a missing value."""
-    return bool(pd.isna(value)) or str(value).strip().lower() in MISSING
-
-
 def as_text(value: Any) -> str:
-    """Return a cell as text: "" if it is missing, True or False in any spelling, 1 for 1.0."""
-    if isinstance(value, float | np.floating) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+    """Return a value as text: "" if it is missing, True in any spelling, 1 for 1.0."""
     text = str(value).strip()
-    return "" if is_missing(value) else BOOLEANS.get(text.lower(), text)
+    if text.lower() in MISSING:
+        return ""
+    return BOOLEANS.get(text.lower(), WHOLE.sub(r"\1", text))
 
 
 def as_number(text: str) -> float:
@@ -113,20 +106,9 @@ class Sheet(Origin):
             )
 
     def texts(self, name: str) -> Texts:
-        """Return a column as it is written, even if it holds numbers."""
-        cells = self.frame[name]
-        try:
-            if cells.dtype == np.object_:  # 1 and True are equal, but not as texts
-                cells = pd.Series([as_text(cell) for cell in cells], dtype=object)
-            codes, values = pd.factorize(cells, use_na_sentinel=False)
-            return np.array([as_text(value) for value in values], dtype=np.object_)[codes]
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{self.where}: column '{name}' holds lists or objects") from error
-
-    def names(self, name: str) -> Texts:
-        """Return a column of names, such as clients: as it is written, but 1.0 is 1."""
-        codes, texts = pd.factorize(self.texts(name))
-        return np.array([WHOLE.sub(r"\1", text) for text in texts], dtype=np.object_)[codes]
+        """Return a column as texts, even if it holds numbers."""
+        codes, values = pd.factorize(self.frame[name].astype(str), use_na_sentinel=False)
+        return np.array([as_text(value) for value in values], dtype=np.object_)[codes]
 
     def feature(self, name: str) -> Cells:
         """Return an input column: numbers if all present cells are numbers, otherwise texts.
@@ -163,8 +145,8 @@ class Sheet(Origin):
         cells = self.frame[name]
         if getattr(cells.dtype, "kind", "O") in "iuf":
             return cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        codes, texts = pd.factorize(self.texts(name))
-        return np.array([as_number(text) for text in texts])[codes]
+        codes, values = pd.factorize(self.texts(name))
+        return np.array([as_number(value) for value in values])[codes]
 
 
 def open_sheet(table: Any) -> Sheet:
@@ -173,9 +155,7 @@ def open_sheet(table: Any) -> Sheet:
         sheet = _read(existing(str(table)))
     elif isinstance(table, pd.DataFrame) or hasattr(table, "to_pandas"):
         frame = table if isinstance(table, pd.DataFrame) else table.to_pandas()
-        sheet = Sheet(
-            "the DataFrame", frame=frame.set_axis([str(name) for name in frame.columns], axis=1)
-        )
+        sheet = Sheet("the DataFrame", frame=frame.set_axis(list(map(str, frame)), axis=1))
     else:
         sheet = Sheet("the rows", frame=pd.DataFrame(list(table), dtype=object))
     if not len(sheet):
@@ -189,34 +169,34 @@ def open_sheet(table: Any) -> Sheet:
 
 
 def _read(path: Path) -> Sheet:
-    """Read a file; its rows are counted from 1, or called by their line."""
-    kind, row_name = path.suffix.lower(), lambda row: f"row {row + 1}"
+    """Read a file; rows of CSV and xlsx are counted as a spreadsheet shows them."""
+    kind, digest = path.suffix.lower(), sha256_of(path) if path.is_file() else None
     if kind not in (".csv", ".tsv", ".txt", ".parquet", ".xlsx"):
         raise DataError(f"{path} is not a .csv (or .tsv), .parquet or .xlsx file")
     try:
         if kind == ".parquet":
-            frame = pd.read_parquet(path)
-        elif kind == ".xlsx":
+            return Sheet(str(path), frame=pd.read_parquet(path), sha256=digest)
+        if kind == ".xlsx":
             cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False)
-            frame = _with_header(cells[(cells != "").any(axis=1)])
         else:
-            frame, row_name = _read_csv(path)
-        return Sheet(str(path), row_name, frame=frame, sha256=sha256_of(path))
+            cells = _read_csv(path).apply(lambda column: column.str.strip())
+        cells = cells[(cells != "").any(axis=1)]
     except Exception as error:  # whatever a reader does with a damaged file
         raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
+    shown = cells.index[1:] + 1
+    frame = cells.iloc[1:].set_axis([as_text(name) for name in cells.iloc[0]], axis=1)
+    return Sheet(
+        str(path),
+        lambda row: f"row {shown[row]}",
+        frame=frame.reset_index(drop=True),
+        sha256=digest,
+    )
 
 
-def _with_header(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return cells below their first row, which names the columns."""
-    names = [as_text(name) for name in cells.iloc[0]]
-    return cells.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
-
-
-def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
+def _read_csv(path: Path) -> pd.DataFrame:
     """Return separated values as texts, in UTF-8, UTF-16 or Windows-1252.
 
-    The separator is the one that the header has most of. Rows are called by the line that an
-    editor shows: cells may hold line breaks.
+    The separator is the one that the header has most of.
     """
     with path.open("rb") as file:
         header = file.readline()
@@ -229,9 +209,4 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, RowName]:
     except UnicodeError:
         cells = pd.read_csv(path, encoding="cp1252", **settings)
         warnings.warn(f"{path} is not UTF-8; it is read as Windows-1252", stacklevel=5)
-    cells = cells.fillna("")
-    breaks = sum(cells[column].str.count("\n").to_numpy() for column in cells)
-    cells = cells.apply(lambda column: column.str.strip())
-    used = np.flatnonzero((cells != "").any(axis=1))
-    lines = (np.arange(1, len(cells) + 1) + np.cumsum(breaks) - breaks)[used]
-    return _with_header(cells.iloc[used]), lambda row: f"line {lines[row + 1]}"
+    return cells.fillna("")

@@ -6,9 +6,7 @@ each category of the training rows. A category that occurs in no training row ge
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,26 +19,18 @@ from e2fl.construct import construct, did_you_mean, fields_of, fit, look_up
 from e2fl.data.arrays import require_finite
 from e2fl.data.clients import MinSamples, TestShare
 from e2fl.data.encoding import FEW, NEARLY_ALL, Encoding, first_few, learn
-from e2fl.data.partition import PARTITIONERS, client_names, partition_rows
-from e2fl.data.rows import (
+from e2fl.data.own import (
+    CheckedRows,
     Division,
-    Groups,
+    Inputs,
     OwnData,
     PooledTest,
     Unprivileged,
-    check_rows,
-    divide,
     numbered,
+    own_data,
 )
-from e2fl.data.sheet import (
-    Cells,
-    Origin,
-    Sheet,
-    Texts,
-    missing_counts,
-    missing_in,
-    open_sheet,
-)
+from e2fl.data.partition import PARTITIONERS, Rows, client_names, partition_rows
+from e2fl.data.sheet import Cells, Sheet, Texts, missing_counts, missing_in, open_sheet
 from e2fl.errors import ConfigError, DataError
 
 IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|uuid|key|index|number|no)$|^(row|record|case)", re.I)
@@ -84,7 +74,6 @@ def from_table(
         str | int | None,
         Doc("the favourable one of two labels, class 1; default: the later in order"),
     ] = None,
-    groups: Groups = "auto",
 ) -> OwnData:
     """A table with a row for each example: a pandas DataFrame, or a file at `path`.
 
@@ -94,34 +83,67 @@ def from_table(
     """
     if (frame is None) == (path is None):
         raise ConfigError("a table needs either data.path or, in Python, a DataFrame")
-    division = Division(test_share, min_samples, pooled_test, groups, seed, unprivileged, positive)
+    division = Division(test_share, min_samples, pooled_test, seed, unprivileged, positive)
     sheet = open_sheet(path if frame is None else frame)
     roles = {"label": label, "client": client, "group": group, "split": split}
     by = _partition_by(partition, sheet, roles)
-    inputs = _input_columns(sheet, roles, features, words)
-    names = {name: sheet.names(name) for name in (*roles.values(), by) if name is not None}
-    cells = {name: sheet.texts(name) if name in words else sheet.feature(name) for name in inputs}
-    kept = _complete(sheet, names, cells, fit(missing, Missing, "data.missing"))
-    facts = {
-        "rows_left_out": len(sheet) - len(kept),
+    chosen = _input_columns(sheet, roles, features, words)
+    names = {name: sheet.texts(name) for name in (*roles.values(), by) if name is not None}
+    cells = {name: sheet.texts(name) if name in words else sheet.feature(name) for name in chosen}
+    facts: dict[str, object] = {
         "missing_values": missing_counts({**names, **cells}),
         "group_column": group,
         "sha256": sheet.sha256,
     }
-    table = Table(
-        roles,
-        {name: column[kept] for name, column in names.items()},
-        {name: column[kept] for name, column in cells.items()},
-        sheet.only(kept),
-        division,
-        words,
-        partition,
-        by,
-        missing == "fill",
-        {name: value for name, value in facts.items() if value is not None},
-    )
-    _warn_of_leaks(table.inputs, table.names[str(label)], sheet.where)
-    return table.data_of(0)
+    kept = _complete(sheet, names, cells, fit(missing, Missing, "data.missing"))
+    facts["rows_left_out"] = len(sheet) - len(kept)
+    names = {name: column[kept] for name, column in names.items()}
+    cells = {name: column[kept] for name, column in cells.items()}
+    origin, label = sheet.only(kept), str(label)
+    _warn_of_leaks(cells, names[label], sheet.where)
+
+    def columns(seed: int) -> dict[str, Texts]:
+        given = {role: names[name] for role, name in roles.items() if name is not None}
+        if partition is not None:
+            by_column = names[by] if by not in (None, label) else numbered(names[label])[0]
+            given["client"] = _deal(partition, by_column, seed)
+        return given
+
+    def inputs(rows: CheckedRows, train: Rows) -> tuple[Inputs, dict[str, Any]]:
+        encoding = Encoding(
+            learn(cells, train, origin, listed=words),
+            label,
+            rows.labels,
+            group if rows.inside or pooled_test else None,
+            rows.groups,
+            missing == "fill",
+        )
+        x, unknown = encoding.apply(cells)
+        require_finite(x, origin)
+        metadata = {
+            "inputs": encoding.width,
+            "columns": encoding.kinds,
+            "values_unseen_in_training": sum(map(len, unknown.values())),
+            **{name: value for name, value in facts.items() if value is not None},
+            "encoding": encoding.digest,
+        }
+        return x, {"name": "table", "encoding": encoding, "metadata": metadata}
+
+    return own_data(columns, inputs, division, origin)
+
+
+def _deal(partition: Mapping[str, Any], by: NDArray[Any], seed: int) -> Texts:
+    """Return the client of each row, as a partition by this column deals them out."""
+    values = dict(partition)
+    kind = look_up(str(values.pop("name", None)), PARTITIONERS, "partition")
+    if "seed" in fields_of(kind):
+        values.setdefault("seed", seed)
+    partitioner = construct(kind, values, "data.partition")
+    parts = partition_rows(partitioner, {str(values.get("partition_by")): by})
+    client = np.empty(len(by), dtype=np.object_)
+    for name, part in zip(client_names(parts), parts, strict=True):
+        client[part] = name
+    return client
 
 
 def _partition_by(
@@ -190,80 +212,6 @@ def _complete(
     return np.flatnonzero(whole)
 
 
-@dataclass(frozen=True)
-class Table:
-    """The rows and settings of `from_table`; `data_of` a seed splits the rows into clients."""
-
-    roles: Mapping[str, str | None]  # label, client, group and split, and their columns
-    names: Mapping[str, Texts]  # the columns of names rather than inputs
-    inputs: Mapping[str, Cells]  # as numbers or texts
-    origin: Origin
-    division: Division
-    words: tuple[str, ...]
-    partition: Mapping[str, Any] | None
-    by: str | None  # the column of the partition
-    fill: bool  # missing inputs
-    facts: Mapping[str, object]
-
-    @cached_property
-    def data_of(self) -> Callable[[int], OwnData]:
-        """The data for the seed of a run; algorithms that are compared share the last one."""
-        return lru_cache(maxsize=1)(self._build)
-
-    def _build(self, run_seed: int) -> OwnData:
-        division, origin = self.division, self.origin
-        columns = {role: self.names[name] for role, name in self.roles.items() if name is not None}
-        if self.partition is not None:
-            columns["client"] = self._deal(run_seed if division.seed is None else division.seed)
-        rows = check_rows(columns, len(columns["label"]), division, origin)
-        divided = divide(rows, division, run_seed)
-        train = np.isin(np.arange(len(rows.y)), divided.train)
-        encoding = Encoding(
-            learn(self.inputs, train, origin, listed=self.words),
-            str(self.roles["label"]),
-            rows.labels,
-            self.roles["group"] if rows.inside or division.pooled_test else None,
-            rows.groups,
-            self.fill,
-        )
-        x, unknown = encoding.apply(self.inputs)
-        require_finite(x, origin)
-        facts = {
-            "inputs": encoding.width,
-            "columns": encoding.kinds,
-            "values_unseen_in_training": sum(map(len, unknown.values())),
-            **self.facts,
-            "encoding": encoding.digest,
-        }
-        return OwnData(
-            x,
-            rows,
-            divided,
-            division,
-            self.data_of,
-            run_seed,
-            name="table",
-            encoding=encoding,
-            metadata=facts,
-        )
-
-    def _deal(self, seed: int) -> NDArray[np.object_]:
-        """Return the client of each row, as the partition deals them out."""
-        values = dict(self.partition or {})
-        kind = look_up(str(values.pop("name", None)), PARTITIONERS, "partition")
-        if "seed" in fields_of(kind):
-            values.setdefault("seed", seed)
-        label = str(self.roles["label"])
-        codes, _ = numbered(self.names[label])
-        cells = codes if self.by in (None, label) else self.names[self.by]
-        partitioner = construct(kind, values, "data.partition")
-        parts = partition_rows(partitioner, {str(values.get("partition_by")): cells})
-        client = np.empty(len(codes), dtype=np.object_)
-        for name, part in zip(client_names(parts), parts, strict=True):
-            client[part] = name
-        return client
-
-
 def _warn_of_leaks(columns: Mapping[str, Cells], label: Texts, where: str) -> None:
     """Warn of input columns that are probably mistakes: a copy of the label, an identifier."""
     for name, cells in columns.items():
@@ -276,7 +224,7 @@ def _warn_of_leaks(columns: Mapping[str, Cells], label: Texts, where: str) -> No
             continue
         warnings.warn(
             f"{where}: input column '{name}' {reason}; leave it out with features = [...]",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

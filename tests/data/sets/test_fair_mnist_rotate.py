@@ -94,7 +94,6 @@ def test_seeds_deal_differently(bundled):
         ({"samples_per_client": 154}, "1 to 153"),
         ({"samples_per_client": 0}, "at least 1"),
         ({"group_sizes": (3, 2), "clients": 6}, "add up"),
-        ({"group_sizes": (3, 2), "angles": (0.0,)}, "one for each of 2 groups"),
         ({"test_images": 2000}, "1 to 1000"),
     ],
 )

@@ -34,8 +34,8 @@ class FairMNISTRotate(FederatedData):
     """FairMNISTRotate: groups of very different sizes, each with MNIST rotated by its own angle.
 
     `source` is MNIST or the bundled subset, which needs no download. `clients` or `group_sizes`
-    sets the sizes of the groups, `angle_step` or `angles` the rotations, `samples_per_client` the
-    training images of a client.
+    sets the sizes of the groups, `angle_step` the rotations, `samples_per_client` the training
+    images of a client.
     """
 
     seed: int = 0
@@ -50,7 +50,6 @@ class FairMNISTRotate(FederatedData):
     angle_step: Annotated[
         float, Doc("degrees between groups, counter-clockwise; the first is upright")
     ] = 36.0
-    angles: Annotated[tuple[float, ...] | None, Doc("one for each group, instead of a step")] = None
     samples_per_client: Annotated[
         int | None, Doc("default: as many as the largest group allows")
     ] = None
@@ -68,11 +67,11 @@ class FairMNISTRotate(FederatedData):
 
     def __post_init__(self) -> None:
         check_settings(self)
-        groups, tested = len(self.sizes), len(self.digits.test_y)
+        tested = len(self.digits.test_y)
         if min(self.sizes, default=0) < 1 or self.clients not in (None, sum(self.sizes)):
             raise ConfigError("data.group_sizes must all be at least 1 and add up to data.clients")
-        if len(self.turns) != groups or not np.isfinite(self.turns).all():
-            raise ConfigError(f"data.angles must be degrees, one for each of {groups} groups")
+        if not math.isfinite(self.angle_step):
+            raise ConfigError(f"data.angle_step must be degrees, not {self.angle_step}")
         if not 1 <= self.samples <= self.largest_share:
             raise ConfigError(
                 f"data.samples_per_client must be 1 to {self.largest_share}, not {self.samples}: "
@@ -96,8 +95,6 @@ class FairMNISTRotate(FederatedData):
     @cached_property
     def turns(self) -> tuple[float, ...]:
         """The angle of each group."""
-        if self.angles is not None:
-            return tuple(self.angles)
         return tuple(self.angle_step * group for group in range(len(self.sizes)))
 
     @property

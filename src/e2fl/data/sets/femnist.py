@@ -7,10 +7,10 @@ Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. The split of the source 
 none, a tenth of each writer's images are test images. Writers with fewer than `min_samples` images
 are left out; writers with test images only are unseen clients. Groups are unknown.
 
-The background is removed: ink is 1 on a background of 0, whatever the source has. By default the
-inputs are then standardised, as MNIST's are, with the mean and deviation of the training images of
-the partial set that LEAF's scripts make (300 writers, 41,199 images); `scaling = "ink"` keeps them
-in [0, 1].
+The sources have ink of 0 on a white background of 255. It is turned: ink is 1 on a background of 0.
+By default the inputs are then standardised, as MNIST's are, with the mean and deviation of the
+training images of the partial set that LEAF's scripts make (300 writers, 41,199 images);
+`scaling = "ink"` keeps them in [0, 1].
 """
 
 import string
@@ -34,7 +34,7 @@ from e2fl.data.clients import (
     split_clients,
 )
 from e2fl.data.federated import Examples
-from e2fl.data.files import SOURCES, data_directory, existing, load_arrays
+from e2fl.data.files import data_directory, existing, load_arrays
 from e2fl.errors import DataError, reason_of
 
 CLASSES = 62
@@ -43,7 +43,6 @@ TEST_SHARE = 0.1
 NPZ, PARTIAL = "femnist.npz", "femnist_leaf_partial.npz"
 H5 = {"fed_emnist_train.h5": TRAIN, "fed_emnist_test.h5": TEST}
 ARRAYS = ("x", "y", "writer", "split", "writer_ids")
-ARCHIVE = SOURCES["femnist"].files[0]
 MEAN, DEVIATION = 0.0385, 0.1642  # of the ink in the training images of the partial set, in [0, 1]
 
 
@@ -58,14 +57,11 @@ class Femnist(PartitionedData):
     seed: Annotated[int, Doc("of the split, if the source has none")] = 0
     path: Annotated[
         str | None,
-        Doc("an .npz, or a folder with TensorFlow Federated's files; default: search `dir`"),
+        Doc("an .npz, or the folder of TensorFlow Federated's files; default: search `dir`"),
     ] = None
     dir: Directory = None
     writers: Annotated[int, Doc("at most, those with most images")] = 3400
     min_samples: Annotated[int, Doc("writers with fewer images are left out")] = 2
-    invert: Annotated[
-        bool | None, Doc("whether the background is white; default: look at the images")
-    ] = None
     scaling: Annotated[Literal["standardised", "ink"], Doc("ink: 1 on a background of 0")] = (
         "standardised"
     )
@@ -77,8 +73,8 @@ class Femnist(PartitionedData):
 
     @cached_property
     def source(self) -> Path:
-        """The file or folder of the images."""
-        return existing(self.path) if self.path else find(data_directory(self.dir))
+        """The file of the images; of two, that for training."""
+        return find(existing(self.path) if self.path else data_directory(self.dir))
 
     @cached_property
     def partitioned(self) -> Partition:  # type: ignore[override]  # known once the data is read
@@ -100,8 +96,7 @@ class Femnist(PartitionedData):
                 rows=np.flatnonzero(kept[images.writer]),
             )
         )
-        white = images.white_background() if self.invert is None else self.invert
-        scale, shift = (-1 / 255, 1.0) if white else (1 / 255, 0.0)
+        scale, shift = -1 / 255, 1.0
         if self.scaling == "standardised":
             scale, shift = scale / DEVIATION, (shift - MEAN) / DEVIATION
         examples = Examples(images.x[:, None], images.y.astype(np.int64), None, scale, shift)
@@ -121,41 +116,19 @@ class Images:
     split: NDArray[np.uint8]  # 0 train, 1 test, 2 if the source has no split
     names: list[str]
 
-    def white_background(self) -> bool:
-        """Return whether the edges of the images are bright."""
-        some = self.x[:: max(1, len(self.x) // 500)]
-        return bool(np.mean([some[:, [0, -1]].mean(), some[:, :, [0, -1]].mean()]) > 127)
 
-
-def find(home: Path) -> Path:
-    """Return the .npz or folder in a data directory; the partial set comes last.
-
-    If there is none, the error says what to do.
-    """
-    for folder in (home / "femnist", home):
-        if (folder / NPZ).is_file():
-            return folder / NPZ
-        if any((folder / name).is_file() for name in H5):
-            return folder
-    partial = SOURCES["femnist"].locate(PARTIAL, str(home))
-    if partial is not None:
-        return partial
-    archive = SOURCES["femnist"].locate(ARCHIVE.name, str(home))
-    if archive is not None:
-        raise DataError(f"{archive} is still packed: run `e2fl data get femnist` to unpack it")
+def find(place: Path) -> Path:
+    """Return the first of the known files in a folder, or in its folder femnist."""
+    if place.is_file():
+        return place
+    for folder in (place / "femnist", place):
+        for name in (NPZ, next(iter(H5)), PARTIAL):
+            if (folder / name).is_file():
+                return folder / name
     raise DataError(
-        f"no FEMNIST in {home / 'femnist'}: run `e2fl data get femnist`, or put there {NPZ}, "
-        f"{' and '.join(H5)} or {ARCHIVE.name}, or name it with data.path"
+        f"no FEMNIST in {place / 'femnist'}: run `e2fl data get femnist`, or put there {NPZ} or "
+        f"{' and '.join(H5)}, or name it with data.path"
     )
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return the files of a source, or raise an error if one is missing."""
-    files = [path] if path.is_file() else [path / name for name in H5]
-    for file in files:
-        if not file.is_file():
-            raise DataError(f"{path} does not hold both {' and '.join(H5)}")
-    return files
 
 
 def read(path: Path) -> Images:
@@ -168,7 +141,7 @@ def read(path: Path) -> Images:
         return Images(x, y.astype(np.uint8), writer, split.astype(np.uint8), names.tolist())
     pixels, labels, writers, splits = [], [], [], []
     numbers: dict[str, int] = {}
-    for file in files_of(path):
+    for file in (path.with_name(name) for name in H5):
         try:
             with h5py.File(file, "r") as archive:
                 for name, data in archive["examples"].items():
