@@ -31,7 +31,7 @@ from e2fl.files import replacing, write_text
 from e2fl.models import Model, Params, storable
 from e2fl.runs import checkpoint
 from e2fl.runs.store import ENCODING, Folder
-from e2fl.simulation.evaluator import Scoreboard, run_job
+from e2fl.simulation.evaluator import score_alone
 from e2fl.text import neutral
 
 NO_LABEL = -1
@@ -321,7 +321,6 @@ def assign(
     last = checkpoint.latest(
         run.folder.checkpoints,
         types_of(algorithm).state,
-        checkpoint.Progress,
         require=lambda found: checkpoint.require_identity(found, run.experiment),
     )
     if last is None or last.round_number != run.summary["rounds"]:
@@ -335,11 +334,8 @@ def assign(
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
-        board = Scoreboard()
-        board.plan(own, test)
-        for job in board.jobs():
-            board.add(job, run_job(job, learner))
-        score = total(board.result(own, test, group).values())
+        views = score_alone(models, client, learner).views.values()
+        score = total(next(iter(views)).values())
     return Assignment(
         models.group,
         learner.weights_of(own.model),

@@ -44,7 +44,7 @@ class Options:
 
     trials: of each method; a grid tries all its points. objectives, pick: paths of measures;
     default: the mean, the worst tenth and bytes, or the worst tenth alone for a grid.
-    prune: end trials early. jobs: runs of a grid at a time.
+    prune: end trials early.
     """
 
     sampler: Literal["grid", "tpe"] = "tpe"
@@ -52,7 +52,6 @@ class Options:
     objectives: str | None = None
     pick: str | None = None
     prune: bool = True
-    jobs: int = 1
 
     def paths(self, level: str) -> list[str]:
         """Return the paths of the objectives; level: of those of a search that names none."""
@@ -98,7 +97,6 @@ def search(
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
     Folder(out).require_new(resume)
-    Folder(out).require_no_links()
     with Folder(out).claimed():
         asked = {
             "sampler": options.sampler,
@@ -179,13 +177,6 @@ class Runner:
             return self._drawn(name, method, space)
         values = itertools.product(*map(spaces.ends_of, space.values()))
         points = list(enumerate((dict(zip(space, point, strict=True)) for point in values), 1))
-        if self.options.jobs > 1:  # the trials read these runs
-            tasks = [
-                self._task(name, method, number, point, seed)
-                for seed in self.seeds
-                for number, point in points
-            ]
-            run_all(tasks, jobs=self.options.jobs, tell=self.tell)
         return [self._trial(name, method, number, point, []) for number, point in points]
 
     def test(self, chosen: Mapping[str, Experiment]) -> dict[str, list[Run]]:
@@ -197,8 +188,7 @@ class Runner:
             for seed in self.seeds
             for name, best in chosen.items()
         }
-        jobs = self.options.jobs
-        batch = run_all(list(tasks.values()), jobs=jobs, watcher=self.watcher, tell=self.tell)
+        batch = run_all(list(tasks.values()), watcher=self.watcher)
         batch.finished()
         return {name: [batch.runs[tasks[name, seed]] for seed in self.seeds] for name in chosen}
 
