@@ -33,7 +33,7 @@ from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rounds import HELD, Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import Scoreboard, run_job
+from e2fl.simulation.evaluator import Scoreboard, run_job, score_alone
 from e2fl.simulation.spool import Spool
 from e2fl.wire import Message
 
@@ -187,35 +187,25 @@ class SimulatedFederation:
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Evaluate unseen clients; one that fails is a fault and does not stop the others."""
-        used: dict[ClientId, tuple[ClientModels, float]] = {}
-        faults: dict[ClientId, str] = {}
 
-        def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
+        def work(client_id: ClientId) -> Score | Exception:
             learner = self._learner(client_id, 0)
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
                 models = expect_models(models, learner.model.spec, self.algorithm, "for_unseen")
-                return models, learner.meter.grouping_passes
+                return score_alone(models, client, learner)
             except Exception as error:  # one client's data must not lose a finished run
                 return error
 
-        for client, found in self._each("unseen", look, sorted(clients)):
-            if isinstance(found, Exception):
-                faults[client] = _failed(found)
+        scores: dict[ClientId, Score] = {}
+        faults: dict[ClientId, str] = {}
+        for client, score in self._each("unseen", work, sorted(clients)):
+            if isinstance(score, Exception):
+                faults[client] = _failed(score)
             else:
-                used[client] = found
-        tests = {client_id: (client.test, client.group) for client_id, client in clients.items()}
-        try:
-            scores = self._score(used, tests, Scoreboard())
-        except Exception:  # some client's test examples cannot be evaluated; find out which
-            scores = {}
-            for client in used:
-                try:
-                    scores |= self._score({client: used[client]}, tests, Scoreboard())
-                except Exception as error:
-                    faults[client] = _failed(error)
-        return UnseenScores(scores, dict(sorted(faults.items())))
+                scores[client] = score
+        return UnseenScores(scores, faults)
 
     def _score(
         self,
