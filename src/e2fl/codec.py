@@ -8,6 +8,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Union, get_args, get_origin
 
@@ -114,6 +115,19 @@ def load_json(path: Path) -> tuple[Arrays, Any]:
     """Return the arrays in a file, and the JSON that refers to them."""
     arrays, text = load_tensors(path)
     return arrays, parse(json.loads, text)
+
+
+def pack(value: Any) -> bytes:
+    """Return a value with arrays as bytes, for another process of the same run."""
+    arrays: Arrays = {}
+    text = json.dumps(encode(value, arrays))
+    return safetensors(arrays, {METADATA: text})
+
+
+def unpack(raw: bytes, kind: Any) -> Any:
+    """Return what `pack` was given."""
+    text = _header(BytesIO(raw), len(raw))["__metadata__"][METADATA]
+    return decode(json.loads(text), kind, read_safetensors(raw))
 
 
 def save_tensors(path: Path, tensors: Arrays, text: str = "") -> None:

@@ -11,7 +11,7 @@ import torch
 from e2fl.algorithms.fedavg import FedAvg, Update
 from e2fl.codec import to_json
 from e2fl.config.experiment import from_dict
-from e2fl.data.federated import Client, Examples
+from e2fl.data.federated import Client, Examples, Lazy
 from e2fl.learning import Learner
 from e2fl.participation import Ask
 from e2fl.rounds import Request, Server, run
@@ -171,6 +171,20 @@ def test_examples_keep_their_rows_together():
     assert part.y.tolist() == [5, 7]
     assert part.inputs().tolist() == [[1.0, 1.5], [3.0, 3.5]]
     assert examples.x.dtype == np.uint8
+
+
+def test_replies_that_do_not_fit_into_memory_come_back_from_a_file(toy, monkeypatch):
+    expected = run_experiment(toy).history
+    monkeypatch.setattr(simulator, "IN_MEMORY", 1)
+    assert run_experiment(toy).history == expected
+
+
+def test_replies_that_were_not_accepted_cannot_be_read():
+    accepted = Lazy([2], {1: "one", 2: "two"}.__getitem__)
+    assert list(accepted) == [2]
+    assert 1 not in accepted
+    with pytest.raises(KeyError):
+        accepted[1]
 
 
 def test_threads_of_the_pool_use_one_core_whatever_others_set_meanwhile(toy):

@@ -117,8 +117,8 @@ class Folder:
         """
         if self.exists() and not resume:
             raise RunError(
-                f"{self.path} already exists; pass --resume to continue it, or choose another "
-                "folder with --out"
+                f"{self.path} already exists; continue it with --resume (flwr run: -c "
+                "resume=true), or choose another folder with --out"
             )
         for entry in self._entries():
             if entry.is_symlink():

@@ -20,10 +20,11 @@ from typing import Any, TypeVar, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from e2fl import codec
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.algorithms.validate import expect_same_views
 from e2fl.config.experiment import Ray
-from e2fl.data.federated import ClientId, FederatedData, Memory
+from e2fl.data.federated import ClientId, FederatedData
 from e2fl.errors import ConfigError, E2flError, E2flWarning, RunError, reason_of
 from e2fl.evaluation import Score
 from e2fl.kernels import ENGINE_VERSION
@@ -40,14 +41,15 @@ Ref = Any  # ray.ObjectRef: passed inside a list, an actor gets it and not its v
 Actor = Any
 Key = TypeVar("Key")
 
+START_SECONDS = 300.0  # for an actor to start when no other one is left
 TRIES = 3  # actors that one client may lose, as one that needs too much memory does
 
 
 @dataclass(frozen=True)
 class Job:
-    """What an actor holds of a run."""
+    """What an actor holds of a run; the data apart, since runs share it."""
 
-    data: FederatedData
+    data: Ref
     algorithm: AnyAlgorithm
     learner: Learner  # without its engine
     cores: int
@@ -60,6 +62,7 @@ class Worker:
         sys.path += [entry for entry in path if entry not in sys.path]  # of the user's own code
         self._lock = threading.Lock()
         self._job: Ref = None
+        self._data: tuple[Ref, FederatedData] | None = None
         self._federation: SimulatedFederation
         self._open: Callable[..., Message]
 
@@ -75,9 +78,9 @@ class Worker:
         client_id: ClientId,
         round_number: int,
         spec: ModelSpec,
-        memory: Memory,
+        memory: bytes,
     ) -> Trained | tuple[str, str]:
-        """Let one client train; return what it did, or the name and text of its error.
+        """Let one client train; return what it keeps as bytes, or the name and text of its error.
 
         The error itself may not survive the journey.
         """
@@ -85,12 +88,13 @@ class Worker:
         received = self._open(message[0], federation.types.down)
 
         def work() -> Trained:
-            client = replace(federation.data.client(client_id), memory=dict(memory))
+            client = replace(federation.data.client(client_id), memory=_unpacked(memory))
             trained = federation.train_one(client, received, round_number, spec)
             return trained._replace(memory=checked_memory(trained.memory))
 
         try:
-            return federation.pool.submit(work).result()  # in a thread with one core
+            trained = federation.pool.submit(work).result()  # in a thread with one core
+            return trained._replace(memory=cast(Any, _packed(trained.memory)))
         except Exception as error:  # a client that fails never stops the others
             return type(error).__name__, str(error)
 
@@ -100,13 +104,13 @@ class Worker:
         messages: Sequence[Ref],
         which: Mapping[ClientId, int],
         round_number: int,
-        memories: Mapping[ClientId, Memory],
+        memories: Mapping[ClientId, bytes],
     ) -> Mapping[ClientId, Score]:
         """Let clients evaluate. which: the message of each."""
         federation = copy.copy(self._loaded(*job))
         federation.memories = Memories()
         for client, memory in memories.items():
-            federation.memories.store(client, round_number, memory)
+            federation.memories.store(client, round_number, _unpacked(memory))
         received = [self._open(message, federation.types.served) for message in messages]
         delivered = {client: received[position] for client, position in which.items()}
         return federation.evaluate_all(round_number, delivered)
@@ -116,6 +120,8 @@ class Worker:
         with self._lock:
             if self._job != job:
                 parts: Job = ray.get(job)
+                if self._data is None or self._data[0] != parts.data:
+                    self._data = parts.data, ray.get(parts.data)
                 given = parts.learner
                 learner = replace(
                     given,
@@ -125,7 +131,7 @@ class Worker:
                 )
                 learner.engine.warm()
                 self._federation = SimulatedFederation(
-                    parts.data, parts.algorithm, learner, threads=parts.cores
+                    self._data[1], parts.algorithm, learner, threads=parts.cores
                 )
                 spec = learner.model.spec
                 self._open = lru_cache(maxsize=8)(
@@ -146,12 +152,18 @@ class Actors:
 
     def __init__(self, count: int, cores: int):
         self.count, self.cores = count, cores
-        self.connection = ray.get_runtime_context().get_job_id()
         self._made = ray.remote(Worker).options(num_cpus=cores, max_concurrency=cores + 2)
         self._starting: dict[Ref, Actor] = {}
         self._live: list[Actor] = []
+        self._shared: tuple[FederatedData, Ref] | None = None
         for _ in range(count):
             self._start()
+
+    def put_data(self, data: FederatedData) -> Ref:
+        """Return the data in Ray's store, once for the runs that share it."""
+        if self._shared is None or self._shared[0] is not data:
+            self._shared = data, ray.put(data)
+        return self._shared[1]
 
     def each(
         self, keys: Sequence[Key], call: Callable[[Actor, Key], Ref], at_once: int
@@ -171,9 +183,8 @@ class Actors:
                     key = waiting.popleft()
                     running[call(actor, key)] = actor, key
                     busy[actor] += 1
-                (ready,), _ = ray.wait([*self._starting, *running])
-                if ready in self._starting:
-                    self._welcome(ready)
+                ready = self._next(running)
+                if ready not in running:
                     continue
                 actor, key = running.pop(ready)
                 try:
@@ -199,19 +210,6 @@ class Actors:
         actor = self._made.remote(path)
         self._starting[actor.require_same.remote(versions())] = actor
 
-    def _welcome(self, call: Ref) -> None:
-        """Add an actor that has started; one that cannot start is left out if there are others."""
-        actor = self._starting.pop(call)
-        try:
-            _got(call)
-            self._live.append(actor)
-        except RayError as error:
-            if not self._live and not self._starting:
-                raise RunError(
-                    f"no Ray actor can start: {_why(error)}; every machine of the cluster needs "
-                    "the same version of e2fl"
-                ) from error
-
     def _lose(self, actor: Actor, error: RayError) -> None:
         if actor in self._live:  # else another of its calls was lost before
             self._live.remove(actor)
@@ -219,6 +217,27 @@ class Actors:
             told = f"a Ray actor was lost ({_why(error)}); its clients train again elsewhere"
             warnings.warn(told, E2flWarning, stacklevel=2)
             self._start()
+
+    def _next(self, running: Mapping[Ref, Any]) -> Ref:
+        """Wait for a call to end or an actor to start; return the call."""
+        alone = not running and not self._live
+        calls = [*self._starting, *running]
+        ready, _ = ray.wait(calls, timeout=START_SECONDS if alone else None) if calls else ([], [])
+        if not ready:
+            raise RunError(f"no Ray actor started in {START_SECONDS:g} s: the cluster is busy")
+        (call,) = ready
+        if call in self._starting:
+            actor = self._starting.pop(call)
+            try:
+                _got(call)
+                self._live.append(actor)
+            except RayError as error:
+                if not self._live and not self._starting:
+                    raise RunError(
+                        f"no Ray actor can start: {_why(error)}; every machine of the cluster "
+                        "needs the same version of e2fl"
+                    ) from error
+        return call
 
 
 def _got(call: Ref) -> Any:
@@ -238,16 +257,15 @@ def _why(error: RayError) -> str:
 
 def connected(runtime: Ray) -> Actors:
     """Return the actors, in the cluster at RAY_ADDRESS or in one on this machine."""
-    global _actors
-    if not ray.is_initialized():
-        address = os.environ.get("RAY_ADDRESS", "local")
-        own: dict[str, Any] = {}
-        if address == "local":
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            cores = max(os.cpu_count() or 1, runtime.actors * runtime.cores)
-            own = {"num_cpus": cores, "include_dashboard": False}
+    address = os.environ.get("RAY_ADDRESS", "local")
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if not ray.is_initialized() and address == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        cores = max(os.cpu_count() or 1, runtime.actors * runtime.cores)
+        ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+    elif not ray.is_initialized():
         try:
-            ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
+            ray.init(address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"there is no Ray cluster at RAY_ADDRESS={address}: {reason_of(error)}"
@@ -260,16 +278,17 @@ def connected(runtime: Ray) -> Actors:
             f"{cores} cores of the cluster"
         )
     connection = ray.get_runtime_context().get_job_id()
-    former = _actors if _actors is not None and _actors.connection == connection else None
-    if former is None or (former.count, former.cores) != (count, runtime.cores):
-        if former is not None:
-            former.end()
-        _actors = Actors(count, runtime.cores)
-    assert _actors is not None
-    return _actors
+    key = count, runtime.cores, connection
+    if key not in _pools:
+        for (*_, former), actors in _pools.items():
+            if former == connection:
+                actors.end()
+        _pools.clear()
+        _pools[key] = Actors(count, runtime.cores)
+    return _pools[key]
 
 
-_actors: Actors | None = None  # of this process; the next run finds them here
+_pools: dict[tuple[int, int, str], Actors] = {}  # one at most, which the next run finds here
 
 
 class RayFederation(SimulatedFederation):
@@ -279,7 +298,8 @@ class RayFederation(SimulatedFederation):
         super().__init__(*parts, **settings)
         self.actors = connected(runtime)
         sent = replace(self.learner, engine=cast(Any, None))
-        self.job = ray.put(Job(self.data, self.algorithm, sent, runtime.cores))
+        data = self.actors.put_data(self.data)
+        self.job = ray.put(Job(data, self.algorithm, sent, runtime.cores))
 
     def _deliver(
         self, inbox: Mapping[ClientId, Message]
@@ -298,7 +318,7 @@ class RayFederation(SimulatedFederation):
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
     ) -> Iterator[tuple[ClientId, Trained | Exception]]:
         def call(actor: Actor, client: ClientId) -> Ref:
-            memory = self.memories.load(client, round_number)
+            memory = _packed(self.memories.load(client, round_number))
             message = [delivered[client]]
             return actor.train.remote([self.job], message, client, round_number, spec, memory)
 
@@ -309,7 +329,7 @@ class RayFederation(SimulatedFederation):
                 name, text = done
                 yield client, type(name, (RunError,), {})(text)
                 continue
-            self.memories.store(client, round_number, done.memory)
+            self.memories.store(client, round_number, _unpacked(done.memory))
             yield client, done
 
     def evaluate_all(
@@ -325,9 +345,8 @@ class RayFederation(SimulatedFederation):
             messages = list(dict.fromkeys(delivered[client] for client in parts[part]))
             positions = {message: position for position, message in enumerate(messages)}
             which = {client: positions[delivered[client]] for client in parts[part]}
-            memories = {
-                client: self.memories.load(client, round_number + 1) for client in parts[part]
-            }
+            kept = {client: self.memories.load(client, round_number + 1) for client in parts[part]}
+            memories = {client: _packed(memory) for client, memory in kept.items() if memory}
             return actor.evaluate.remote([self.job], messages, which, round_number, memories)
 
         scores: dict[ClientId, Score] = {}
@@ -336,3 +355,11 @@ class RayFederation(SimulatedFederation):
         views = {client: list(score.views) for client, score in scores.items()}
         expect_same_views(views, self.algorithm)
         return scores
+
+
+def _packed(memory: Any) -> bytes:
+    return codec.pack(memory) if memory else b""
+
+
+def _unpacked(memory: Any) -> Any:
+    return codec.unpack(memory, dict[str, Any]) if memory else {}
