@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from e2fl.config.overrides import seed_numbers
 from e2fl.errors import ConfigError, RunError
@@ -113,31 +113,34 @@ def run_missing(
 ) -> bool:
     """Run these into folders of their own, up to a budget of minutes; return whether all ended."""
     from e2fl.runs.batch import Task, run_all
-    from e2fl.runs.runner import simulate
+    from e2fl.runs.watcher import Watcher, Watchers
     from paper.collecting import ORIGIN, origin_here
 
     origin = origin_here()
     tasks: dict[Task, Planned] = {}
+    folders: list[Path] = []
     reasons: list[tuple[Planned, Exception]] = []
     for planned, experiment in wanted:
         try:
             folder = folder_of(planned, out)
             tasks[Task(_continued(experiment, folder, origin), folder)] = planned
+            folders.append(folder)
         except RunError as error:
             reasons.append((planned, error))
 
-    def federate(*run: Any) -> Any:
-        """Store the origin when a run begins; a resumed one keeps that of its first rounds."""
+    class OriginRecord(Watcher):
+        """Stores the origin when a run begins; a resumed one keeps that of its first rounds."""
 
-        def made(algorithm: Any, model: Any, folder: Any) -> Any:
-            if not (folder.path / ORIGIN).is_file():
-                write_text(folder.path / ORIGIN, json.dumps(origin, indent=1) + "\n")
-            return simulate(*run)(algorithm, model, folder)
+        def announce(self, number: int, total: int) -> None:
+            self.path = folders[number - 1] / ORIGIN
 
-        return made
+        def begin(self, experiment: "Experiment", first: int, last: int) -> None:
+            if not self.path.is_file():
+                write_text(self.path, json.dumps(origin, indent=1) + "\n")
 
+    watchers = Watchers(OriginRecord(), watcher or Watcher())
     seconds = None if budget is None else 60 * budget
-    batch = run_all(list(tasks), budget=seconds, watcher=watcher, federate=federate)
+    batch = run_all(list(tasks), budget=seconds, watcher=watchers)
     reasons += [(tasks[task], error) for task, error in batch.failed.items()]
     for planned, reason in reasons:
         print(f"not run: {planned.label}, seed {planned.seed}: {reason}", file=sys.stderr)

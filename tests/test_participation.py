@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from e2fl.algorithms import ALGORITHMS
 from e2fl.data.federated import Population
 from e2fl.errors import ConfigError, RunError
-from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform, burden
+from e2fl.participation import PARTICIPATION, ByGroup, Everyone, Uniform
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.contract import same
 from e2fl.testing.toy import Toy
@@ -74,13 +74,6 @@ def test_clients_are_away_as_often_as_said():
     present = np.mean([len(drawn(Everyone(away=0.25), round_number=r)) for r in range(1, 201)])
     assert 21.5 < present < 23.5  # three quarters of 30
     assert drawn(Everyone(), 3) == list(range(30))
-
-
-def test_by_the_hour_whole_groups_are_absent_and_come_back():
-    policy = Everyone(day=24, hours=6)
-    seen = [{GROUPS[client] for client in drawn(policy, round_number=r)} for r in range(1, 25)]
-    assert all(len(groups) <= 2 for groups in seen)
-    assert set().union(*seen) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("groups", [2, 3, 7, 10])
@@ -149,11 +142,6 @@ def test_seats_go_to_groups_as_the_next_round_knows_them(toy):
     for rounds, alone in ((0, True), (1, False)):  # in a trial, and at its end
         server.done = replace(server.done, state=replace(chosen, rounds=rounds))
         assert all(0 in server.ask_of(r).clients for r in range(2, 22)) is alone
-
-
-def test_the_burden_counts_how_often_clients_of_each_group_were_asked():
-    counts = burden({0: 5, 1: 1, 2: 2, 29: 4}, GROUPS)
-    assert counts == {0: (1, 5), 1: (2, 3), 2: (7, 0), 3: (20, 4)}
 
 
 def test_a_policy_has_a_known_name_and_settings_of_its_own(toy):

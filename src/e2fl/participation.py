@@ -188,12 +188,3 @@ PARTICIPATION: dict[str, type[Participation]] = {
     "by_group": ByGroup,
     "everyone": Everyone,
 }
-
-
-def burden(asked: Mapping[ClientId, int], groups: Groups) -> dict[GroupId, tuple[int, int]]:
-    """Return, for each group, how many clients it has and how often they were asked in total."""
-    counts: dict[GroupId, tuple[int, int]] = {}
-    for client, group in groups.items():
-        clients, times = counts.get(group, (0, 0))
-        counts[group] = (clients + 1, times + asked.get(client, 0))
-    return dict(sorted(counts.items()))

@@ -28,7 +28,7 @@ from e2fl.errors import ConfigError, E2flWarning, ReportError, RunError
 from e2fl.report.study import frame as records_frame
 from e2fl.runs import batch, store
 from e2fl.runs.progress import NotebookProgress
-from e2fl.runs.records import Evaluation, Json, Summary, numbers_of
+from e2fl.runs.records import Json, numbers_of
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.trained import Prediction, TrainedRun, from_inputs
 from e2fl.runs.watcher import Watcher
@@ -146,16 +146,6 @@ class Run:
     def summary(self) -> Json:
         """The contents of summary.json, such as `run.summary["group"]["worst10"]`."""
         return self.record.summary
-
-    @property
-    def result(self) -> Summary:
-        """The summary, typed."""
-        return self.record.result
-
-    @property
-    def evaluations(self) -> list[Evaluation]:
-        """The evaluated rounds, typed."""
-        return self.record.evaluations
 
     @property
     def state(self) -> Any:

@@ -1,7 +1,6 @@
-"""Scores as messages, and fairness metrics for any strategy."""
+"""Scores as messages."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,15 +8,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
 
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.app import ConfigRecord, RecordDict
 
-from e2fl.config.experiment import Experiment
 from e2fl.data import Population
 from e2fl.errors import WireError
 from e2fl.evaluation import NO_GROUP, Score, Tally
-from e2fl.flower.client import client_app
-from e2fl.flower.fairness import fairness
 from e2fl.flower.messages import (
     VALUES,
     Reply,
@@ -27,7 +22,6 @@ from e2fl.flower.messages import (
     pack,
     unpack,
 )
-from tests.flower.grid import LocalGrid
 
 POPULATION = Population({0: None, 1: 1, 2: None}, 3)
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)
@@ -35,7 +29,7 @@ ANY = tuple(range(10))
 
 
 @st.composite
-def tallies(draw: st.DrawFn) -> Tally:
+def tallies(draw):
     true_positive, true_negative, false_positive, false_negative = (
         draw(st.integers(0, 50)) for _ in range(4)
     )
@@ -47,7 +41,7 @@ def tallies(draw: st.DrawFn) -> Tally:
 
 
 @st.composite
-def scores(draw: st.DrawFn) -> Score:
+def scores(draw):
     groups = draw(st.sampled_from([[NO_GROUP], [0], [0, 1], [0, 2], [0, 1, 2]]))
     view = st.tuples(*(tallies() for _ in groups)).map(
         lambda row: dict(zip(groups, row, strict=True))
@@ -57,11 +51,11 @@ def scores(draw: st.DrawFn) -> Score:
     return Score(draw(views), group, draw(st.floats(0, 1e6)), draw(st.none() | views))
 
 
-def sent(score: Score, client: int = 0) -> RecordDict:
+def sent(score, client=0):
     return pack(Reply(round_number=1, scores={client: score}))
 
 
-def received(content: RecordDict, offered: tuple[int, ...], client: int = 0) -> Score:
+def received(content, offered, client=0):
     score = unpack(Reply, content).scores[client]
     if isinstance(score, str):
         raise WireError(score)
@@ -70,7 +64,7 @@ def received(content: RecordDict, offered: tuple[int, ...], client: int = 0) -> 
 
 
 @given(scores())
-def test_scores_survive_the_wire(score: Score) -> None:
+def test_scores_survive_the_wire(score):
     same = received(sent(score), ANY)
     assert same == score
     assert list(same.views) == list(score.views)
@@ -85,9 +79,7 @@ ANYTHING = st.recursive(
 
 
 @given(scores(), st.sampled_from([0, 1]), st.data())
-def test_a_score_with_values_changed_is_possible_or_rejected(
-    score: Score, client: int, data: st.DataObject
-) -> None:
+def test_a_score_with_values_changed_is_possible_or_rejected(score, client, data):
     values = json.loads(sent(score, client)[VALUES]["json"])
     places = list(_places(values["scores"][str(client)]))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -107,7 +99,7 @@ def test_a_score_with_values_changed_is_possible_or_rejected(
     assert score.group in (None, 0, 4)
 
 
-def _places(values: dict[str, Any]) -> Any:
+def _places(values):
     for key, value in values.items():
         yield values, key
         if isinstance(value, dict):
@@ -115,8 +107,8 @@ def _places(values: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("group", [3, 2**31 - 1])
-def test_a_client_is_served_as_a_group_that_it_was_offered(group: int) -> None:
-    def served_as(group: int, offered: tuple[int, ...] = ()) -> Score:
+def test_a_client_is_served_as_a_group_that_it_was_offered(group):
+    def served_as(group, offered=()):
         return received(sent(Score({"group": {NO_GROUP: Tally(2, 1)}}, group)), offered)
 
     assert served_as(2, (0, 2)).group == 2
@@ -126,7 +118,7 @@ def test_a_client_is_served_as_a_group_that_it_was_offered(group: int) -> None:
         served_as(group)  # no choice of groups: below the number of groups and clients
 
 
-def test_the_groups_offered_to_a_client_are_named_or_counted(toy: Experiment) -> None:
+def test_the_groups_offered_to_a_client_are_named_or_counted(toy):
     expected = {"e2fl": [(0,), (1,)], "ifca": [(0, 1)] * 2, "fedavg": [(), ()], "local": [(), ()]}
     for name, offered in expected.items():
         experiment = toy.variant(name)
@@ -135,10 +127,8 @@ def test_the_groups_offered_to_a_client_are_named_or_counted(toy: Experiment) ->
         assert list(map(offered_groups, algorithm.serve(state, [0, 1]).values())) == offered
 
 
-def test_scores_must_be_like_those_of_most_clients() -> None:
-    def compared(
-        groups: dict[int, int | None], offers: dict[int, tuple[int, ...]], **own: float
-    ) -> tuple[list[int], list[int]]:
+def test_scores_must_be_like_those_of_most_clients():
+    def compared(groups, offers, **own):
         tally = Tally(2, 1)
         scores = {client: Score({"group": {0: tally}}, group) for client, group in groups.items()}
         if own:
@@ -148,7 +138,7 @@ def test_scores_must_be_like_those_of_most_clients() -> None:
         return list(kept), list(faults)
 
     one = dict.fromkeys(range(4), (0,))
-    none: dict[int, tuple[int, ...]] = dict.fromkeys(range(4), ())
+    none = dict.fromkeys(range(4), ())
     same = dict.fromkeys(range(4), 0)
     assert compared(same | {0: None}, one) == ([1, 2, 3], [0])
     assert compared({0: 1, 1: None, 2: None, 3: None}, none) == ([1, 2, 3], [0])
@@ -156,40 +146,3 @@ def test_scores_must_be_like_those_of_most_clients() -> None:
     assert compared(same | {3: None}, one | {3: (0, 1)}) == ([0, 1, 2, 3], [])
     assert compared(same, one, auc=0.5) == ([1, 2, 3], [0])  # a measure that no other has
     assert compared({}, {}) == ([], [])
-
-
-def reported(accuracy: float, group: int | None = None) -> RecordDict:
-    values: dict[str, int | float] = {"accuracy": accuracy, "num-examples": 10}
-    return RecordDict(
-        {"metrics": MetricRecord(values if group is None else values | {"group": group})}
-    )
-
-
-def test_fairness_of_three_clients_in_two_groups() -> None:
-    values = fairness()([reported(0.9, 0), reported(0.7, 0), reported(0.5, 1)], "num-examples")
-    expected = {
-        "clients": 3,
-        "clients-mean": 70.0,
-        "clients-worst10": 50.0,
-        "clients-variance": 800 / 3,  # (20² + 0² + 20²) / 3
-        "group-0": 80.0,
-        "group-1": 50.0,
-        "group-variance": 225.0,  # 15²
-    }
-    assert {name: values[name] for name in expected} == pytest.approx(expected)
-
-
-def test_fairness_counts_clients_without_a_finite_accuracy() -> None:
-    values = fairness()([reported(float("nan")), reported(0.5), RecordDict()], "num-examples")
-    assert (values["clients"], values["unmeasured"], values["clients-mean"]) == (1, 2, 50.0)
-    assert dict(fairness()([], "num-examples")) == {"clients": 0, "unmeasured": 0}
-
-
-def test_fairness_fits_flowers_own_strategies() -> None:
-    LocalGrid(client_app("unused"), [])  # makes messages possible outside of a run
-    strategy = FedAvg(evaluate_metrics_aggr_fn=fairness())
-    asked = Message(RecordDict(), dst_node_id=1, message_type="evaluate")
-    replies = [Message(reported(accuracy), reply_to=asked) for accuracy in (0.25, 0.75)]
-    values = strategy.aggregate_evaluate(1, replies)
-    assert values is not None
-    assert values["clients-mean"] == 50.0

@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ pytest.importorskip("psutil", reason="psutil finds the processes to end")
 
 import psutil
 
-from e2fl.config.experiment import Experiment, from_dict
+from e2fl.config.experiment import from_dict
 from e2fl.flower.export import export
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
@@ -25,7 +23,7 @@ PATIENT = f"wait-seconds={STARTED}"  # a node that is slow to start must not cou
 ANY = f"pins='any' {PATIENT}"
 
 
-def experiment(rounds: int, clients: int = 3) -> Experiment:
+def experiment(rounds, clients=3):
     return from_dict(
         {
             "name": "tiny",
@@ -41,7 +39,7 @@ def experiment(rounds: int, clients: int = 3) -> Experiment:
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
+def machines(tmp_path):
     made = Machines(tmp_path)
     try:
         yield made
@@ -49,15 +47,15 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         made.end()
 
 
-def history(out: Path) -> list[dict[str, object]]:
+def history(out):
     return Folder(out).read_history()
 
 
-def saved(out: Path, number: int) -> Callable[[], bool]:
+def saved(out, number):
     return lambda: any(int(path.stem[6:]) >= number for path in out.glob("checkpoint/round-*"))
 
 
-def assert_same(out: Path, simulated: Experiment, folder: Path) -> None:
+def assert_same(out, simulated, folder):
     """Check that a run wrote the files that the simulator writes."""
     run_experiment(simulated, out=folder)
     assert history(out) == history(folder)
@@ -65,7 +63,7 @@ def assert_same(out: Path, simulated: Experiment, folder: Path) -> None:
     assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
-def test_a_simulation_with_ray_equals_the_simulator(machines: Machines, tmp_path: Path) -> None:
+def test_a_simulation_with_ray_equals_the_simulator(machines, tmp_path):
     pytest.importorskip("ray", reason="simulations need Ray: pip install 'e2fl[ray]'")
     export(experiment(2), machines.app)
     out = tmp_path / "run"
@@ -80,9 +78,7 @@ def test_a_simulation_with_ray_equals_the_simulator(machines: Machines, tmp_path
     assert_same(out, experiment(2), tmp_path / "simulated")
 
 
-def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
-    machines: Machines, tmp_path: Path
-) -> None:
+def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(machines, tmp_path):
     export(experiment(2), machines.app)
     address = f"127.0.0.1:{(here := port())}"
     connection = (
@@ -123,14 +119,14 @@ def test_a_deployment_survives_the_loss_of_its_server_app_and_of_a_node(
     machines.wait("the run without a node", lambda: finished(out), DONE)
     (last,) = history(out)
     assert (last["asked"], last["answered"]) == (3, 2)
-    faults = dict(last["faults"])  # type: ignore[call-overload]  # JSON
+    faults = dict(last["faults"])
     assert faults.keys() <= {"missing", "lost"}
     assert sum(faults.values()) == 2  # in training, and in the evaluation
     rows = (out / "clients.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["client", "0", "2"]
 
 
-def deploy_with_keys(machines: Machines, stated: Experiment, nodes: int) -> dict[str, str]:
+def deploy_with_keys(machines, stated, nodes):
     """Start the server and the nodes with the shipped scripts; return their environment."""
     export(stated, machines.app)
     machines.make_keys(nodes, HOST="fl.example.org")  # loopback is added
@@ -145,9 +141,7 @@ def deploy_with_keys(machines: Machines, stated: Experiment, nodes: int) -> dict
     return environment
 
 
-def test_a_busy_machine_has_at_most_one_process_for_each_node(
-    machines: Machines, tmp_path: Path
-) -> None:
+def test_a_busy_machine_has_at_most_one_process_for_each_node(machines, tmp_path):
     """Flower starts another process if the first is slow, and so makes a busy machine busier."""
     spinning = "import os\nwhile os.getppid() != 1: sum(range(10**5))"
     for number in range(4 * (os.cpu_count() or 1)):
@@ -159,7 +153,7 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(
     out = machines.app / "runs/tiny"
     most = 0
 
-    def done() -> bool:
+    def done():
         nonlocal most
         most = max(most, len(machines.ours("supernode")))
         return finished(out)
@@ -169,9 +163,7 @@ def test_a_busy_machine_has_at_most_one_process_for_each_node(
     assert_same(out, stated, tmp_path / "simulated")
 
 
-def test_the_shipped_scripts_accept_registered_nodes_only(
-    machines: Machines, tmp_path: Path
-) -> None:
+def test_the_shipped_scripts_accept_registered_nodes_only(machines, tmp_path):
     environment = deploy_with_keys(machines, experiment(1, clients=2), 2)
     machines.make_keys(3, KEYS=str(tmp_path / "other"))
     for name in ("node-2", "node-2.pub"):

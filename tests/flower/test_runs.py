@@ -5,33 +5,23 @@ All in one process.
 
 import subprocess
 import sys
-import time
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower]'")
 
-from flwr.app import Message
 
 from e2fl.algorithms import ALGORITHMS
 from e2fl.algorithms.local import Local
-from e2fl.config.experiment import Experiment, from_dict
 from e2fl.data import Client
 from e2fl.errors import ConfigError, DataError, RunError
-from e2fl.flower.messages import Request, pack, payload
 from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.flower.server import run_on
 from e2fl.runs.runner import run_experiment
-from e2fl.wire import Nothing
 from tests.flower.grid import (
     QUICK,
     KilledError,
-    LocalGrid,
     assert_equal,
     grid_of,
     killed_at,
@@ -50,9 +40,7 @@ ON_NODES = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_killed_server_resumes_to_the_same_result(
-    name: str, toy: Experiment, tmp_path: Path
-) -> None:
+def test_a_killed_server_resumes_to_the_same_result(name, toy, tmp_path):
     experiment = toy.variant(name)
     population = experiment.build_data().population
     last = experiment.build_algorithm().rounds(experiment.rounds, population)
@@ -68,9 +56,7 @@ def test_a_killed_server_resumes_to_the_same_result(
     assert (files / "clients.csv").read_bytes() == (expected / "clients.csv").read_bytes()
 
 
-def test_a_server_that_was_killed_twice_can_resume_from_the_checkpoint_before(
-    toy: Experiment, tmp_path: Path
-) -> None:
+def test_a_server_that_was_killed_twice_can_resume_from_the_checkpoint_before(toy, tmp_path):
     """Nodes keep what the older checkpoint needs until a third one is saved."""
     ditto = {"name": "ditto", "clients_per_round": 8}
     experiment = replace(toy, rounds=8, evaluate_every=8, algorithm=ditto)
@@ -85,7 +71,7 @@ def test_a_server_that_was_killed_twice_can_resume_from_the_checkpoint_before(
     assert_equal(on_flower(experiment, tmp_path, again), run_experiment(experiment))
 
 
-def test_a_run_is_resumed_with_the_clients_it_started_with(toy: Experiment, tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_the_clients_it_started_with(toy, tmp_path):
     experiment = with_all_clients(toy)
     config = replace(QUICK, out=str(tmp_path / "run"))
     with pytest.raises(KilledError):
@@ -101,7 +87,7 @@ def test_a_run_is_resumed_with_the_clients_it_started_with(toy: Experiment, tmp_
         on_flower(replace(experiment, rounds=4), tmp_path, again)
 
 
-def test_a_message_for_many_clients_is_encoded_once(toy: Experiment, tmp_path: Path) -> None:
+def test_a_message_for_many_clients_is_encoded_once(toy, tmp_path):
     grid = grid_of(with_all_clients(toy), tmp_path)
     run_on(grid, with_all_clients(toy), QUICK)
     trained = [m.content for m in grid.sent if m.metadata.message_type == "train"]
@@ -110,10 +96,10 @@ def test_a_message_for_many_clients_is_encoded_once(toy: Experiment, tmp_path: P
     assert len({id(content["payload-0"]) for content in trained}) == 3
 
 
-def test_a_node_loads_its_own_data_and_declares_its_group(toy: Experiment, tmp_path: Path) -> None:
+def test_a_node_loads_its_own_data_and_declares_its_group(toy, tmp_path):
     source = toy.build_data()
 
-    def load_client(context: Any) -> Client:
+    def load_client(context):
         known = source.client(int(context.node_config["partition-id"]))
         return Client(known.id, known.train, known.test)
 
@@ -129,7 +115,7 @@ def test_a_node_loads_its_own_data_and_declares_its_group(toy: Experiment, tmp_p
         run_experiment(experiment)
 
 
-def test_overrides_and_settings_come_from_the_run_configuration() -> None:
+def test_overrides_and_settings_come_from_the_run_configuration():
     values = {"set": "rounds=20; algorithm.absent=present_only;"}
     assert overrides(values) == ["rounds=20", "algorithm.absent=present_only"]
     assert RunConfig.parse({"round-seconds": 5, "other": "mine"}) == RunConfig(round_seconds=5.0)
@@ -139,7 +125,7 @@ def test_overrides_and_settings_come_from_the_run_configuration() -> None:
         RunConfig.parse({"resume": True})
 
 
-def test_loading_the_client_app_does_not_import_torch() -> None:
+def test_loading_the_client_app_does_not_import_torch():
     code = "import sys; from e2fl.flower.client import client_app; client_app('x'); "
     code += "print('torch' in sys.modules)"
     command = [sys.executable, "-c", code]
@@ -147,80 +133,14 @@ def test_loading_the_client_app_does_not_import_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_what_a_client_stored_for_a_killed_server_is_discarded(tmp_path: Path) -> None:
-    """Client 0 trains in rounds 1 and 2; the server resumes from round 1."""
-    experiment = from_dict(
-        {
-            "rounds": 1,
-            "data": {"name": "e2fl.testing.toy:Toy"},
-            "model": {"name": "mlp", "hidden": [8]},
-            "algorithm": {"name": "tests.flower.test_runs:Counting"},
-        }
-    )
-    grid = grid_of(experiment, tmp_path, [0])
-    raw = Nothing().to_bytes(experiment.build_model(experiment.build_data()).spec)
-    seen = []
-    for server_id, round_number, resumed_from in (
-        ("a", 1, 0),
-        ("a", 2, 0),
-        ("b", 3, 1),
-        ("b", 4, 1),
-    ):
-        request = Request(
-            round_number=round_number,
-            run_id="0" * 32,
-            server_id=server_id,
-            resumed_from=resumed_from,
-            oldest=0,
-            train={0: 0},
-        )
-        content = pack(request, {0: payload(raw)})
-        grid.send_and_receive([Message(content, dst_node_id=1000, message_type="train")])
-        seen.append(COUNTED[-1])
-    assert seen == [1, 2, 2, 3]
-
-
-COUNTED: list[int] = []
-
-
-class Counting(Local):
-    """Counts in its memory how often a client trained."""
-
-    def train(self, message: Any, client: Any, learner: Any) -> Any:
-        before = client.memory.get("times", {"n": torch.zeros(1)})
-        client.memory["times"] = {"n": before["n"] + 1}
-        COUNTED.append(int(client.memory["times"]["n"]))
-        return message
-
-
 class Wrong(Local):
     """Forgets to return a reply."""
 
-    def train(self, message: Any, client: Any, learner: Any) -> Any:
+    def train(self, message, client, learner):
         return None
 
 
-def test_a_node_names_the_method_that_returned_the_wrong_type(
-    toy: Experiment, tmp_path: Path
-) -> None:
+def test_a_node_names_the_method_that_returned_the_wrong_type(toy, tmp_path):
     experiment = replace(toy, algorithm={"name": "tests.flower.test_runs:Wrong"})
     with pytest.raises(RunError, match=r"Wrong\.train returned nothing; it must return a Nothing"):
         on_flower(experiment, tmp_path, QUICK)
-
-
-def test_replies_are_polled_as_often_as_configured(toy: Experiment, tmp_path: Path) -> None:
-    """Every poll_seconds, not every three seconds as Flower does."""
-    ready: dict[str, float] = {}
-    asked: Counter[str] = Counter()
-
-    class Slow(LocalGrid):
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            (name,) = message_ids
-            asked[name] += 1
-            due = ready.setdefault(name, time.monotonic() + 0.1)
-            return super().pull_messages([name]) if time.monotonic() >= due else []
-
-    on_flower(with_all_clients(toy), tmp_path, RunConfig(poll_seconds=0.02), kind=Slow)
-    # The population, three rounds that carry the evaluation before them, and the last evaluation.
-    assert len(ready) == 8 * 5
-    assert max(asked.values()) > 2  # polling at once and after three seconds would be twice

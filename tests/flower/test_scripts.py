@@ -8,8 +8,6 @@ import ssl
 import stat
 import subprocess
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'e2fl[flower
 
 
 from e2fl.cli import main
-from e2fl.config.experiment import Experiment
 from e2fl.errors import ConfigError
 from e2fl.flower.export import export
 from e2fl.flower.run_config import RunConfig
@@ -25,7 +22,7 @@ from e2fl.flower.superlink import LocalControl, is_loopback
 from tests.flower.machines import port
 
 
-def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
+def test_export_writes_an_app_that_flower_accepts(tmp_path):
     from flwr.common.config import validate_config
 
     out = tmp_path / "app"
@@ -48,13 +45,13 @@ def test_export_writes_an_app_that_flower_accepts(tmp_path: Path) -> None:
     assert main(words) == 2
 
 
-def test_register_gives_up_if_there_is_no_server(toy: Experiment, tmp_path: Path) -> None:
+def test_register_gives_up_if_there_is_no_server(toy, tmp_path):
     done = _script(toy, tmp_path, "register", WAIT="1")
     assert done.returncode == 1
     assert "after 1 seconds; check that it is running, and see superlink.log" in done.stderr
 
 
-def test_simulate_uses_only_its_own_server(toy: Experiment, tmp_path: Path) -> None:
+def test_simulate_uses_only_its_own_server(toy, tmp_path):
     done = _script(toy, tmp_path / "stopped", "simulate", WAIT="30")
     assert done.returncode == 1
     assert done.stderr == "the server stopped right after it was started; see simulation.log\n"
@@ -66,9 +63,7 @@ def test_simulate_uses_only_its_own_server(toy: Experiment, tmp_path: Path) -> N
     assert "is in use; choose another one" in done.stderr
 
 
-def _script(
-    experiment: Experiment, folder: Path, *words: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def _script(experiment, folder, *words, **environment):
     """Export the app and run one of its scripts; Flower's server stops at once."""
     if not (folder / "app").exists():
         export(experiment, folder / "app")
@@ -91,7 +86,7 @@ def _script(
     )
 
 
-def test_keys_are_secret_and_never_overwritten(toy: Experiment, tmp_path: Path) -> None:
+def test_keys_are_secret_and_never_overwritten(toy, tmp_path):
     """The server's certificate is valid for its hosts and for loopback, and for no other.
 
     With LISTEN=0.0.0.0, Flower's own processes reach the server as 127.0.0.1.
@@ -114,7 +109,7 @@ def test_keys_are_secret_and_never_overwritten(toy: Experiment, tmp_path: Path) 
     assert (keys / "server.key").read_bytes() == before
 
 
-def _handshake(keys: Path, host: str) -> None:
+def _handshake(keys, host):
     """Do the TLS handshake as a node that knows the server as `host`."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(keys / "server.crt", keys / "server.key")
@@ -148,25 +143,23 @@ def _handshake(keys: Path, host: str) -> None:
         (None, "/v1/control/StartRun", 403),
     ],
 )
-def test_other_machines_reach_only_what_nodes_need(
-    address: str | None, path: str, status: int
-) -> None:
+def test_other_machines_reach_only_what_nodes_need(address, path, status):
     """Whoever reaches the port could otherwise submit an app, and so run code on all nodes."""
-    sent: list[dict[str, Any]] = []
+    sent = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200})
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message):
         sent.append(message)
 
     client = None if address is None else (address, 1234)
     scope = {"type": "http", "path": path, "client": client}
-    asyncio.run(LocalControl(app)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(LocalControl(app)(scope, None, send))
     assert sent[0]["status"] == status
 
 
-def test_flowers_server_asks_the_middleware_first() -> None:
+def test_flowers_server_asks_the_middleware_first():
     """The interfaces are where the middleware expects them in this version of Flower."""
     from flwr.superlink import extensions, main
     from starlette.middleware import Middleware
@@ -181,5 +174,5 @@ def test_flowers_server_asks_the_middleware_first() -> None:
     assert (main.control_router.prefix, main.fleet_router.prefix) == ("/v1/control", "/v1/fleet")
 
 
-def test_an_address_that_cannot_be_read_is_not_loopback() -> None:
+def test_an_address_that_cannot_be_read_is_not_loopback():
     assert not any(is_loopback(client) for client in (None, (), ("unix", 0), ("0.0.0.0", 1)))

@@ -5,8 +5,6 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,67 +29,61 @@ class Spec:
     parent_pid: int | None = None
 
 
-def executor(monkeypatch: pytest.MonkeyPatch, handle: Any) -> ForkingExecutor:
+def executor(monkeypatch, handle):
     monkeypatch.setattr(supernode, "run_clientapp", handle)
     return ForkingExecutor(0, Clock(1.0))
 
 
-def test_each_message_has_a_process_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
+def test_each_message_has_a_process_of_its_own(tmp_path, monkeypatch):
+    seen = []
 
-    def handle(*_: Any, **__: Any) -> None:
+    def handle(*_, **__):
         seen.append(os.getpid())
         (tmp_path / str(os.getpid())).write_text(str(len(seen)))
         sys.exit(0)
 
     forking = executor(monkeypatch, handle)
     for _ in range(3):
-        forking.launch(Spec())  # type: ignore[arg-type]
+        forking.launch(Spec())
     assert seen == []  # what a process changes, no other sees
     assert [path.read_text() for path in tmp_path.iterdir()] == ["1", "1", "1"]
     assert str(os.getpid()) not in {path.name for path in tmp_path.iterdir()}
 
 
-def test_the_next_message_waits_for_the_process_of_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def handle(*_: Any, **__: Any) -> None:
+def test_the_next_message_waits_for_the_process_of_the_last(tmp_path, monkeypatch):
+    def handle(*_, **__):
         time.sleep(0.2)
         (tmp_path / "done").touch()
         sys.exit(0)
 
-    executor(monkeypatch, handle).launch(Spec())  # type: ignore[arg-type]
+    executor(monkeypatch, handle).launch(Spec())
     assert (tmp_path / "done").exists()
 
 
-def test_a_process_that_dies_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def handle(*_: Any, **__: Any) -> None:
+def test_a_process_that_dies_does_no_harm(monkeypatch):
+    def handle(*_, **__):
         os.kill(os.getpid(), signal.SIGKILL)
 
     forking = executor(monkeypatch, handle)
-    forking.launch(Spec())  # type: ignore[arg-type]
+    forking.launch(Spec())
     assert forking.warm == set()
 
 
-def test_what_one_message_loaded_is_ready_for_the_next(
-    toy: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_message_loaded_is_ready_for_the_next(toy, tmp_path, monkeypatch):
     path = tmp_path / "experiment.toml"
     path.write_text(toy.to_toml())
 
-    def handle(*_: Any, **__: Any) -> None:
+    def handle(*_, **__):
         hits = node.setup.cache_info().hits
         node.setup(str(path), ())
         warm = node.setup.cache_info().hits > hits
         node.LOADED.append((str(path), [], [0, 3]))
         sys.exit(0 if warm else 1)
 
-    codes: list[int] = []
+    codes = []
     wait = os.waitpid
 
-    def waitpid(pid: int, options: int) -> tuple[int, int]:
+    def waitpid(pid, options):
         done = wait(pid, options)
         codes.append(os.waitstatus_to_exitcode(done[1]))
         return done
@@ -99,21 +91,19 @@ def test_what_one_message_loaded_is_ready_for_the_next(
     monkeypatch.setattr(os, "waitpid", waitpid)
     forking = executor(monkeypatch, handle)
     for _ in range(2):
-        forking.launch(Spec())  # type: ignore[arg-type]
+        forking.launch(Spec())
     assert codes == [1, 0]
     assert len(forking.warm) == 1
 
 
-def test_code_of_other_people_is_not_run_in_the_process_that_stays(
-    toy: Experiment, tmp_path: Path
-) -> None:
+def test_code_of_other_people_is_not_run_in_the_process_that_stays(toy, tmp_path):
     path = tmp_path / "experiment.toml"
     data = toy.data | {"name": "tests.flower.test_supernode:Absent"}
     path.write_text(Experiment(**{**vars(toy), "data": data}).to_toml())
     node.warm(str(path), [], [0])  # would fail: there is no such class
 
 
-def test_only_messages_for_clients_are_taken() -> None:
+def test_only_messages_for_clients_are_taken():
     supported = {TaskType.CLIENT_APP, TaskType.AGENT_APP}
     assert ForkingExecutor(0, Clock(1.0)).get_eligible_capacity(supported) == (
         {TaskType.CLIENT_APP},
@@ -121,12 +111,10 @@ def test_only_messages_for_clients_are_taken() -> None:
     )
 
 
-def test_a_node_looks_often_after_a_message_and_rarely_when_it_is_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_looks_often_after_a_message_and_rarely_when_it_is_idle(monkeypatch):
     now, slept = [100.0], []
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         slept.append(seconds)
         now[0] += seconds
 

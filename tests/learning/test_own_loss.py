@@ -176,4 +176,4 @@ def test_every_line_of_history_has_the_training_loss_and_it_falls(name, toy):
     losses = [line["training_loss"] for line in found.history]
     assert all(0 < loss < 10 for loss in losses)
     assert name == "local" or losses[-1] < losses[0]
-    assert [line.training_loss for line in found.evaluations] == losses
+    assert [line["training_loss"] for line in found.history] == losses

@@ -73,15 +73,3 @@ def test_runs_with_the_same_data_share_it(toy):
 
 def test_the_name_of_a_method_does_not_leave_its_folder():
     assert file_name("../mine:Method") == "...mine.Method"
-
-
-@pytest.mark.slow
-def test_processes_give_the_same_runs(toy, tmp_path):
-    tasks = tasks_of(toy, tmp_path, "a", "b", rounds=2)
-    told = []
-    runs = run_all(tasks, jobs=2, tell=told.append).finished()
-    alone = [run_all([Task(task.experiment)]).finished()[0] for task in tasks]
-    assert [run.history for run in runs] == [run.history for run in alone]
-    assert len(told) == 2
-    with pytest.raises(ConfigError, match="folders"):
-        run_all([Task(task.experiment) for task in tasks], jobs=2)

@@ -22,7 +22,6 @@ from tests.runs.helpers import (
     DITTO,
     FINDING,
     RANK,
-    Noting,
     StopAfter,
     StopAtOnce,
     contents,
@@ -74,21 +73,6 @@ def test_interrupted_twice_and_resumed_equals_uninterrupted(rare, tmp_path, algo
 def test_a_stop_between_rounds_costs_no_round(rare, tmp_path, number, first):
     folder = stopped(rare, tmp_path / "run", 0, Watchers(PauseAfter(number), Watcher()))
     assert resumed_to_the_same_end(rare, folder).first == first
-
-
-def test_every_watcher_sees_every_round_of_a_run_that_was_stopped(toy, tmp_path):
-    class Seen(Watcher):
-        def __init__(self):
-            self.rounds = []
-
-        def advance(self, number, measured):
-            self.rounds.append((number, measured))
-
-    parts, whole = Seen(), Seen()
-    run_experiment(toy, watcher=whole)
-    stopped(toy, tmp_path / "run", 0, Watchers(StopAfter(4), parts))
-    run_experiment(toy, out=tmp_path / "run", resume=True, watcher=parts)
-    assert parts.rounds == whole.rounds
 
 
 @pytest.mark.parametrize(
@@ -192,6 +176,21 @@ def _wait_for_progress(folder, process):
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("checkpoint/round-0000004.safetensors", "is damaged"),
+        ("history.jsonl", "does not match history.jsonl"),
+    ],
+)
+def test_damage_sends_a_run_back_to_the_checkpoint_before(rare, tmp_path, name, words):
+    folder = stopped(rare, tmp_path / "run", 5)
+    (folder / name).write_bytes(b"")
+    noting = resumed_to_the_same_end(rare, folder)
+    assert noting.first == 1
+    assert f"round-0000004 {words}" in noting.warnings[0]
+
+
 @pytest.mark.parametrize("name", ["0000004", "model"])
 def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, name):
     real = codec.save_file
@@ -227,25 +226,21 @@ def test_partial_files_are_gone_when_a_resumed_run_is_done(toy, tmp_path):
         ("algorithm", "another kind"),
         ("seed", "another experiment"),
         ("damaged", "damaged"),
-        ("deleted", ""),
-        ("history", "does not match history.jsonl"),
+        ("deleted", "checkpoints are gone"),
     ],
 )
 def test_without_a_checkpoint_of_its_own_a_run_keeps_its_history(rare, tmp_path, change, words):
     folder = stopped(rare, tmp_path / "run", 5)
-    if change == "damaged":  # it is not sent back to its start either
-        (folder / "checkpoint" / "round-0000004.safetensors").write_bytes(b"damaged")
-    elif change == "history":
-        (folder / "history.jsonl").write_text("")
+    if change == "damaged":
+        for path in (folder / "checkpoint").iterdir():
+            path.write_bytes(b"damaged")
     else:
         shutil.rmtree(folder / "checkpoint")
     if change in ("algorithm", "seed"):
         other = replace(rare, seed=5) if change == "seed" else rare.variant("fedavg")
         foreign = stopped(other, tmp_path / "foreign", 5) / "checkpoint"
         shutil.copytree(foreign, folder / "checkpoint")
-    noting = Noting()
-    refused_and_unchanged(rare, folder, noting)
-    assert words in " ".join(noting.warnings)
+    assert words in refused_and_unchanged(rare, folder)
 
 
 def test_deleted_and_damaged_client_models_are_noticed(rare, tmp_path):
@@ -259,9 +254,8 @@ def test_deleted_and_damaged_client_models_are_noticed(rare, tmp_path):
     with pytest.raises(RunError, match="checksum"):
         run_experiment(experiment, out=folder, resume=True)
     shutil.rmtree(copy / "checkpoint" / "clients")
-    noting = Noting()
-    refused_and_unchanged(experiment, copy, noting)
-    assert any("models that clients kept" in warning for warning in noting.warnings)
+    noting = resumed_to_the_same_end(experiment, copy)
+    assert "models that clients kept" in noting.warnings[0]
 
 
 def test_a_change_without_effect_on_results_does_not_matter(toy, tmp_path):
@@ -344,9 +338,9 @@ def test_a_last_round_that_was_a_preparation_leaves_no_line(toy, tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "rounds", "words"),
     [
-        ({"name": "local", "epochs": 1}, 9, "nothing to add"),
-        (RANK | {"final_full_vote": True}, 9, "total number of rounds"),
-        ({"name": "e2fl"}, 3, "fewer"),
+        ({"name": "local", "epochs": 1}, 9, "cannot be continued"),
+        (RANK | {"final_full_vote": True}, 9, "cannot be continued"),
+        ({"name": "e2fl"}, 3, "cannot be continued"),
         ({"name": "ditto"}, 9, "--keep-client-models"),
     ],
 )

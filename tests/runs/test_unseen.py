@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from e2fl import assign
-from e2fl.algorithms import ALGORITHMS
 from e2fl.config.experiment import from_dict
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError, RunError
@@ -52,17 +51,6 @@ def test_an_unseen_client_gets_the_group_and_the_model_of_its_like(grouping, tmp
     right = outputs.argmax(dim=1) == strangers[0].test.labels()
     assert right.float().mean() * 100 == pytest.approx(found[0].score.accuracy)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_every_algorithm_has_a_model_for_an_unseen_client(name, tmp_path):
-    run_experiment(experiment(name=name, rounds=2), out=tmp_path / "run")
-    stranger = Toy(clients=8, styles=True).client(11)
-    one, again = (
-        assign(tmp_path / "run", stranger.train, test=stranger.test, group=1) for _ in range(2)
-    )
-    assert one.score == again.score
-    assert one.score.n == len(stranger.test)
 
 
 def test_clients_kept_out_of_training_are_reported():

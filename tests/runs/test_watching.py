@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from e2fl.cli import main
-from e2fl.runs import progress
+from e2fl.runs import progress, runner
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import Folder
 from e2fl.runs.trackers import flat
@@ -129,30 +129,26 @@ def test_an_unknown_tracker_is_refused_before_the_run(config, capsys):
     assert not Path("out").exists()
 
 
-class Told(Watcher):
-    def __init__(self):
-        self.heard = []
+def test_compiling_is_told_only_when_it_takes_long(toy, monkeypatch):
+    class Told(Watcher):
+        heard = 0
 
-    def prepare(self, what):
-        self.heard.append(what)
+        def prepare(self):
+            self.heard += 1
 
+    class Timer:
+        def __init__(self, seconds, call):
+            self.start = call if seconds == 0 else lambda: None
 
-def test_compiling_is_told_only_when_something_is_compiled(toy):
-    import numba
+        def cancel(self):
+            pass
 
-    run_experiment(replace(toy, rounds=1))  # everything is compiled and in the cache now
-    watcher = Told()
-    run_experiment(replace(toy, rounds=1), watcher=watcher)
-    assert watcher.heard == []
-
-    def fresh(number):
-        return number + 1
-
-    loop = numba.njit(fresh)  # not cached: compiled in every process
-    with progress.compiling(watcher.prepare):
-        assert loop(1) == 2
-        assert loop(2) == 3
-    assert watcher.heard == ["fresh"]
+    monkeypatch.setattr(runner, "threading", SimpleNamespace(Timer=Timer))
+    for seconds in (10.0, 0):
+        monkeypatch.setattr(runner, "SLOW", seconds)
+        watcher = Told()
+        run_experiment(replace(toy, rounds=1), watcher=watcher)
+        assert watcher.heard == (seconds == 0)
 
 
 @pytest.mark.parametrize("slow", [True, False])

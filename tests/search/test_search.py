@@ -168,7 +168,7 @@ def test_own_measures_are_objectives(toy, tmp_path):
 @pytest.mark.parametrize(
     ("words", "done"),
     [
-        (["sweep", "toy.toml", *GRID, "--jobs", "2"], 2),
+        (["sweep", "toy.toml", *GRID], 2),
         (["tune", "toy.toml", *TUNE, "--trials", "6"], 4),
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 from e2fl.algorithms.ditto import Ditto
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError, E2flWarning, RunError
-from e2fl.runs.batch import Task, run_all
 from e2fl.runs.runner import run_experiment
 from e2fl.testing.toy import Toy
 from tests.simulation.test_simulator import Unruly
@@ -150,13 +149,9 @@ def test_wrong_settings_are_refused(toy, change, word):
         run_experiment(from_dict(toy.to_dict() | change))
 
 
-def test_the_runtime_is_for_simulations_without_jobs(toy, tmp_path):
-    experiment = replace(toy, runtime=ACTORS)
+def test_the_runtime_is_for_simulations(toy):
     with pytest.raises(ConfigError, match="simulations only"):
-        run_experiment(experiment, federate=lambda *parts: None)
-    tasks = [Task(experiment, tmp_path / name) for name in ("a", "b")]
-    with pytest.raises(ConfigError, match="--jobs"):
-        run_all(tasks, jobs=2)
+        run_experiment(replace(toy, runtime=ACTORS), federate=lambda *parts: None)
 
 
 def test_ray_may_be_missing(toy, monkeypatch):

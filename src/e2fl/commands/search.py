@@ -23,7 +23,7 @@ def sweep(options: argparse.Namespace) -> int:
     tell_imports([base], [*options.changes, *options.space, str(options.algorithm)], options.config)
     base = replace(base, variants={})
     name = f"{base.name}-{base.label}-sweep"
-    return _search(options, base, {base.label: base}, name, sampler="grid", jobs=options.jobs)
+    return _search(options, base, {base.label: base}, name, sampler="grid")
 
 
 def tune(options: argparse.Namespace) -> int:

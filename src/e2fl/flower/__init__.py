@@ -1,7 +1,6 @@
 """Runs the same algorithms on many machines, with Flower; see docs/flower.md.
 
-Only this package imports Flower. `server` and `client` make the two apps of a Flower run;
-`fairness` measures other strategies.
+Only this package imports Flower. `server` and `client` make the two apps of a Flower run.
 """
 
 from importlib.util import find_spec

@@ -2,11 +2,10 @@
 
 import json
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -20,7 +19,7 @@ from e2fl.evaluation import Score
 from e2fl.files import parse, read_text, write_text
 from e2fl.flower import messages
 from e2fl.flower.exchange import Roster, exchange
-from e2fl.flower.messages import Work
+from e2fl.flower.messages import NodeId, Work
 from e2fl.flower.run_config import RunConfig
 from e2fl.learning.learner import Meter
 from e2fl.models import Model, ModelSpec
@@ -53,10 +52,9 @@ class Outcome(Generic[Value]):
     def add(self, replies: Mapping[ClientId, Value | str], content: RecordDict) -> None:
         """Take the replies in a message; a string says why a client failed."""
         for client, reply in replies.items():
-            if isinstance(reply, str):
-                self.replies[client] = f"failed: {messages.printable(reply)}"
-            else:
-                self.replies[client] = reply, content
+            failed = isinstance(reply, str)
+            fault = f"failed: {messages.printable(reply)}"
+            self.replies[client] = fault if failed else (cast(Value, reply), content)
 
     def read(
         self, decode: Callable[[ClientId, Value, RecordDict], Result]
@@ -80,29 +78,24 @@ class Parcels:
 
     def __init__(self, spec: ModelSpec):
         self.spec = spec
-        self.positions: dict[int, int] = {}  # by the id of a message
-        self.parcels: list[tuple[wire.Message, ConfigRecord, int]] = []  # with its length in bytes
+        # By the id of a message: its position, its payload, its bytes, and itself, to stay alive.
+        self.made: dict[int, tuple[int, ConfigRecord, int, wire.Message]] = {}
 
-    def add(self, outcome: Outcome[Any], clients: Sequence[ClientId]) -> dict[ClientId, int]:
-        """Return for those of these clients that have a message which payload it is."""
-        added = {}
-        for client in clients:
-            if client in outcome.inbox:
-                message = outcome.inbox[client]
-                position = self.positions.setdefault(id(message), len(self.parcels))
-                if position == len(self.parcels):
-                    raw = message.to_bytes(self.spec)
-                    self.parcels.append((message, messages.payload(raw), len(raw)))
-                added[client] = position
-                outcome.sent[client] = self.parcels[position][2]
-        return added
-
-    def pack(self, request: messages.Request) -> RecordDict:
-        """Return a message to a node, with the payloads that its clients need."""
-        positions = {*request.train.values(), *request.evaluate.values()}
-        return messages.pack(
-            request, {place: self.parcels[place][1] for place in sorted(positions)}
-        )
+    def add(
+        self, outcome: Outcome[Any], clients: Sequence[ClientId], payloads: dict[int, ConfigRecord]
+    ) -> dict[ClientId, int]:
+        """Return for those of these clients that have a message which of the payloads it is."""
+        positions = {}
+        for client in [client for client in clients if client in outcome.inbox]:
+            message = outcome.inbox[client]
+            if id(message) not in self.made:
+                raw = message.to_bytes(self.spec)
+                parcel = len(self.made), messages.payload(raw), len(raw), message
+                self.made[id(message)] = parcel
+            position, payload, outcome.sent[client], _ = self.made[id(message)]
+            positions[client] = position
+            payloads[position] = payload
+        return positions
 
 
 class FlowerFederation:
@@ -172,9 +165,13 @@ class FlowerFederation:
         traffic.up += up
         traffic.exchanges += len(outcome.sent)
         traffic.grouping_bytes += down + up if ask.kind == "prepare" else grouping
-        few = self._too_few(answers.keys())
-        kept = {client: answer for client, answer in answers.items() if client not in few}
-        return Replies(kept, dict(sorted((faults | few).items())), losses)
+        least = self.config.least_answers
+        if len(answers) < least:
+            faults |= dict.fromkeys(
+                answers, f"few: {len(answers)} replies; least-answers is {least}"
+            )
+            answers = {}
+        return Replies(answers, dict(sorted(faults.items())), losses)
 
     def evaluate(
         self, round_number: int, inbox: Inbox, then: Request | None = None
@@ -222,20 +219,6 @@ class FlowerFederation:
         self.new_warnings.clear()
         return taken
 
-    def _too_few(self, clients: Collection[ClientId]) -> dict[ClientId, str]:
-        """Return the clients whose replies do not count: the round or the group has too few."""
-        config, groups = self.config, self.population.declared
-        present = Counter(groups[client] for client in clients)
-        if len(clients) < config.least_answers:
-            reason = f"few: {len(clients)} replies; least-answers is {config.least_answers}"
-            return dict.fromkeys(clients, reason)
-        return {
-            client: f"few: {present[groups[client]]} replies of group {groups[client]}"
-            for client in clients
-            if groups[client] is not None
-            and present[groups[client]] < config.least_answers_per_group
-        }
-
     def _exchange(
         self, number: int, training: Request | None, serving: Inbox
     ) -> tuple[Outcome[Work], Outcome[Score]]:
@@ -245,23 +228,25 @@ class FlowerFederation:
         scored: Outcome[Score] = Outcome(serving)
         layers = None if training is None else training.ask.layers
         parcels = Parcels(self.model.spec)
-        requests = {
-            node: messages.Request(
+        requests: dict[NodeId, messages.Request] = {}
+        contents: dict[NodeId, RecordDict] = {}
+        for node, clients in self.roster.by_node({*trained.inbox, *serving}).items():
+            payloads: dict[int, ConfigRecord] = {}
+            requests[node] = messages.Request(
                 round_number=number,
                 run_id=self.run_id,
                 server_id=self.server_id,
                 resumed_from=self.resumed_from,
                 oldest=self.oldest,
                 layers=None if layers is None else tuple(layers),
-                train=parcels.add(trained, clients),
-                evaluate=parcels.add(scored, clients),
+                train=parcels.add(trained, clients, payloads),
+                evaluate=parcels.add(scored, clients, payloads),
             )
-            for node, clients in self.roster.by_node({*trained.inbox, *serving}).items()
-        }
+            contents[node] = messages.pack(requests[node], dict(sorted(payloads.items())))
         received = exchange(
             self.grid,
             MessageType.EVALUATE if training is None else MessageType.TRAIN,
-            {node: parcels.pack(request) for node, request in requests.items()},
+            contents,
             seconds=self.config.round_seconds,
             poll_seconds=self.config.poll_seconds,
             group_id=str(number),

@@ -12,10 +12,9 @@ import torch
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.logger import log
 
-from e2fl.algorithms import AnyAlgorithm, ClientModels, types_of
-from e2fl.algorithms.validate import expect
+from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Experiment, load
-from e2fl.data.federated import Client, ClientId, FederatedData
+from e2fl.data.federated import Client, ClientId, FederatedData, Population
 from e2fl.errors import ConfigError
 from e2fl.evaluation import Score
 from e2fl.files import write_text
@@ -23,9 +22,8 @@ from e2fl.flower import messages
 from e2fl.flower.messages import Reply, Request, Work
 from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
-from e2fl.learning.learner import Meter
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import score_alone
+from e2fl.simulation.simulator import SimulatedFederation
 
 Value = TypeVar("Value")
 LOADED: list[tuple[str, list[str], list[ClientId]]] = []  # experiments, overrides and clients
@@ -62,6 +60,17 @@ def warm(path: str, overridden: list[str], client_ids: list[ClientId]) -> None:
     for client_id in client_ids:
         parts.data.client(client_id)
     parts.learner.engine.warm()
+
+
+class OwnClients(FederatedData):
+    """The clients of a node."""
+
+    def __init__(self, clients: Mapping[ClientId, Client]):
+        self.clients = clients
+        self.population = Population({one.id: one.group for one in clients.values()}, 0)
+
+    def client(self, client_id: ClientId) -> Client:
+        return self.clients[client_id]
 
 
 @dataclass(frozen=True)
@@ -139,51 +148,46 @@ class Node:
         self, request: Request, payloads: dict[ClientId, ConfigRecord], owner: Client, raw: bytes
     ) -> Work:
         """Let a client train and store what it keeps; its reply becomes a payload."""
-        algorithm, number = self.setup.algorithm, request.round_number
-        learner = self._learner(number, owner.id)
-        types, spec, meter = types_of(algorithm), learner.model.spec, learner.meter
-        memories = self._memories(request, owner.id)
+        clients, number = self._simulated(request, owner), request.round_number
+        spec, memories = self.setup.learner.model.spec, clients.memories
         client = replace(owner, memory=memories.load(owner.id, number))
-        trained = algorithm.train(types.down.from_bytes(raw, spec), client, learner)
-        reply = expect(trained, types.up, algorithm, "train")
-        memories.store(client.id, number, client.memory)
+        message = clients.types.down.from_bytes(raw, spec)
+        trained = clients.train_one(client, message, number, spec.only(request.layers))
+        memories.store(owner.id, number, trained.memory)
         memories.forget(request.oldest)
-        payloads[owner.id] = messages.payload(reply.to_bytes(spec.only(request.layers)))
-        return Work(  # after encoding, which counts the bits of ballots
-            trained_examples=meter.examples,
-            examples=max(1, len(client.train)),
-            grouping_passes=meter.grouping_passes,
-            ballot_bits=meter.ballot_bits,
-            training_loss=meter.losses.mean,
+        payloads[owner.id] = messages.payload(trained.raw)
+        return Work(
+            trained_examples=trained.meter.examples,
+            examples=max(1, trained.examples),
+            grouping_passes=trained.meter.grouping_passes,
+            ballot_bits=trained.meter.ballot_bits,
+            training_loss=trained.meter.losses.mean,
         )
 
     def _evaluate(self, request: Request, owner: Client, raw: bytes) -> Score:
         """Evaluate what a client is served after the round before, on its test examples."""
-        algorithm, learner = self.setup.algorithm, self._learner(request.round_number - 1, owner.id)
-        memory = self._memories(request, owner.id).load(owner.id, request.round_number)
-        client = replace(owner, memory=memory)
-        served = types_of(algorithm).served.from_bytes(raw, learner.model.spec)
-        models = algorithm.model_for(served, client, learner)
-        models = expect(models, ClientModels, algorithm, "model_for")
-        score = score_alone(models, client, learner)
-        if client.validation is not None:
-            held_out = score_alone(models, replace(client, test=client.validation), learner)
-            score = replace(score, validation=held_out.views)
-        return score
+        clients = self._simulated(request, owner)
+        served = clients.types.served.from_bytes(raw, self.setup.learner.model.spec)
+        return clients.evaluate_all(request.round_number - 1, {owner.id: served})[owner.id]
 
-    def _learner(self, round_number: int, client_id: ClientId) -> Learner:
-        learner = self.setup.learner
-        return replace(learner, round_number=round_number, client_id=client_id, meter=Meter())
+    def _simulated(self, request: Request, owner: Client) -> SimulatedFederation:
+        """Return the clients of this node, this one with what it stored in this run.
 
-    def _memories(self, request: Request, client_id: ClientId) -> Memories:
-        """Return what this client stored in this run, without rounds that were not saved."""
-        folder = self.memory / request.run_id / f"client-{client_id}"
+        What it stored in rounds that the server did not save is dropped.
+        """
+        folder = self.memory / request.run_id / f"client-{owner.id}"
         memories = Memories(folder)
         stored = folder / "server-id"
         if not stored.is_file() or stored.read_text(encoding="utf-8") != request.server_id:
             memories.rewind(request.resumed_from)
             write_text(stored, request.server_id)
-        return memories
+        return SimulatedFederation(
+            OwnClients(self.clients),
+            self.setup.algorithm,
+            self.setup.learner,
+            threads=1,
+            memories=memories,
+        )
 
 
 def _partitions(config: Mapping[str, object]) -> list[ClientId]:

@@ -22,7 +22,6 @@ class RunConfig:
     round_seconds: float = 600.0  # for the replies of a round or an evaluation; later: not used
     poll_seconds: float = 0.2  # between polls for replies
     least_answers: int = 1  # a round with fewer replies changes nothing
-    least_answers_per_group: int = 1  # a declared group with fewer is left out of the round
     pins: str = "any"  # "NODE=CLIENT ...": which node may be which client; or "any", "required"
 
     def __post_init__(self) -> None:

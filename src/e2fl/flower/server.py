@@ -7,7 +7,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from e2fl.algorithms import AnyAlgorithm
 from e2fl.config.experiment import Experiment, load
-from e2fl.errors import RunError
 from e2fl.flower.federation import FlowerFederation
 from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.models import Model
@@ -40,12 +39,6 @@ def run_on(
     grid: Grid, experiment: Experiment, config: RunConfig, *, watcher: Watcher | None = None
 ) -> Run:
     """Run an experiment on the nodes of a grid, to its end."""
-    out = config.folder
-    if out is not None and not config.resume and Folder(out).exists():
-        raise RunError(
-            f'{out} already exists; pass -c "resume=true" to continue it, '
-            "or choose another folder with -c \"out='...'\""
-        )
     data = experiment.build_data()
 
     def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
@@ -53,5 +46,10 @@ def run_on(
         return FlowerFederation(grid, experiment, config, data, algorithm, model, record=record)
 
     return run_experiment(
-        experiment, out=out, resume=config.resume, data=data, watcher=watcher, federate=federate
+        experiment,
+        out=config.folder,
+        resume=config.resume,
+        data=data,
+        watcher=watcher,
+        federate=federate,
     )

@@ -1,7 +1,7 @@
-"""Checkpoints: the state after a round in one file, and when a run may resume from it."""
+"""Checkpoints: a round of a run in one file, and when a run may resume from it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from e2fl.simulation.client_memory import versions
 
 KEPT = 2  # checkpoints on disk: a spare one in case the newest is damaged
 
-Warn = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -25,26 +23,17 @@ class Checkpoint:
 
     round_number: int
     state: Any
-    extra: Any = None
+    identity: str = ""  # of the experiment
+    ever_answered: bool = False
+    totals: Totals = field(default_factory=Totals)
+    # The round in which each client wrote its memory last.
+    memories: Mapping[ClientId, int] = field(default_factory=dict)
+    data: str | None = None  # the digest of the file that a user's own data is in
 
     @property
     def name(self) -> str:
         """The name of its file, without the suffix."""
         return f"round-{self.round_number:07d}"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What the checkpoint of a run holds besides the state."""
-
-    identity: str  # of the experiment
-    ever_answered: bool
-    seconds: float
-    totals: Totals
-    lines: int  # of the history, up to this round or, if it is to be dropped, the one before
-    memories: Mapping[ClientId, int]  # the round in which each client wrote its memory last
-    data: str | None = None  # the digest of the file that a user's own data is in
-    unevaluated: Totals | None = None  # of a last round that is evaluated only for being the last
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -62,39 +51,36 @@ def keep_newest(folder: Path, count: int) -> None:
 def latest(
     folder: Path,
     kind: type[Any],
-    extra: Any = Any,
     *,
     require: Callable[[Checkpoint], None] = lambda checkpoint: None,
     below: int | None = None,
-    warn: Warn = lambda message: None,
+    warn: Callable[[str], None] = lambda message: None,
 ) -> Checkpoint | None:
     """Return the newest checkpoint that is complete and usable; `warn` names each that is not.
 
-    kind, extra: the classes of its state and of its other data. require: raises `RunError` for a
-    checkpoint that must not be used. below: only checkpoints of earlier rounds.
+    kind: the class of its state. require: raises `RunError` for a checkpoint that must not be used.
+    below: only checkpoints of earlier rounds.
     """
     for number, path in _files(folder).items():
         if below is not None and number >= below:
             continue
         try:
-            checkpoint = load(path, kind, extra)
+            checkpoint = load(path, kind)
             require(checkpoint)
         except RunError as error:
-            warn(f"{error}; trying the one before")
+            warn(str(error))
         else:
             return checkpoint
     return None
 
 
-def load(path: Path, kind: type[Any], extra: Any = Any) -> Checkpoint:
-    """Return one checkpoint, or raise `RunError`. kind, extra: as in `latest`."""
+def load(path: Path, kind: type[Any]) -> Checkpoint:
+    """Return one checkpoint, or raise `RunError`. kind: the class of its state."""
     try:
         arrays, stored = codec.load_json(path)
-        return Checkpoint(
-            int(stored["round_number"]),
-            codec.decode(stored["state"], kind, arrays),
-            codec.decode(stored.get("extra"), extra, arrays),
-        )
+        state = codec.decode(stored.pop("state"), kind, arrays)
+        checkpoint: Checkpoint = codec.decode(stored | {"state": None}, Checkpoint)
+        return replace(checkpoint, state=state)
     except Exception as error:  # any damage is reported in the same way
         reason = reason_of(error)
         raise RunError(
@@ -125,60 +111,38 @@ def require_same(folder: Folder, stored: Experiment, experiment: Experiment) -> 
         )
 
 
-def require_more_rounds(
-    folder: Folder, last_of: Callable[[int], int], before: int, asked: int
-) -> None:
-    """Raise `RunError` unless a finished run of `before` rounds can continue to `asked`.
-
-    last_of: returns the last round of a run for a setting of `rounds`.
-    """
-    reason = ""
-    if asked < before:
-        reason = f"it is finished with {before} rounds, and {asked} are fewer"
-    elif last_of(asked) == last_of(before):
-        reason = f"it runs {last_of(asked)} rounds for any setting, so there is nothing to add"
-    elif last_of(before) != before:
-        reason = "its last round depends on the total number of rounds"
-    if reason:
-        raise RunError(f"{folder.path} cannot be continued: {reason}; start a new run with --out")
-
-
 def require_identity(checkpoint: Checkpoint, experiment: Experiment) -> None:
     """Raise `RunError` unless a checkpoint belongs to this experiment."""
-    if checkpoint.extra.identity != experiment.identity():
+    if checkpoint.identity != experiment.identity():
         raise RunError(
             f"checkpoint {checkpoint.name} belongs to another experiment, or to another version "
             "of e2fl"
         )
 
 
-def count_lines(history: list[Json], round_number: int, unevaluated: Totals | None) -> int:
-    """Return how many lines of history a checkpoint of this round needs.
-
-    The line of a last round that is evaluated only for being the last is dropped if the run
-    continues.
-    """
-    last = round_number if unevaluated is None else round_number - 1
-    return sum(line["round"] <= last for line in history)
-
-
 def require_usable(
-    folder: Folder, experiment: Experiment, history: list[Json], checkpoint: Checkpoint
+    checkpoint: Checkpoint,
+    experiment: Experiment,
+    folder: Folder,
+    history: list[Json],
+    data: str | None,
 ) -> None:
-    """Raise `RunError` unless a checkpoint belongs to this experiment and fits the other files."""
+    """Raise `RunError` unless a checkpoint fits the experiment, its data and the other files."""
     require_identity(checkpoint, experiment)
-    progress: Progress = checkpoint.extra
-    lines = count_lines(history, checkpoint.round_number, progress.unevaluated)
-    if lines != progress.lines:
+    if checkpoint.data != data:
+        raise RunError(
+            f"checkpoint {checkpoint.name} was made with other data: the file has changed since"
+        )
+    known = [line["round"] for line in history[: checkpoint.totals.lines]]
+    if len(known) < checkpoint.totals.lines or max(known, default=-1) > checkpoint.round_number:
         raise RunError(
             f"checkpoint {checkpoint.name} does not match history.jsonl, which was damaged or "
             "edited since"
         )
-    stored = versions(folder.memories)
-    memories = progress.memories.items()
+    stored, memories = versions(folder.memories), checkpoint.memories.items()
     missing = [client for client, number in memories if number not in stored.get(client, ())]
     if missing:
         raise RunError(
-            f"checkpoint {checkpoint.name} needs models that clients kept and that are gone: of "
-            f"{len(missing)} clients, such as client {missing[0]}"
+            f"checkpoint {checkpoint.name} needs models that clients kept and that are gone (of "
+            f"{len(missing)} clients); a run made with --keep-client-models keeps them"
         )

@@ -14,7 +14,6 @@ from e2fl.data.federated import Client, ClientId, FederatedData, GroupId, Popula
 from e2fl.errors import DataError, RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.metrics.measures import spread_of
-from e2fl.participation import burden
 from e2fl.rounds import Round, Traffic, UnseenScores
 from e2fl.runs.records import Evaluation, GroupsAre, Json, Measures, View
 
@@ -33,6 +32,8 @@ class Totals:
     grouping: tuple[Json, ...] = ()  # how groups were found in each round since the last line
     asked: Mapping[ClientId, int] = field(default_factory=dict)  # since the run began
     highest_loss: float = 0.0  # of training in any round
+    lines: int = 0  # of the history
+    seconds: float = 0.0
 
 
 def measure(scores: Scores, data: FederatedData) -> Measures:
@@ -364,11 +365,15 @@ def participation_summary(
     found: the groups that clients were served as; they count if clients declare none.
     """
     declared = data.population.declared_groups
+    groups = declared or found
+    times: Counter[GroupId] = Counter()
+    for client, group in groups.items():
+        times[group] += asked.get(client, 0)
     return {
         data.group_name(group) if declared else found_name(group): {
             "clients": clients,
-            "asked": times,
-            "asked_per_client": times / clients,
+            "asked": times[group],
+            "asked_per_client": times[group] / clients,
         }
-        for group, (clients, times) in burden(asked, declared or found).items()
+        for group, clients in sorted(Counter(groups.values()).items())
     } or None

@@ -3,11 +3,9 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from numba.core import event
 from tqdm import tqdm  # a bar of text needs no ipywidgets in a notebook
 
 from e2fl.config.experiment import Experiment
@@ -33,15 +31,12 @@ class Progress(Watcher):
         self.label = self.turn = ""
         self.first = self.last = self.warned = 0
         self.started = 0.0
-        self.compiles = False
 
     def announce(self, number: int, total: int) -> None:
         self.turn = f"run {number} of {total}, " if total > 1 else ""
 
-    def prepare(self, what: str) -> None:
-        if not self.compiles:
-            self._say("compiling for this machine; this happens once and takes about a minute")
-        self.compiles = True
+    def prepare(self) -> None:
+        self._say("compiling for this machine; this happens once and takes about a minute")
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         self.label = f"{self.turn}{experiment.label}, seed {experiment.seed}"
@@ -70,7 +65,7 @@ class Progress(Watcher):
     def warn(self, message: str) -> None:
         self.warned += 1
         if self.warned <= WARNINGS_SHOWN:
-            self._say(f"{self.label}: {message}" if self.label else message)
+            self._say(self._labelled(message))
         elif self.warned == WARNINGS_SHOWN + 1:
             self._say(f"{self.label}: more warnings follow; history.jsonl counts them all")
 
@@ -78,6 +73,9 @@ class Progress(Watcher):
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+    def _labelled(self, message: str) -> str:
+        return f"{self.label}: {message}" if self.label else message
 
     def _say(self, text: str) -> None:
         if self.bar is not None:
@@ -89,33 +87,14 @@ class Progress(Watcher):
 class NotebookProgress(Progress):
     """The display for Python and notebooks: a bar if possible, and warnings as such."""
 
-    def __init__(self, stream: TextIO | None = None, *, shown: bool | None = None):
+    def __init__(self, *, shown: bool | None = None):
         """Choose whether to show progress; by default in notebooks and on terminals."""
-        super().__init__(stream)
+        super().__init__()
         self.draws = self.draws or "ipykernel" in sys.modules
         self.shown = self.draws if shown is None else shown
 
     def warn(self, message: str) -> None:
-        text = f"{self.label}: {message}" if self.label else message
-        warnings.warn(text, E2flWarning, stacklevel=2)
-
-
-class _Listener(event.Listener):
-    def __init__(self, tell: Callable[[str], None]):
-        self.tell = tell
-
-    def on_start(self, event: Any) -> None:
-        self.tell(event.data["dispatcher"].py_func.__name__)
-
-    def on_end(self, event: Any) -> None:
-        pass
-
-
-@contextmanager
-def compiling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Call `tell` with the name of each function that Numba compiles while this context is open."""
-    with event.install_listener("numba:compile", _Listener(tell)):
-        yield
+        warnings.warn(self._labelled(message), E2flWarning, stacklevel=2)
 
 
 def timed_steps() -> Callable[[str], None]:

@@ -1,6 +1,7 @@
 """The runner of one experiment: rounds, evaluations, checkpoints, and the files of the run."""
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from torch import nn
 
 from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, types_of
 from e2fl.codec import to_json
-from e2fl.config.experiment import Experiment, Ray
+from e2fl.config.experiment import Experiment
 from e2fl.config.sections import completed
 from e2fl.data import Client, ClientId, FederatedData, GroupId
 from e2fl.errors import ConfigError, RunError, StorageError
@@ -24,10 +25,9 @@ from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure
-from e2fl.runs.checkpoint import Checkpoint, Progress
+from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.data_files import write_data
 from e2fl.runs.measure import Totals
-from e2fl.runs.progress import compiling
 from e2fl.runs.records import FAILED, Budget, Json, Summary, divergence_warnings
 from e2fl.runs.store import ENCODING, Folder, Run, read_run
 from e2fl.runs.watcher import Watcher
@@ -37,6 +37,7 @@ from e2fl.simulation.simulator import SimulatedFederation
 from e2fl.version import __version__, environment
 from e2fl.wire import Nothing
 
+SLOW = 10.0  # seconds; loading compiled code takes less, compiling it takes more
 RISEN = 10  # times the loss of guessing: training that diverged, if accuracy is that of guessing
 
 
@@ -91,7 +92,6 @@ def run_experiment(
     stored: Experiment | None = None
     if folder is not None and folder.exists():
         folder.require_new(resume)
-        folder.require_no_links()
         stored = folder.read_experiment()
         checkpoint.require_same(folder, stored, experiment)
         if folder.finished():
@@ -100,45 +100,48 @@ def run_experiment(
                 return finished
     data = experiment.build_data() if data is None else data.for_seed(experiment.seed)
     model = experiment.build_model(data, network)
-    federate = federate or simulate(experiment, data, watcher)
+    federate = federate or partial(simulated, experiment, data, watcher)
     runner = _Runner(experiment, folder, data, model, watcher, federate)
     with folder.claimed() if folder is not None else nullcontext():
         return runner.run(stored)
 
 
-def simulate(experiment: Experiment, data: FederatedData, watcher: Watcher) -> Federate:
-    """Return what makes the federation of a run, simulated in this process or in Ray actors."""
-
-    def federate(algorithm: AnyAlgorithm, model: Model, folder: Folder | None) -> Runtime:
-        # With fewer clients than the default of clients_per_round, all of them take part.
-        few = len(data.population) < algorithm.clients_per_round
-        if few and algorithm.clients_per_round != type(algorithm).clients_per_round:
-            raise ConfigError(
-                f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
-                f"but there are only {len(data.population)} clients"
-            )
-        learner = experiment.build_learner(model)
-        with compiling(watcher.prepare):
-            learner.engine.warm()
-        memories = Memories(folder.memories if folder else None)
-        attack, runtime = experiment.build_attack(), experiment.build_runtime()
-        make: Callable[..., SimulatedFederation] = SimulatedFederation
-        if attack is not None:
-            attackers = attack.attackers(data.population, experiment.seed)
-            make = partial(AttackedFederation, attack=attack, attackers=attackers)
-        elif runtime is not None:
-            make = _on_ray(runtime)
-        return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
-
-    return federate
-
-
-def _on_ray(runtime: Ray) -> Callable[..., SimulatedFederation]:
+def simulated(
+    experiment: Experiment,
+    data: FederatedData,
+    watcher: Watcher,
+    algorithm: AnyAlgorithm,
+    model: Model,
+    folder: Folder | None,
+) -> Runtime:
+    """Return the federation of a run, simulated in this process or in Ray actors."""
+    # With fewer clients than the default of clients_per_round, all of them take part.
+    few = len(data.population) < algorithm.clients_per_round
+    if few and algorithm.clients_per_round != type(algorithm).clients_per_round:
+        raise ConfigError(
+            f"algorithm.clients_per_round is {algorithm.clients_per_round}, "
+            f"but there are only {len(data.population)} clients"
+        )
+    make: Callable[..., SimulatedFederation] = SimulatedFederation
+    attack, runtime = experiment.build_attack(), experiment.build_runtime()
+    if attack is not None:
+        attackers = attack.attackers(data.population, experiment.seed)
+        make = partial(AttackedFederation, attack=attack, attackers=attackers)
+    elif runtime is not None:
+        try:
+            from e2fl.simulation.cluster import RayFederation
+        except ModuleNotFoundError as error:
+            raise ConfigError("runtime 'ray' needs Ray: pip install 'e2fl[ray]'") from error
+        make = partial(RayFederation, runtime=runtime)
+    learner = experiment.build_learner(model)
+    slow = threading.Timer(SLOW, watcher.prepare)
+    slow.start()
     try:
-        from e2fl.simulation.cluster import RayFederation
-    except ModuleNotFoundError as error:
-        raise ConfigError("runtime 'ray' needs Ray: pip install 'e2fl[ray]'") from error
-    return partial(RayFederation, runtime=runtime)
+        learner.engine.warm()
+    finally:
+        slow.cancel()
+    memories = Memories(folder.memories if folder else None)
+    return make(data, algorithm, learner, threads=experiment.threads, memories=memories)
 
 
 def naming(experiment: Experiment) -> Json:
@@ -169,14 +172,13 @@ class _Runner:
         self.warnings = tuple(self.algorithm.describe(self.fresh.state).warnings)
         self.trains_alone = types_of(self.algorithm).up is Nothing  # clients send nothing
         self.history: list[Json] = []
-        self.seconds = 0.0
         self.totals = Totals()
         attack = experiment.build_attack()
         self.attackers = (
             attack.attackers(data.population, experiment.seed) if attack else frozenset()
         )
         self.malicious: dict[ClientId, Score] = {}  # scores of malicious clients
-        self.unevaluated: Totals | None = None  # as if the last round had not been evaluated
+        self.unevaluated = self.totals  # as if the last round had not been evaluated
         # Now: files may change while the run goes on.
         self.environment = environment() | {"engine": str(ENGINE_VERSION)}
         # The digest of the file that a user's own data is in; None for data that stays.
@@ -189,10 +191,7 @@ class _Runner:
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
-        resumed = self._start(stored)
-        if resumed is None:  # a run killed before its next checkpoint repeats the same rounds
-            self._save(self.fresh, self.totals)
-        begun = self.fresh if resumed is None else resumed
+        begun = self._start(stored)
         self.watcher.begin(self.experiment, begun.number + 1, self.last)
         self._warn_at_the_start()
         latest = self._run_rounds(begun)
@@ -202,10 +201,10 @@ class _Runner:
             raise RunError(f"no client could be evaluated after the last round, {latest.number}")
         return self._finish(latest)
 
-    def _start(self, stored: Experiment | None) -> Round | None:
-        """Prepare the folder; return the round to resume after, None for the beginning."""
+    def _start(self, stored: Experiment | None) -> Round:
+        """Prepare the folder; return the round to begin after."""
         if self.folder is None:
-            return None
+            return self.fresh
         resumed = None
         if stored is not None:
             resumed = self._restore(self.folder, stored)
@@ -215,66 +214,53 @@ class _Runner:
         write_data(self.folder, self.data, self.watcher.warn)
         if self.data.encoding is not None:
             self.folder.write_json(ENCODING, self.data.encoding.to_json())
-        return resumed
+        if resumed is None:  # a run killed before its next checkpoint repeats the same rounds
+            self._save(self.fresh, self.totals)
+        return resumed or self.fresh
 
     def _restore(self, folder: Folder, stored: Experiment) -> Round | None:
-        """Go back to the last good checkpoint; None if the run starts again.
+        """Go back to the last usable checkpoint; None if there is none, and nothing to lose.
 
-        History and client models are cut to it. Raises `RunError` where recorded rounds would be
-        lost.
+        History and client models are cut to it.
         """
         if folder.finished():
-            asked = stored.rounds, self.experiment.rounds
-            checkpoint.require_more_rounds(folder, self._last_of, *asked)
+            self._require_more_rounds(folder, stored.rounds)
         folder.clean()
         history = folder.read_history()
+        unusable: list[str] = []
         saved = checkpoint.latest(
             folder.checkpoints,
             types_of(self.algorithm).state,
-            Progress,
-            require=partial(checkpoint.require_usable, folder, stored, history),
-            below=self.last,
-            warn=self.watcher.warn,
+            require=lambda saved: checkpoint.require_usable(
+                saved, stored, folder, history, self.data_file
+            ),
+            below=self.last,  # a run stopped before its summary must have a round left to repeat
+            warn=unusable.append,
         )
-        self._require_nothing_lost(folder, stored, saved, bool(history))
-        if saved is None or saved.round_number <= self.fresh.number:
-            self.federation.rewind(self.fresh.number)
+        if saved is None and history:
+            reason = "; ".join(unusable) or "its checkpoints are gone"
+            raise RunError(
+                f"{folder.path} cannot be resumed: {reason}; starting again would erase its "
+                "history: start a new run with --out"
+            )
+        for reason in unusable:
+            self.watcher.warn(f"{reason}; trying the one before")
+        self.federation.rewind(self.fresh.number if saved is None else saved.round_number)
+        if saved is None:
             return None
-        self.federation.rewind(saved.round_number)
-        progress: Progress = saved.extra
-        self.history = history[: progress.lines]
-        # A last round that was evaluated only for being the last is not any more.
-        self.totals = progress.unevaluated or progress.totals
-        self.seconds = progress.seconds
+        self.totals = saved.totals
+        self.history = history[: self.totals.lines]
         self.federation.traffic = replace(self.totals.traffic)
-        return Round(saved.round_number, saved.state, progress.ever_answered)
+        return Round(saved.round_number, saved.state, saved.ever_answered)
 
-    def _last_of(self, rounds: int) -> int:
-        """Return the last round of a run for this setting of `rounds`."""
-        return self.algorithm.rounds(rounds, self.federation.population)
-
-    def _require_nothing_lost(
-        self, folder: Folder, stored: Experiment, saved: Checkpoint | None, recorded: bool
-    ) -> None:
-        """Raise `RunError` if resuming from this checkpoint would lose recorded rounds."""
-        begun = saved is not None and saved.round_number > self.fresh.number
-        if folder.finished() and (not saved or saved.round_number != self._last_of(stored.rounds)):
+    def _require_more_rounds(self, folder: Folder, done: int) -> None:
+        """Raise `RunError` unless a finished run of `done` rounds can continue."""
+        last_before = self.algorithm.rounds(done, self.federation.population)
+        if not done == last_before < self.last:
             raise RunError(
-                f"{folder.path} cannot be continued: its last checkpoint is damaged, or the models "
-                "that its clients keep were dropped; repeat it with --keep-client-models"
-            )
-        # That of the last round is never used: a round must be left to repeat.
-        numbers = checkpoint.rounds(folder.checkpoints)
-        refused = any(self.fresh.number < number != self.last for number in numbers)
-        if not begun and (refused or (saved is None and recorded)):
-            raise RunError(
-                f"{folder.path} cannot be resumed: it has recorded rounds but no checkpoint that "
-                "can be used, and starting again would erase them; start a new run with --out"
-            )
-        if saved is not None and (begun or recorded) and saved.extra.data != self.data_file:
-            raise RunError(
-                f"{folder.path} was started with other data: the file has changed since; restore "
-                "the file, or start a new run in another folder with --out"
+                f"{folder.path} cannot be continued from round {last_before} to round {self.last}: "
+                "there is nothing to add, or its last round depends on the number of rounds; start "
+                "a new run with --out"
             )
 
     def _warn_at_the_start(self) -> None:
@@ -290,14 +276,13 @@ class _Runner:
     def _run_rounds(self, latest: Round) -> Round:
         """Run the rounds after this one, and return the last."""
         # The newest round to resume from, with its totals: one value, so that an interruption finds
-        # both or neither. Never the last round: a run stopped before its summary must have a round
-        # left to repeat.
+        # both or neither.
         safe: tuple[Round, Totals] | None = None
-        started, saved = time.monotonic() - self.seconds, time.monotonic()
+        saved = time.monotonic()
+        self.started = saved - self.totals.seconds
         self.server = self._server(latest)
         try:
             for done in map(self._honest, run(self.server, self.federation)):
-                self.seconds = time.monotonic() - started
                 self.totals = self._record(done, latest)
                 latest = done
                 if done.number < self.last:
@@ -344,8 +329,8 @@ class _Runner:
             # Evaluating adds only the bytes served.
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
-            groups = measure.found_groups(done.scores)
-            totals = replace(totals, found=groups, faults={}, grouping=())
+            groups, lines = measure.found_groups(done.scores), totals.lines + 1
+            totals = replace(totals, found=groups, faults={}, grouping=(), lines=lines)
             self._record_line(done.number, measured)
         self.watcher.advance(done.number, measured)
         return totals
@@ -364,12 +349,15 @@ class _Runner:
         asked = Counter(self.totals.asked) + Counter(done.asked)
         loss = 0.0 if done.training_loss is None else done.training_loss
         highest = max(self.totals.highest_loss, loss if math.isfinite(loss) else math.inf)
-        totals = replace(self.totals, traffic=traffic, asked=asked, highest_loss=highest)
+        seconds = time.monotonic() - self.started
+        totals = replace(
+            self.totals, traffic=traffic, asked=asked, highest_loss=highest, seconds=seconds
+        )
         found = self.algorithm.describe(done.state).assignments
         if found is None:  # groups are declared, or there are none
             return totals
         known: Mapping[ClientId, GroupId] | None = {}  # when this round began
-        if before is not self.fresh:
+        if before.number > self.fresh.number:
             described = self.algorithm.describe(before.state)
             following = described.next_assignments
             known = described.assignments if following is None else following
@@ -377,28 +365,27 @@ class _Runner:
         grouping = measure.recovery_in_round(done, found, known or {}, self.data.population, both)
         return replace(totals, grouping=(*totals.grouping, grouping))
 
-    def _save(self, done: Round, totals: Totals, *, final: bool = False) -> None:
+    def _save(self, done: Round, totals: Totals) -> None:
         if self.folder is None:
             return
         self.folder.flush_history()
-        unevaluated = self.unevaluated if final and not self.server.due else None
-        progress = Progress(
+        saved = Checkpoint(
+            done.number,
+            done.state,
             self.experiment.identity(),
             done.ever_answered,
-            self.seconds,
             totals,
-            checkpoint.count_lines(self.history, done.number, unevaluated),
             newest_versions(self.folder.memories, done.number),
             self.data_file,
-            unevaluated,
         )
-        checkpoint.save(self.folder.checkpoints, Checkpoint(done.number, done.state, progress))
+        checkpoint.save(self.folder.checkpoints, saved)
         # The checkpoint before this one stays usable, and so must the models that clients kept.
         self.federation.forget(before=checkpoint.rounds(self.folder.checkpoints)[-1])
 
     def _finish(self, done: Round) -> Run:
         assert done.scores is not None
-        self._save(done, self.totals, final=True)
+        # If the run continues, a round that was evaluated only for being the last is not any more.
+        self._save(done, self.totals if self.server.due else self.unevaluated)
         rows = measure.client_rows(done.scores, self.data)
         has_models = self.folder is not None and bool(
             newest_versions(self.folder.memories, done.number)
@@ -428,7 +415,7 @@ class _Runner:
 
     def _summary(self, done: Round, client_models: str) -> Summary:
         assert done.scores is not None
-        last_line, traffic = self.history[-1], self.totals.traffic
+        last_line, traffic, seconds = self.history[-1], self.totals.traffic, self.totals.seconds
         inference = last_line.get("inference")
         served = measure.found_groups(done.scores)
         finds_groups = self.algorithm.describe(done.state).assignments is not None
@@ -456,7 +443,7 @@ class _Runner:
             bits=None if self.trains_alone else measure.bit_summary(traffic, self.model.spec.edges),
             participation=measure.participation_summary(self.totals.asked, self.data, served),
             budget=Budget(*worked) if traffic.trainings else None,
-            seconds={"total": self.seconds, "per_round": self.seconds / max(1, done.number)},
+            seconds={"total": seconds, "per_round": seconds / max(1, done.number)},
             data=self.data.about(),
             attack=measure.attack_summary(self.malicious, self.data) if self.attackers else None,
             inputs=self._inputs(),

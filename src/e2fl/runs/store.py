@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from e2fl.errors import ConfigError, RunError, StorageError, reason_of
 from e2fl.files import PARTIAL, finite, parse, read_text, remove, write_text, writing
-from e2fl.runs.records import Evaluation, Json, Summary
+from e2fl.runs.records import Json
 from e2fl.text import neutral, plain
 
 if TYPE_CHECKING:
@@ -64,21 +64,6 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
-
-    @property
-    def result(self) -> Summary:
-        """The summary, typed."""
-        from e2fl.codec import decode
-
-        typed: Summary = decode(self.summary, Summary)
-        return typed
-
-    @property
-    def evaluations(self) -> list[Evaluation]:
-        """The history, typed."""
-        from e2fl.codec import decode
-
-        return [decode(line, Evaluation) for line in self.history]
 
 
 def read_run(path: str | Path) -> Run:
@@ -126,15 +111,15 @@ class Folder:
         return any(not entry.name.endswith(PARTIAL) for entry in self.path.iterdir())
 
     def require_new(self, resume: bool) -> None:
-        """Raise `RunError` if the folder is not empty and `resume` is False."""
+        """Raise `RunError` if the folder is not empty and `resume` is False, or it has links.
+
+        Writing to what a link names would change files elsewhere.
+        """
         if self.exists() and not resume:
             raise RunError(
-                f"{self.path} already exists; pass --resume to continue it, or choose another "
-                "folder with --out"
+                f"{self.path} already exists; continue it with --resume (flwr run: -c "
+                "resume=true), or choose another folder with --out"
             )
-
-    def require_no_links(self) -> None:
-        """Raise `RunError` for a symbolic link: writing would change files elsewhere."""
         for entry in self._entries():
             if entry.is_symlink():
                 raise RunError(f"{entry} is a symbolic link; replace it by what it names")

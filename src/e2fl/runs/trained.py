@@ -31,7 +31,7 @@ from e2fl.files import replacing, write_text
 from e2fl.models import Model, Params, storable
 from e2fl.runs import checkpoint
 from e2fl.runs.store import ENCODING, Folder
-from e2fl.simulation.evaluator import Scoreboard, run_job
+from e2fl.simulation.evaluator import score_alone
 from e2fl.text import neutral
 
 NO_LABEL = -1
@@ -124,21 +124,20 @@ class TrainedRun:
                 f"{self.folder.path} stores no models, because its clients keep their own; "
                 "use --find-group (in Python: e2fl.assign) to train one for new data"
             )
-        names = (
-            self.summary["inputs"]["group_names"] if self.summary["membership"] != "found" else ()
-        )
-        by_name = {str(name): f"group{position}" for position, name in enumerate(names)}
-        known = {name: model for name, model in by_name.items() if model in self.models}
-        numbers = {model.removeprefix("group"): model for model in self.models}
-        known |= {name: model for name, model in numbers.items() if model not in known.values()}
-        if group is None and len(self.models) == 1:
-            return next(iter(self.models))
-        chosen = (numbers | known).get(str(group))
-        if group is None or chosen is None:
+        found = self.summary["membership"] == "found"
+        names = [] if found else list(map(str, self.summary["inputs"]["group_names"]))
+        known: dict[str, str] = {}
+        for model in self.models:
+            number = model.removeprefix("group")
+            named = number.isdecimal() and int(number) < len(names)
+            known[names[int(number)] if named else number] = model
+        if group is None and len(known) == 1:
+            return next(iter(known.values()))
+        if str(group) not in known:
             wrong = "has several models" if group is None else f"has no group '{group}'"
             choices = ", ".join(known)
             raise RunError(f"{self.folder.path} {wrong}; choose one with --group: {choices}")
-        return chosen
+        return known[str(group)]
 
     def params(self, name: str) -> Params:
         """Return the weights of one model; those of a subnetwork are zero where it has no edge."""
@@ -321,7 +320,6 @@ def assign(
     last = checkpoint.latest(
         run.folder.checkpoints,
         types_of(algorithm).state,
-        checkpoint.Progress,
         require=lambda found: checkpoint.require_identity(found, run.experiment),
     )
     if last is None or last.round_number != run.summary["rounds"]:
@@ -335,11 +333,8 @@ def assign(
     own: ClientModel = next(iter(models.views.values()))
     score = None
     if test is not None and len(test):
-        board = Scoreboard()
-        board.plan(own, test)
-        for job in board.jobs():
-            board.add(job, run_job(job, learner))
-        score = total(board.result(own, test, group).values())
+        views = score_alone(models, client, learner).views.values()
+        score = total(next(iter(views)).values())
     return Assignment(
         models.group,
         learner.weights_of(own.model),

@@ -15,8 +15,8 @@ class Watcher:
     def announce(self, number: int, total: int) -> None:
         """Handle the announcement of run `number` of `total`."""
 
-    def prepare(self, what: str) -> None:
-        """Handle the compilation of a function for this machine, which is about to start."""
+    def prepare(self) -> None:
+        """Handle a preparation that takes long, as that of compiled code does the first time."""
 
     def begin(self, experiment: Experiment, first: int, last: int) -> None:
         """Handle the start of a run, or its resumption, with round `first`."""

@@ -43,14 +43,13 @@ class Options:
     """What distinguishes a search from another one of the same methods.
 
     trials: of each method; a grid tries all its points. objectives, pick: paths of measures, as in
-    `objectives_of`. jobs: runs of a grid at a time.
+    `objectives_of`.
     """
 
     sampler: Literal["grid", "tpe"] = "tpe"
     trials: int = 20
     objectives: str | None = None
     pick: str | None = None
-    jobs: int = 1
 
 
 def search(
@@ -88,7 +87,6 @@ def search(
     shown = [MEASURES[f"{level}/{name}"] for level in levels for name in results.SHOWN]
     measures = {measure.key: measure for measure in (*shown, *objectives)}
     Folder(out).require_new(resume)
-    Folder(out).require_no_links()
     with Folder(out).claimed():
         asked = {
             "sampler": options.sampler,
@@ -167,13 +165,6 @@ class Runner:
             return self._drawn(name, method, space)
         values = itertools.product(*map(spaces.ends_of, space.values()))
         points = list(enumerate((dict(zip(space, point, strict=True)) for point in values), 1))
-        if self.options.jobs > 1:  # the trials read these runs
-            tasks = [
-                self._task(name, method, number, point, seed)
-                for seed in self.seeds
-                for number, point in points
-            ]
-            run_all(tasks, jobs=self.options.jobs, tell=self.tell)
         return [self._trial(name, method, number, point) for number, point in points]
 
     def test(self, chosen: Mapping[str, Experiment]) -> dict[str, list[Run]]:
@@ -185,8 +176,7 @@ class Runner:
             for seed in self.seeds
             for name, best in chosen.items()
         }
-        jobs = self.options.jobs
-        batch = run_all(list(tasks.values()), jobs=jobs, watcher=self.watcher, tell=self.tell)
+        batch = run_all(list(tasks.values()), watcher=self.watcher)
         batch.finished()
         return {name: [batch.runs[tasks[name, seed]] for seed in self.seeds] for name in chosen}
 

@@ -24,15 +24,15 @@ class Memories:
     def __init__(self, folder: Path | None = None):
         self.folder = folder
         self.rounds: dict[ClientId, list[int]] = {} if folder is None else versions(folder)
-        self.held: dict[tuple[ClientId, int], Memory] = {}
+        self.held: dict[ClientId, Memory] = {}  # without a folder: the last memory of each
 
     def load(self, client: ClientId, before: int) -> Memory:
         """Return what this client stored last before this round; empty if it never did."""
+        if self.folder is None:
+            return dict(self.held.get(client, {}))
         earlier = [written for written in self.rounds.get(client, []) if written < before]
         if not earlier:
             return {}
-        if self.folder is None:
-            return dict(self.held[client, earlier[-1]])
         path = self._path(client, earlier[-1])
         try:
             memory: dict[str, Any] = codec.load(path, dict[str, Any])
@@ -46,21 +46,16 @@ class Memories:
         """Store the client's memory of this round; a client that stores nothing costs nothing."""
         if not memory and client not in self.rounds:
             return
-        checked = checked_memory(memory)
+        checked, rounds = checked_memory(memory), self.rounds.setdefault(client, [])
         if self.folder is None:
-            for older in self.rounds.pop(client, []):
-                del self.held[client, older]
-            self.held[client, round_number] = checked
-        else:
-            codec.save(self._path(client, round_number), checked)
-        rounds = self.rounds.setdefault(client, [])
+            self.held[client] = checked
+            return
+        codec.save(self._path(client, round_number), checked)
         if round_number not in rounds:
             rounds.append(round_number)
 
     def forget(self, before: int) -> None:
         """Drop versions that a run resumed from this round or a later one cannot need."""
-        if self.folder is None:
-            return
         for client, rounds in list(self.rounds.items()):  # a client may still be writing
             needed = [written for written in rounds if written <= before][-1:]
             for written in rounds:
@@ -73,9 +68,7 @@ class Memories:
         for client, rounds in self.rounds.items():
             for late in [written for written in rounds if written > round_number]:
                 rounds.remove(late)
-                self.held.pop((client, late), None)
-                if self.folder is not None:
-                    self._path(client, late).unlink(missing_ok=True)
+                self._path(client, late).unlink(missing_ok=True)
 
     def _path(self, client: ClientId, round_number: int) -> Path:
         assert self.folder is not None

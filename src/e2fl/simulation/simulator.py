@@ -7,6 +7,7 @@ milliseconds run one after the other, because the threads would mostly wait for 
 
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from e2fl.data.federated import (
     Examples,
     FederatedData,
     GroupId,
+    Lazy,
     Memory,
     Population,
 )
@@ -33,13 +35,13 @@ from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
 from e2fl.rounds import HELD, Replies, Request, Traffic, UnseenScores, count_work
 from e2fl.simulation.client_memory import Memories
-from e2fl.simulation.evaluator import Scoreboard, run_job
-from e2fl.simulation.spool import Spool
+from e2fl.simulation.evaluator import Scoreboard, run_job, score_alone
 from e2fl.wire import Message
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+IN_MEMORY = 256 * 2**20  # bytes of the replies of a round; more are in a temporary file
 BRIEF = 0.002  # seconds of computation per item; below this, threads do not pay off
 
 
@@ -92,7 +94,8 @@ class SimulatedFederation:
             for client, message in inbox.items()
         )
         errors: dict[ClientId, Exception] = {}
-        answers: Spool[Message] = Spool(self.types.up, spec)
+        file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # ends with the replies
+        places: dict[ClientId, tuple[int, int]] = {}  # of the replies in the file
         faults: dict[ClientId, str] = {}
         losses: dict[ClientId, float] = {}
         for client, done in self._train_all(round_number, spec, delivered):
@@ -107,13 +110,20 @@ class SimulatedFederation:
             self.traffic.up += len(raw)
             self.traffic.grouping_bytes += len(raw) if prepares else 0
             try:
-                answers.add(client, raw)
+                self.types.up.from_bytes(raw, spec)
+                places[client] = file.tell(), file.write(raw)
             except WireError as error:
                 faults[client] = f"malformed: {error}"
         if round_number <= 1 and 1 < len(inbox) == len(errors):
             # Every client failed in the first round: a bug, not a bad client.
             raise errors[min(errors)]
-        return Replies(answers, faults, losses)
+
+        def read(client: ClientId) -> Message:
+            start, size = places[client]
+            file.seek(start)
+            return self.types.up.from_bytes(file.read(size), spec)
+
+        return Replies(Lazy(places, read), faults, losses)
 
     def _train_all(
         self, round_number: int, spec: ModelSpec, delivered: Mapping[ClientId, Any]
@@ -187,35 +197,25 @@ class SimulatedFederation:
 
     def evaluate_unseen(self, state: Any, clients: Mapping[ClientId, Client]) -> UnseenScores:
         """Evaluate unseen clients; one that fails is a fault and does not stop the others."""
-        used: dict[ClientId, tuple[ClientModels, float]] = {}
-        faults: dict[ClientId, str] = {}
 
-        def look(client_id: ClientId) -> tuple[ClientModels, float] | Exception:
+        def work(client_id: ClientId) -> Score | Exception:
             learner = self._learner(client_id, 0)
             client = replace(clients[client_id], memory={})
             try:
                 models = self.algorithm.for_unseen(state, client, learner)
                 models = expect_models(models, learner.model.spec, self.algorithm, "for_unseen")
-                return models, learner.meter.grouping_passes
+                return score_alone(models, client, learner)
             except Exception as error:  # one client's data must not lose a finished run
                 return error
 
-        for client, found in self._each("unseen", look, sorted(clients)):
-            if isinstance(found, Exception):
-                faults[client] = _failed(found)
+        scores: dict[ClientId, Score] = {}
+        faults: dict[ClientId, str] = {}
+        for client, score in self._each("unseen", work, sorted(clients)):
+            if isinstance(score, Exception):
+                faults[client] = _failed(score)
             else:
-                used[client] = found
-        tests = {client_id: (client.test, client.group) for client_id, client in clients.items()}
-        try:
-            scores = self._score(used, tests, Scoreboard())
-        except Exception:  # some client's test examples cannot be evaluated; find out which
-            scores = {}
-            for client in used:
-                try:
-                    scores |= self._score({client: used[client]}, tests, Scoreboard())
-                except Exception as error:
-                    faults[client] = _failed(error)
-        return UnseenScores(scores, dict(sorted(faults.items())))
+                scores[client] = score
+        return UnseenScores(scores, faults)
 
     def _score(
         self,

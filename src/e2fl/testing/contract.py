@@ -234,16 +234,17 @@ def resumed_equals_uninterrupted(problem: Problem) -> None:
             # One more round runs than is saved: it must be dropped.
             for done, _ in zip(problem.run(federation, 4), range(stop + 2), strict=False):
                 if done.number == through[stop].number:
-                    ever = {"ever": done.ever_answered}
-                    checkpoint.save(folder, Checkpoint(done.number, done.state, ever))
-            saved = checkpoint.latest(folder, kind)
-            assert saved is not None
+                    ever = done.ever_answered
+                    saved = Checkpoint(done.number, done.state, ever_answered=ever)
+                    checkpoint.save(folder, saved)
+            found = checkpoint.latest(folder, kind)
+            assert found is not None
             federation = problem.federation(threads=1, memories=folder / "clients")
-            federation.memories.rewind(saved.round_number)
-            resume = Round(saved.round_number, saved.state, bool(saved.extra["ever"]))
+            federation.memories.rewind(found.round_number)
+            resume = Round(found.round_number, found.state, found.ever_answered)
             rest = list(problem.run(federation, 4, resume))
             assert same(through[stop + 1 :], rest), (
-                f"resumed after round {saved.round_number}, a run ends differently"
+                f"resumed after round {found.round_number}, a run ends differently"
             )
 
 
@@ -251,7 +252,7 @@ def states_survive_a_checkpoint(problem: Problem) -> None:
     """A state survives being saved and loaded."""
     with tempfile.TemporaryDirectory() as place:
         for number, moment in enumerate(problem.moments, start=1):
-            checkpoint.save(Path(place), Checkpoint(number, moment.state, {}))
+            checkpoint.save(Path(place), Checkpoint(number, moment.state))
             saved = checkpoint.latest(Path(place), types_of(problem.algorithm).state)
             assert saved is not None
             assert same((number, moment.state), (saved.round_number, saved.state)), (
