@@ -65,7 +65,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 }
 COMMON = {"keep": 0.5, "weight_scale": 1.0}  # settings that every model has, and their defaults
 # Settings that never change a result.
-UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models")
+UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
 LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1, "evaluate_clients": 0, "examples_limit": 0}
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
@@ -105,6 +105,9 @@ class Experiment:
     ] = 30.0
     keep_client_models: Annotated[
         bool, Doc("keep the clients' own models after the run; never changes a result")
+    ] = False
+    keep_ballots: Annotated[
+        bool, Doc("keep every ballot for `e2fl recount`, 4 bytes an edge; never changes a result")
     ] = False
     learner: Annotated[Section, Doc("how clients train: `e2fl list learner`")] = field(
         default_factory=dict

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Settings that do not tell two methods apart: they name a run, or never change a result.
 SAME = (
     *("name", "seed", "variants"),
-    *("threads", "runtime", "checkpoint_seconds", "keep_client_models"),
+    *("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots"),
 )
 LARGEST = 4_000_000  # bytes of data.json or data.svg that a page takes
 LONGEST = 60  # characters of a label
