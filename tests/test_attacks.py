@@ -200,6 +200,12 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
         assert cost["groups"] == lost
         assert cost["inside"] == np.mean([lost[group] for group in attacked])
         assert cost["hardest"] == max(lost[group] for group in lost if group not in attacked)
+        positive = {group: max(0, loss) for group, loss in lost.items()}
+        share = sum(positive[group] for group in attacked)
+        if any(positive.values()):
+            assert cost["contained"] == pytest.approx(100 * share / sum(positive.values()))
+        else:
+            assert cost["contained"] is None
         # Weights have no mask, and rankings no scale.
         assert (cost["edges"] is None) is (run.label == "fedavg")
         if run.label == "e2fl":

@@ -24,6 +24,8 @@ from e2fl.flower.messages import Reply, Request, Work
 from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
 from e2fl.learning.learner import Meter
+from e2fl.rankings.messages import AnyBallots
+from e2fl.runs.chain import RECEIPTS, receipt
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.evaluator import score_alone
 
@@ -149,6 +151,8 @@ class Node:
         memories.store(client.id, number, client.memory)
         memories.forget(request.oldest)
         payloads[owner.id] = messages.payload(reply.to_bytes(spec.only(request.layers)))
+        if isinstance(reply, AnyBallots) and request.layers is None:
+            self._keep_receipt(request, owner.id, reply)
         return Work(  # after encoding, which counts the bits of ballots
             trained_examples=meter.examples,
             examples=max(1, len(client.train)),
@@ -156,6 +160,13 @@ class Node:
             ballot_bits=meter.ballot_bits,
             training_loss=meter.losses.mean,
         )
+
+    def _keep_receipt(self, request: Request, client_id: ClientId, reply: AnyBallots) -> None:
+        """Keep the digests of what a client votes, for `e2fl recount RUN --receipt FILE`."""
+        if counted := reply.counted():
+            path = self._folder(request, client_id) / RECEIPTS
+            with path.open("a", encoding="utf-8") as file:
+                file.write(receipt(request.round_number, client_id, counted))
 
     def _evaluate(self, request: Request, owner: Client, raw: bytes) -> Score:
         """Evaluate what a client is served after the round before, on its test examples."""
@@ -175,9 +186,12 @@ class Node:
         learner = self.setup.learner
         return replace(learner, round_number=round_number, client_id=client_id, meter=Meter())
 
+    def _folder(self, request: Request, client_id: ClientId) -> Path:
+        return self.memory / request.run_id / f"client-{client_id}"
+
     def _memories(self, request: Request, client_id: ClientId) -> Memories:
         """Return what this client stored in this run, without rounds that were not saved."""
-        folder = self.memory / request.run_id / f"client-{client_id}"
+        folder = self._folder(request, client_id)
         memories = Memories(folder)
         stored = folder / "server-id"
         if not stored.is_file() or stored.read_text(encoding="utf-8") != request.server_id:

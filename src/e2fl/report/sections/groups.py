@@ -1,5 +1,6 @@
-"""Groups: how each is served, protected groups, and what attacks cost every group."""
+"""Groups: how each is served, protected groups, attacks, and what one voter could change."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,8 @@ LOSSES = {
     "clients": "mean of clients",
 }
 
+SHARES = {"contained": "of it in attacked groups, %", "edges": "kept edges changed, %"}
+
 
 def impacts(named: Mapping[str, Sequence["Run"]]) -> tuple[Json, ...]:
     """Return what each attack cost in each seed: accuracy of the clean run minus the attacked one.
@@ -197,6 +200,8 @@ def _impact(clean: "Run", attacked: "Run") -> Json:
     }
     others = [loss for name, loss in losses.items() if name not in attackers]
     inside = [loss for name, loss in losses.items() if name in attackers]
+    lost = sum(loss for loss in losses.values() if loss > 0)
+    contained = 100 * sum(loss for loss in inside if loss > 0) / lost if inside and lost else None
     return {
         "groups": losses,
         "worst": before[level]["worst10"] - after[level]["worst10"],
@@ -204,6 +209,7 @@ def _impact(clean: "Run", attacked: "Run") -> Json:
         "outside": float(np.mean(others)) if others else None,
         "hardest": max(others, default=None),
         "clients": before["clients"]["mean"] - after["clients"]["mean"],
+        "contained": contained,
         "edges": _changed_edges(clean.folder, attacked.folder),
     }
 
@@ -256,11 +262,11 @@ def attack_table(study: Study) -> Table | None:
     """Return what each attack cost each method; None if nothing was run clean and attacked."""
     columns = [METHOD, Column("attack", "attack")]
     columns += [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]
-    columns.append(Column("edges", "kept edges changed, %", 1))
+    columns += [Column(key, title, 1) for key, title in SHARES.items()]
     rows = []
     for (method, attack), repeats in _pairs(study).items():
         row: dict[str, Any] = {"method": method, "attack": attack}
-        for key in (*LOSSES, "edges"):
+        for key in (*LOSSES, *SHARES):
             known = [one[key] for one in repeats if one[key] is not None]
             row |= interval_cells(key, over_seeds(known) if known else None)
         rows.append(row)
@@ -273,3 +279,24 @@ def _pairs(study: Study) -> dict[tuple[str, str], list[Json]]:
     for impact in study.attacked:
         pairs.setdefault((impact["method"], impact["attack"]), []).append(impact)
     return pairs
+
+
+def influence(study: Study) -> Section | None:
+    """How much of a mask could one voter change?"""
+    rows: list[Json] = []
+    layers: dict[str, str] = {}
+    for method in study.main:
+        final = method.final
+        names = names_in(final, "influence/groups", "mask")
+        votes = {f"influence/groups/{name}": name for name in names}
+        for path, vote in (votes | {"influence/global": words("influence", "all")}).items():
+            means = final.filter(regex=f"^{re.escape(path)}/").mean().dropna()
+            cells = {str(key).removeprefix(f"{path}/"): value for key, value in means.items()}
+            if cells:
+                rows.append({"method": method.label, "vote": vote, **cells})
+                layers |= {key: key.removeprefix("layers/") for key in cells if "layers/" in key}
+    columns = [METHOD, Column("vote", "vote"), Column("ballots", "ballots", 1)]
+    columns.append(Column("mask", "whole mask", 1, words("influence", "head")))
+    columns += [Column(key, title, 1, words("influence", "head")) for key, title in layers.items()]
+    table = Table.of("influence", words("influence", "table"), columns, rows)
+    return Section.of("influence", [table]) if rows else None
