@@ -44,7 +44,7 @@ def two_weights():
 
 @pytest.mark.parametrize(
     ("trim", "expected"),
-    [(0, [20.0, 1.0]), (0.2, [2.0, 1.0]), (0.4, [2.0, 2.0]), (0.5, [2.0, 2.0])],
+    [(0, [20.0, 1.0]), (0.2, [2.0, 7 / 3]), (0.4, [2.0, 2.0]), (0.5, [2.0, 2.0])],
 )
 def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
     models = (params(1, 9), params(94, -11), params(2, 2), params(3, 3), params(0, 2))

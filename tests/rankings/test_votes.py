@@ -13,7 +13,7 @@ from e2fl.attacks import BoundarySwap, Collusion
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
 from e2fl.rankings.messages import Ballots
-from e2fl.rankings.order import dropped, invert, mask_of
+from e2fl.rankings.order import invert, mask_of
 from e2fl.rankings.votes import (
     VOTES,
     Borda,
@@ -213,17 +213,17 @@ def test_a_boundary_swap_stays_within_the_influence_of_its_ballot(others, keep):
     forged = BoundarySwap().forge(known)[0].rankings[0]["fc"]
     most = bound(cast, keep)
     assert 0 < exchanged(cast, forged, keep) <= most
-    # The bound says something: it is far below the whole mask, and near what the attack reaches.
-    assert others == 1 or most < 2 * exchanged(cast, forged, keep) < edges - dropped(edges, keep)
+    # The bound says something: the more voters, the less each of them can change.
+    assert most <= 1.5 * edges / (others + 1)
 
 
 def test_the_influence_in_a_vote_is_that_of_its_strongest_voter():
     rng = np.random.default_rng(3)
     cast = [{"a": rng.permutation(8).astype(np.int32), "b": rng.permutation(40).astype(np.int32)}]
-    alone = influence(cast, 0.5)
+    alone = influence(cast, cast[0], 0.5)
     assert alone == {"ballots": 1, "mask": 100.0, "layers": {"a": 100.0, "b": 100.0}}
     # An incumbent of ten ballots leaves little to the only voter.
-    held = influence(cast, 0.5, cast[0], (10, 1))
+    held = influence(cast, cast[0], 0.5, cast[0], (10, 1))
     assert 0 < held["mask"] < 50
     assert (
         held["mask"]

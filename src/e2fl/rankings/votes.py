@@ -159,8 +159,9 @@ def most_exchanged(sums: Int64, kept: Bools, ballot: Ranks, weight: int = 1) -> 
     edges = len(sums)
     # No edge moves further than this by one ballot: those further from the cut cannot cross it.
     reach = 2 * weight * (edges - 1)
-    if kept.all() or not kept.any():
-        return 0
+    fewer = min(np.count_nonzero(kept), np.count_nonzero(~kept))
+    if not fewer or np.array_equal(sums, weight * ballot.astype(np.int64)):
+        return int(fewer)  # nothing to exchange, or nobody else votes
     near = np.where(kept, sums <= sums[~kept].max() + reach, sums >= sums[kept].min() - reach)
     numbers = np.flatnonzero(near)
     keys = (sums[numbers] - weight * ballot[numbers].astype(np.int64)) * edges + numbers
@@ -175,6 +176,7 @@ def most_exchanged(sums: Int64, kept: Bools, ballot: Ranks, weight: int = 1) -> 
 
 def influence(
     ballots: Sequence[Ranking],
+    elected: Ranking,
     keep: float,
     incumbent: Ranking | None = None,
     weights: tuple[int, int] = (0, 1),
@@ -191,7 +193,7 @@ def influence(
             count.add(ballot[layer], weights[1])
         if incumbent is not None:
             count.add(incumbent[layer], weights[0])
-        kept = mask_of(count.elect(), keep)
+        kept = mask_of(elected[layer], keep)
         sizes[layer] = int(kept.sum())
         exchanged.append(
             [most_exchanged(count.sums, kept, ballot[layer], weights[1]) for ballot in ballots]

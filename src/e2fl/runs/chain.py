@@ -12,8 +12,10 @@ import os
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
+
 from e2fl.algorithms import Election
-from e2fl.data.federated import ClientId
+from e2fl.data.federated import ClientId, GroupId
 from e2fl.errors import RunError
 from e2fl.files import read_text, remove, replacing, write_text, writing
 from e2fl.rankings.order import Ranking
@@ -109,6 +111,7 @@ class Chain:
     def add(self, number: int, election: Election) -> None:
         """Record the election of a round."""
         ballots = []
+        known: dict[GroupId, tuple[Ranking, str]] = {}  # the last ballot of each group
         spool = replacing(self.ballots / f"round-{number:07d}.bin")
         with (
             spool if self.keep_ballots else nullcontext(Path(os.devnull)) as path,
@@ -117,11 +120,15 @@ class Chain:
             for client, group, ranking in election.ballots():
                 raw = canonical(ranking)
                 file.write(raw)
-                ballots.append([client, group, hashlib.sha256(raw).hexdigest()])
+                known[group] = ranking, hashlib.sha256(raw).hexdigest()
+                ballots.append([client, group, known[group][1]])
         if not self.head:
             edges = {layer: len(rank) for layer, rank in election.global_ranking.items()}
             self._append({"round": 0, "layers": edges, **election.rules})
-        elected = {str(group): digest_of(own) for group, own in sorted(election.elected.items())}
+        elected = {
+            str(group): _digest_like(own, *known[group])
+            for group, own in sorted(election.elected.items())
+        }
         voters, result = sorted(election.voters), digest_of(election.global_ranking)
         results = {"elected": elected, "voters": voters, "global": result}
         self._append({"round": number, "ballots": ballots, **results})
@@ -138,6 +145,14 @@ class Chain:
         self.head = _digest(line)
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line | {"digest": self.head}) + "\n")
+
+
+def _digest_like(ranking: Ranking, other: Ranking, known: str) -> str:
+    """Return the digest of a ranking. known: that of another one, often the same: of a single
+    voter.
+    """
+    same = all(np.array_equal(ranking[layer], other[layer]) for layer in ranking)
+    return known if same else digest_of(ranking)
 
 
 def _digest(line: Json) -> str:

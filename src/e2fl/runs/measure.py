@@ -347,10 +347,13 @@ def influence_of(election: Election, data: FederatedData) -> Json | None:
     keep, incumbents = election.rules["keep"], election.rules["incumbents"]
     named = data.group_name if data.population.declared_groups else found_name
     groups = {
-        named(group): influence(cast, keep, election.before.get(group), incumbents)
+        named(group): influence(
+            cast, election.elected[group], keep, election.before.get(group), incumbents
+        )
         for group, cast in sorted(ballots.items())
     }
-    return {"groups": groups, "global": influence(list(election.voters.values()), keep)}
+    whole = influence(list(election.voters.values()), election.global_ranking, keep)
+    return {"groups": groups, "global": whole}
 
 
 def byte_summary(traffic: Traffic) -> Json:
