@@ -199,7 +199,16 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
         attacked = run.summary["attack"]["groups"]
         assert cost["inside"] == pytest.approx(np.mean([lost[group] for group in attacked]))
         assert cost["hardest"] == max(lost[group] for group in lost if group not in attacked)
-        if run.label == "e2fl":  # rankings have no scale
+        positive = {group: max(0, loss) for group, loss in lost.items()}
+        share = sum(positive[group] for group in attacked)
+        if any(positive.values()):
+            assert cost["contained"] == pytest.approx(100 * share / sum(positive.values()))
+        else:
+            assert np.isnan(cost["contained"])
+        # Weights have no mask, and rankings no scale.
+        assert np.isnan(cost["edges"]) is (run.label == "fedavg")
+        if run.label == "e2fl":
+            assert (cost["edges"] > 0) is (name == "boundary_swap")
             assert name == "boundary_swap" or not any(lost.values())
         elif name == "boundary_swap":
             assert not any(lost.values())

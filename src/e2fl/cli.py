@@ -15,8 +15,9 @@ from e2fl.errors import E2flError, is_out_of_memory, reason_of
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0: success; 1: a search could choose nothing; 2: a mistake that the message explains; 3:
-    training diverged, so that some measures mean nothing; 130: an interruption.
+    0: success; 1: a search could choose nothing, or a recount does not match; 2: a mistake that the
+    message explains; 3: training diverged, so that some measures mean nothing; 130: an
+    interruption.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)

@@ -4,12 +4,12 @@
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
-from e2fl.algorithms import AnyAlgorithm, types_of
+from e2fl.algorithms import AnyAlgorithm, Election, types_of
 from e2fl.algorithms.screening import Size, capped, outliers, overstated, scaled_down, size_of
 from e2fl.algorithms.validate import (
     expect,
@@ -168,6 +168,9 @@ class Server:
         else:
             self.done = resume
         self.request: Request | None = None
+        # Called with each election: its round, and whether it is evaluated. It may read ballots
+        # only during the call.
+        self.witness: Callable[[int, bool, Election], None] | None = None
 
     @property
     def state(self) -> Any:
@@ -222,9 +225,14 @@ class Server:
         with one_thread():
             after = self.algorithm.aggregate(self.state, accepted)
         state = expect(after, self.types.state, self.algorithm, "aggregate")
+        number, trains = self.request.round_number, self.request.ask.kind == "train"
+        if self.witness is not None and trains:
+            election = self.algorithm.election(self.state, accepted, state)
+            if election is not None:
+                self.witness(number, self._evaluates(number), election)
         losses = [replies.losses[client] for client in accepted if client in replies.losses]
         self.done = Round(
-            self.request.round_number,
+            number,
             state,
             self.done.ever_answered or bool(accepted),
             tuple(self.request.ask.clients),
@@ -282,13 +290,19 @@ class Server:
     @property
     def due(self) -> bool:
         """Whether the round that has just ended is evaluated even if it is not the last one."""
+        return self._due(self.done.number)
+
+    def _due(self, number: int) -> bool:
         assert self.request is not None, "due follows take()"
         ask = self.request.ask
-        return ask.kind == "train" and ask.evaluate and self.done.number % self.evaluate_every == 0
+        return ask.kind == "train" and ask.evaluate and number % self.evaluate_every == 0
+
+    def _evaluates(self, number: int) -> bool:
+        return number == self.last or self._due(number)
 
     def offer(self) -> Mapping[ClientId, Message] | None:
         """Return what clients evaluate after this round; None: it is not evaluated."""
-        if self.done.number != self.last and not self.due:
+        if not self._evaluates(self.done.number):
             return None
         clients = self.population.ids if self.done.number == self.last else self.evaluated
         return self.checked(

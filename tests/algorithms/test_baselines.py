@@ -39,6 +39,26 @@ def two_weights():
     return Model(nn.Sequential(nn.Linear(2, 1, bias=False)))
 
 
+# FedAvg
+
+
+@pytest.mark.parametrize(
+    ("trim", "expected"),
+    [(0, [20.0, 1.0]), (0.2, [2.0, 7 / 3]), (0.4, [2.0, 2.0]), (0.5, [2.0, 2.0])],
+)
+def test_a_trimmed_mean_drops_the_ends_of_every_weight(trim, expected):
+    models = (params(1, 9), params(94, -11), params(2, 2), params(3, 3), params(0, 2))
+    replies = {client: Update(model, 1) for client, model in enumerate(models)}
+    assert values(FedAvg(trim=trim).aggregate(Shared(params(0, 0)), replies).params) == expected
+
+
+def test_the_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle():
+    replies = {client: Update(params(value), 1) for client, value in enumerate((1, 2, 5, 99))}
+    assert values(FedAvg(trim=0.5).aggregate(Shared(params(0)), replies).params) == [3.5]
+    with pytest.raises(ConfigError, match="trim"):
+        FedAvg(trim=0.6)
+
+
 # q-FFL
 
 

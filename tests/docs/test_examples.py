@@ -122,7 +122,7 @@ def test_the_examples_of_own_data(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["index.md", "running.md", "predicting.md"])
+@pytest.mark.parametrize("page", ["index.md", "running.md"])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     paths = []
     for position, block in enumerate(blocks(f"docs/{page}", "python")):

@@ -18,6 +18,8 @@ from e2fl.data import Client
 from e2fl.errors import ConfigError, DataError, RunError
 from e2fl.flower.run_config import RunConfig, overrides
 from e2fl.flower.server import run_on
+from e2fl.runs.chain import RECEIPTS, MismatchError, check_receipts
+from e2fl.runs.recount import recount
 from e2fl.runs.runner import run_experiment
 from tests.flower.grid import (
     QUICK,
@@ -54,6 +56,24 @@ def test_a_killed_server_resumes_to_the_same_result(name, toy, tmp_path):
     files, expected = tmp_path / "run", tmp_path / "whole-run"
     assert {path.name for path in files.iterdir()} == {path.name for path in expected.iterdir()}
     assert (files / "clients.csv").read_bytes() == (expected / "clients.csv").read_bytes()
+
+
+@pytest.mark.parametrize("ballot", ["exact", "buckets"])
+def test_clients_find_their_ballots_in_the_chain_of_a_resumed_run(toy, tmp_path, ballot):
+    algorithm = {"name": "e2fl_steady", "clients_per_round": 3, "ballot": {"name": ballot}}
+    experiment = replace(toy, algorithm=algorithm, keep_ballots=True)
+    out = tmp_path / "run"
+    config = RunConfig(out=str(out))
+    with pytest.raises(KilledError):
+        on_flower(experiment, tmp_path, config, watcher=killed_at(4))
+    on_flower(experiment, tmp_path, replace(config, resume=True))
+    assert "6 rounds and 18 ballots" in recount(out)
+    receipts = sorted((tmp_path / "memory").rglob(RECEIPTS))
+    assert sum(check_receipts(out, path) for path in receipts) == 18
+    text = receipts[0].read_text()
+    receipts[0].write_text(text.replace('["', '["0', 1))
+    with pytest.raises(MismatchError, match="the receipt of client"):
+        check_receipts(out, receipts[0])
 
 
 def test_a_server_that_was_killed_twice_can_resume_from_the_checkpoint_before(toy, tmp_path):

@@ -1,6 +1,7 @@
 """Votes: the worked example, the laws of Borda, weights, and another rule in its place."""
 
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -8,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import e2fl
+from e2fl.attacks import BoundarySwap, Collusion
 from e2fl.config.experiment import from_dict
 from e2fl.errors import ConfigError
-from e2fl.rankings.order import invert
-from e2fl.rankings.votes import VOTES, Borda, Vote, elect
+from e2fl.rankings.messages import Ballots
+from e2fl.rankings.order import invert, mask_of
+from e2fl.rankings.votes import (
+    VOTES,
+    Borda,
+    BordaCount,
+    TrimmedBorda,
+    Vote,
+    elect,
+    influence,
+    most_exchanged,
+)
 
 TOY = {
     "data": {"name": "e2fl.testing.toy:Toy"},
@@ -128,3 +140,93 @@ def test_an_unknown_rule_is_named():
     experiment = from_dict(TOY | {"algorithm": {"name": "e2fl", "vote": "borada"}})
     with pytest.raises(ConfigError, match="borda"):
         experiment.build_algorithm()
+
+
+@given(ballots(), st.sampled_from([0.1, 0.2, 0.34]), st.integers(1, 3))
+def test_trimmed_borda_drops_the_ends_of_every_edge(cast, trim, weight):
+    rule = TrimmedBorda(trim=trim, least=3)
+    weighted = [(rank, weight if position == 0 else 1) for position, rank in enumerate(cast)]
+    equal = [rank for rank, times in weighted for _ in range(times)]
+    cut = int(trim * len(equal) + 1e-9) if len(cast) >= 3 else 0
+    sums = np.sort(np.stack(equal), axis=0)[cut : len(equal) - cut].astype(np.int64).sum(axis=0)
+    assert invert(rule.elect(weighted)).tolist() == np.argsort(sums, kind="stable").tolist()
+    assert (rule.elect(weighted[::-1]) == rule.elect(weighted)).all()
+
+
+def test_trimmed_borda_needs_enough_ballots_and_sensible_settings():
+    cast = [(ranks(order), 1) for order in ([0, 1, 2], [2, 1, 0], [2, 1, 0], [2, 0, 1])]
+    assert (TrimmedBorda(trim=0.25).elect(cast) == Borda().elect(cast)).all()
+    for settings in ({"trim": 0.5}, {"trim": -0.1}, {"least": 2}):
+        with pytest.raises(ConfigError, match=f"vote.{next(iter(settings))}"):
+            TrimmedBorda(**settings)
+
+
+def test_trimmed_borda_halves_what_one_captured_group_changes():
+    rng = np.random.default_rng(0)
+    edges, keep = 4000, 0.5
+    common = rng.permutation(edges)
+    cast = [ranks(np.argsort(common + rng.normal(0, 100, edges))) for _ in range(10)]
+    known = Collusion({0: Ballots((0,), ({"fc": cast[0]},))}, {}, None, 0.1, keep)
+    forged = BoundarySwap().forge(known)[0].rankings[0]["fc"]
+    changed = {}
+    for rule in (Borda(), TrimmedBorda(trim=0.2)):
+        clean, attacked = (
+            mask_of(rule.elect([(own, 1) for own in (first, *cast[1:])]), keep)
+            for first in (cast[0], forged)
+        )
+        changed[type(rule)] = (clean & ~attacked).sum()
+    assert 0 < 2 * changed[TrimmedBorda] < changed[Borda]
+
+
+def exchanged(cast, first, keep, weight=1):
+    """The kept edges that are lost if the first ballot is another one."""
+    before, after = (
+        mask_of(Borda().elect([(own, weight), *((rank, 1) for rank in cast[1:])]), keep)
+        for own in (cast[0], first)
+    )
+    return int((before & ~after).sum())
+
+
+def bound(cast, keep, weight=1):
+    count = BordaCount(len(cast[0]))
+    for position, rank in enumerate(cast):
+        count.add(rank, weight if position == 0 else 1)
+    return most_exchanged(count.sums, mask_of(count.elect(), keep), cast[0], weight)
+
+
+@given(ballots(most=6), st.sampled_from([0.2, 0.5, 0.7]), st.integers(1, 3))
+def test_the_influence_of_a_ballot_is_exact(cast, keep, weight):
+    every = permutations(range(len(cast[0])))
+    most = max(exchanged(cast, np.array(own, np.int32), keep, weight) for own in every)
+    assert bound(cast, keep, weight) == most
+
+
+@pytest.mark.parametrize("others", [1, 3, 9, 24])
+@pytest.mark.parametrize("keep", [0.3, 0.5])
+def test_a_boundary_swap_stays_within_the_influence_of_its_ballot(others, keep):
+    rng = np.random.default_rng(others)
+    edges = 3000
+    cast = [
+        ranks(np.argsort(np.arange(edges) + rng.normal(0, 300, edges))) for _ in range(others + 1)
+    ]
+    known = Collusion({0: Ballots((0,), ({"fc": cast[0]},))}, {}, None, 1 / (others + 1), keep)
+    forged = BoundarySwap().forge(known)[0].rankings[0]["fc"]
+    most = bound(cast, keep)
+    assert 0 < exchanged(cast, forged, keep) <= most
+    # The bound says something: the more voters, the less each of them can change.
+    assert most <= 1.5 * edges / (others + 1)
+
+
+def test_the_influence_in_a_vote_is_that_of_its_strongest_voter():
+    rng = np.random.default_rng(3)
+    cast = [{"a": rng.permutation(8).astype(np.int32), "b": rng.permutation(40).astype(np.int32)}]
+    alone = influence(cast, cast[0], 0.5)
+    assert alone == {"ballots": 1, "mask": 100.0, "layers": {"a": 100.0, "b": 100.0}}
+    # An incumbent of ten ballots leaves little to the only voter.
+    held = influence(cast, cast[0], 0.5, cast[0], (10, 1))
+    assert 0 < held["mask"] < 50
+    assert (
+        held["mask"]
+        == sum(share * size for share, size in zip(held["layers"].values(), (4, 20), strict=True))
+        / 24
+    )

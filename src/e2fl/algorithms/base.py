@@ -8,7 +8,7 @@ modified, and returned anew, so that it can be saved, compared and resumed. The 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
@@ -22,7 +22,7 @@ from e2fl.errors import ConfigError, WireError, require_setting
 from e2fl.learning import Learner, diverged
 from e2fl.models import Model, Params
 from e2fl.participation import Ask, Draw, Participation, Uniform
-from e2fl.rankings.order import Mask
+from e2fl.rankings.order import Mask, Ranking
 from e2fl.wire import Message, Weights
 
 State = TypeVar("State")
@@ -78,6 +78,18 @@ class Description:
     assignments: Mapping[ClientId, GroupId] | None = None
     next_assignments: Mapping[ClientId, GroupId] | None = None
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Election:
+    """What a server counted in a round, so that others can count it again."""
+
+    rules: Mapping[str, Any]  # plain JSON values
+    ballots: Callable[[], Iterator[tuple[ClientId, GroupId, Ranking]]]  # the group it counts in
+    before: Mapping[GroupId, Ranking]  # what groups had elected in earlier rounds
+    elected: Mapping[GroupId, Ranking]  # by the groups with ballots
+    voters: Mapping[GroupId, Ranking]  # the ballot of each group in the global vote
+    global_ranking: Ranking  # as elected by them
 
 
 @dataclass(frozen=True)
@@ -169,6 +181,12 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     @abstractmethod
     def serve(self, state: State, clients: Sequence[ClientId]) -> Mapping[ClientId, Served]:
         """Return what each client is sent to predict with."""
+
+    def election(
+        self, before: State, replies: Mapping[ClientId, Up], after: State
+    ) -> Election | None:
+        """Return what `aggregate` counted; None if it does not elect. Replies are read lazily."""
+        return None
 
     def describe(self, state: State) -> Description:
         """Return the contents of this state, for files and reports."""
@@ -335,6 +353,19 @@ def average(models: Sequence[Params], weights: Sequence[float]) -> Params:
         for params, weight in zip(models, weights, strict=True):
             sums.add_(params[name], alpha=weight / total)
         mean[name] = sums.float()
+    return mean
+
+
+def trimmed_mean(models: Sequence[Params], trim: float) -> Params:
+    """Return the mean of every weight without this share of its values at each end; 0.5: the
+    median.
+    """
+    cut = min(int(trim * len(models) + 1e-9), (len(models) - 1) // 2)
+    mean: Params = {}
+    for name in models[0]:
+        values = np.sort(np.stack([params[name].numpy() for params in models]), axis=0)
+        kept = values[cut : len(models) - cut].astype(np.float64)
+        mean[name] = torch.from_numpy(kept.mean(axis=0).astype(np.float32))
     return mean
 
 

@@ -16,13 +16,13 @@ the paper's algorithm.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, cast
 
 from typing_extensions import Doc
 
-from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description
+from e2fl.algorithms.base import Algorithm, ClientModel, ClientModels, Description, Election
 from e2fl.algorithms.readings import (
     AsMask,
     AsWeights,
@@ -56,7 +56,7 @@ from e2fl.rankings.messages import (
     UncodedBallots,
 )
 from e2fl.rankings.order import Mask, Ranking, Table, mask_layers, median_of, table_of
-from e2fl.rankings.votes import Borda, Vote, elect
+from e2fl.rankings.votes import Borda, Vote, elect, name_of, share_of
 
 ABSENT = ("carry_forward", "present_only", "init_vote", "members")
 INSIDE = ("each", "majority")
@@ -290,7 +290,7 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         groups = state.groups | elected
         # One vote per group, whatever its size: this is what makes a small group count.
         voters = self._voters(state, membership, groups, elected)
-        global_ranking = elect(voters, rule=self.vote)
+        global_ranking = elect(voters.values(), rule=self.vote)
         after = replace(state, global_ranking=global_ranking, groups=groups, membership=membership)
         if self.ranks_weights:
             tables = [
@@ -311,19 +311,51 @@ class E2FL(Algorithm[Rankings, AnyInvitation, AnyBallots, AnyMasks]):
         membership: Membership,
         groups: dict[GroupId, Ranking],
         elected: dict[GroupId, Ranking],
-    ) -> Iterable[Ranking]:
-        """Return the rankings that vote across groups.
+    ) -> dict[GroupId, Ranking]:
+        """Return the rankings that vote across groups, one of each group.
 
         `absent` decides about groups without ballots this round.
         """
         if self.absent == "present_only":
-            return elected.values()
+            return elected
         if self.absent == "init_vote":
-            return [groups.get(group, state.initial) for group in range(state.membership.groups)]
+            every = range(state.membership.groups)
+            return {group: groups.get(group, state.initial) for group in every}
         if self.absent == "members":
             alive = elected.keys() | set(membership.assignments.values())
-            return [ranking for group, ranking in groups.items() if group in alive]
-        return groups.values()
+            return {group: ranking for group, ranking in groups.items() if group in alive}
+        return groups
+
+    def election(
+        self, before: Rankings, replies: Mapping[ClientId, AnyBallots], after: Rankings
+    ) -> Election:
+        elected = {
+            group: ranking
+            for group, ranking in after.groups.items()
+            if before.groups.get(group) is not ranking
+        }
+
+        def ballots() -> Iterator[tuple[ClientId, GroupId, Ranking]]:
+            assignments = after.membership.assignments
+            for client, reply in cast(Replies, replies).items():
+                alone = len(reply.groups) == 1
+                for group, ranking in zip(reply.groups, reply.rankings, strict=True):
+                    own = assignments.get(client, group) if alone else group
+                    if not self.grouping.is_late(before.membership, client):
+                        yield client, own, ranking
+
+        voters = self._voters(before, after.membership, after.groups, elected) if elected else {}
+        weights = {"incumbents": self.incumbents, "smoothing": self.smoothing}
+        rules = {
+            "vote": {"name": name_of(self.vote), **asdict(self.vote)},
+            "absent": self.absent,
+            "keep": before.keep,
+            # Whether the masks that are served are those of elected rankings.
+            "masks": not self.ranks_weights and (self.downlink == Exact() or self.smoothing > 0),
+            **{name: share_of(weight).as_integer_ratio() for name, weight in weights.items()},
+        }
+        global_ranking = after.unrounded or after.global_ranking
+        return Election(rules, ballots, before.groups, elected, voters, global_ranking)
 
     def _smoothed(
         self, state: Rankings, elected: dict[GroupId, Ranking], global_ranking: Ranking

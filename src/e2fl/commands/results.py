@@ -1,6 +1,7 @@
-"""The commands that read finished runs: report, predict and export."""
+"""The commands that read finished runs: report, predict, export and recount."""
 
 import argparse
+import sys
 
 
 def report(options: argparse.Namespace) -> None:
@@ -43,3 +44,20 @@ def export(options: argparse.Namespace) -> None:
 
     model, card = export_model(options.run, options.group, options.out, trust=options.trust)
     print(f"written to {model}; its card: {card}")
+
+
+def recount(options: argparse.Namespace) -> int:
+    """Count the elections of a run again, or look for the ballots of one client."""
+    from e2fl.runs.chain import MismatchError, check_receipts
+    from e2fl.runs.recount import recount
+
+    try:
+        if options.receipt is None:
+            print(recount(options.run, options.round))
+        else:
+            rounds = check_receipts(options.run, options.receipt)
+            print(f"the ballots of {rounds} rounds are in the chain")
+    except MismatchError as error:
+        print(f"e2fl: {options.run}: {error}", file=sys.stderr)
+        return 1
+    return 0

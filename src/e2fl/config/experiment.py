@@ -66,7 +66,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 # Settings that every model has.
 COMMON = {name: setting for name, setting in settings_of(Model).items() if name != "build"}
 # Settings that never change a result.
-UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models")
+UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
 LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1, "evaluate_clients": 0, "examples_limit": 0}
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
@@ -106,6 +106,9 @@ class Experiment:
     ] = 30.0
     keep_client_models: Annotated[
         bool, Doc("keep the clients' own models after the run; never changes a result")
+    ] = False
+    keep_ballots: Annotated[
+        bool, Doc("keep every ballot for `e2fl recount`, 4 bytes an edge; never changes a result")
     ] = False
     learner: Annotated[Section, Doc("how clients train: `e2fl list learner`")] = field(
         default_factory=dict

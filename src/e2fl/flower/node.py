@@ -22,6 +22,8 @@ from e2fl.flower import messages
 from e2fl.flower.messages import Reply, Request, Work
 from e2fl.flower.run_config import overrides
 from e2fl.learning import Learner
+from e2fl.rankings.messages import AnyBallots
+from e2fl.runs.chain import RECEIPTS, receipt
 from e2fl.simulation.client_memory import Memories
 from e2fl.simulation.simulator import SimulatedFederation
 
@@ -156,6 +158,8 @@ class Node:
         memories.store(owner.id, number, trained.memory)
         memories.forget(request.oldest)
         payloads[owner.id] = messages.payload(trained.raw)
+        if isinstance(trained.reply, AnyBallots) and request.layers is None:
+            self._keep_receipt(request, owner.id, trained.reply)
         return Work(
             trained_examples=trained.meter.examples,
             examples=max(1, trained.examples),
@@ -164,18 +168,28 @@ class Node:
             training_loss=trained.meter.losses.mean,
         )
 
+    def _keep_receipt(self, request: Request, client_id: ClientId, reply: AnyBallots) -> None:
+        """Keep the digests of what a client votes, for `e2fl recount RUN --receipt FILE`."""
+        if counted := reply.counted():
+            path = self._folder(request, client_id) / RECEIPTS
+            with path.open("a", encoding="utf-8") as file:
+                file.write(receipt(request.round_number, client_id, counted))
+
     def _evaluate(self, request: Request, owner: Client, raw: bytes) -> Score:
         """Evaluate what a client is served after the round before, on its test examples."""
         clients = self._simulated(request, owner)
         served = clients.types.served.from_bytes(raw, self.setup.learner.model.spec)
         return clients.evaluate_all(request.round_number - 1, {owner.id: served})[owner.id]
 
+    def _folder(self, request: Request, client_id: ClientId) -> Path:
+        return self.memory / request.run_id / f"client-{client_id}"
+
     def _simulated(self, request: Request, owner: Client) -> SimulatedFederation:
         """Return the clients of this node, this one with what it stored in this run.
 
         What it stored in rounds that the server did not save is dropped.
         """
-        folder = self.memory / request.run_id / f"client-{owner.id}"
+        folder = self._folder(request, owner.id)
         memories = Memories(folder)
         stored = folder / "server-id"
         if not stored.is_file() or stored.read_text(encoding="utf-8") != request.server_id:

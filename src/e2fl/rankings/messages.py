@@ -13,7 +13,7 @@ from typing import Any, Self
 from e2fl.errors import WireError
 from e2fl.learning.learner import Meter
 from e2fl.models import ModelSpec
-from e2fl.rankings.ballots import Ballot, Reference, decode_mask, encode_mask
+from e2fl.rankings.ballots import Ballot, Moves, Reference, decode_mask, encode_mask
 from e2fl.rankings.order import Mask, Ranking, Table, read_table, write_table
 from e2fl.wire import Message, mask_size
 
@@ -74,6 +74,10 @@ class AnyBallots(Message):
 
     groups: tuple[int, ...]
 
+    def counted(self) -> tuple[Ranking, ...]:
+        """Return the rankings that the server will count, as far as the client can tell."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Ballots(AnyBallots):
@@ -81,6 +85,9 @@ class Ballots(AnyBallots):
 
     groups: tuple[int, ...]
     rankings: tuple[Ranking, ...]
+
+    def counted(self) -> tuple[Ranking, ...]:
+        return self.rankings
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,11 @@ class UncodedBallots(AnyBallots):
     reference: Reference
     meter: Meter = field(default_factory=Meter)  # records the entropy of the ballots
     tables: tuple[Table, ...] = ()  # where rankings are read as weights
+
+    def counted(self) -> tuple[Ranking, ...]:
+        if isinstance(self.ballot, Moves):  # the server adds them to a ranking of its own
+            return ()
+        return tuple(self.ballot.rounded(ranking, self.reference) for ranking in self.rankings)
 
     def to_bytes(self, model: ModelSpec) -> bytes:
         reference = self.reference.only(layer.name for layer in model.layers)

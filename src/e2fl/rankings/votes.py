@@ -9,12 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated, Any
 
 import numpy as np
+from typing_extensions import Doc
 
 from e2fl import kernels
-from e2fl.rankings.order import Ranking, Ranks
+from e2fl.errors import require_setting
+from e2fl.kernels import Int64
+from e2fl.rankings.order import Bools, Ranking, Ranks, mask_of
 
+BLOCK = 2**16  # edges whose ranks are sorted at a time
 Cast = tuple[Ranks, int]  # the ranks that a ballot gives the edges of a layer, and its weight
 
 
@@ -66,7 +71,50 @@ class Borda(Vote):
         return count.elect()
 
 
-VOTES: Mapping[str, type[Vote]] = {"borda": Borda}
+@dataclass(frozen=True)
+class TrimmedBorda(Vote):
+    """Borda without the lowest and the highest ranks of each edge, which may be attacks.
+
+    With fewer than `least` ballots nothing is dropped: every voice is needed.
+    """
+
+    trim: Annotated[float, Doc("share of the ballots that is dropped at each end")] = 0.1
+    least: Annotated[int, Doc("ballots; a vote with fewer is a plain Borda count")] = 5
+
+    def __post_init__(self) -> None:
+        require_setting(0 <= self.trim < 0.5, "vote.trim", "at least 0 and below 0.5", self.trim)
+        require_setting(self.least >= 3, "vote.least", "at least 3", self.least)
+
+    def elect(self, ballots: Sequence[Cast]) -> Ranks:
+        weights = np.array([weight for _, weight in ballots], dtype=np.int64)
+        cut = int(self.trim * int(weights.sum()) + 1e-9)
+        if len(ballots) < self.least or not cut:
+            return Borda().elect(ballots)
+        sums = np.empty(len(ballots[0][0]), dtype=np.int64)
+        for start in range(0, len(sums), BLOCK):
+            block = np.stack([rank[start : start + BLOCK] for rank, _ in ballots])
+            places = np.argsort(block, axis=0, kind="stable")
+            ends = np.cumsum(weights[places], axis=0)
+            last = np.minimum(ends, ends[-1] - cut)
+            first = np.maximum(ends - weights[places], cut)
+            counted = np.maximum(last - first, 0)  # how often each rank counts
+            ranks = np.take_along_axis(block, places, axis=0)
+            sums[start : start + BLOCK] = (counted * ranks).sum(axis=0)
+        return kernels.rank_of_sums(sums)
+
+
+VOTES: Mapping[str, type[Vote]] = {"borda": Borda, "trimmed_borda": TrimmedBorda}
+
+
+def name_of(vote: Vote) -> str:
+    """Return the name of a rule in `VOTES`, or of its class."""
+    names = {kind: name for name, kind in VOTES.items()}
+    return names.get(type(vote), type(vote).__qualname__)
+
+
+def share_of(weight: float) -> Fraction:
+    """Return the weight of an incumbent, relative to a ballot, as a ratio of small integers."""
+    return Fraction(weight).limit_denominator(1000)
 
 
 def elect(
@@ -82,7 +130,7 @@ def elect(
     rounded to a fraction with a denominator of at most 1000, so that weights are integers.
     rule: the vote rule; default: `Borda`.
     """
-    share = Fraction(weight).limit_denominator(1000)
+    share = share_of(weight)
     cast = [(ballot, share.denominator) for ballot in ballots]
     if incumbent is not None and share:
         cast.append((incumbent, share.numerator))
@@ -93,3 +141,65 @@ def elect(
         layer: chosen.elect([(ranking[layer], times) for ranking, times in cast])
         for layer in cast[0][0]
     }
+
+
+def most_exchanged(sums: Int64, kept: Bools, ballot: Ranks, weight: int = 1) -> int:
+    """Return how many kept edges of a Borda count its voter could exchange by another ballot.
+
+    sums: of all ballots, this one included; kept: the mask that they elect. The result is exact.
+
+    Let s be the sums without the ballot. To exchange m kept edges, a new ballot must lift m dropped
+    edges above them. It can do no better than to take the dropped edges with the largest s and the
+    kept ones with the smallest; to give the former the ranks n - m to n - 1, the smallest s the
+    highest, which makes the lowest of the lifted sums as high as possible; and the latter 0 to
+    m - 1, the largest s the lowest. With all other edges between them in the order of s, just these
+    edges cross the cut if the lowest lifted sum is above the highest lowered one. If m edges can
+    cross, fewer can. Ties go to the lower edge number: s * n + edge has none.
+    """
+    edges = len(sums)
+    # No edge moves further than this by one ballot: those further from the cut cannot cross it.
+    reach = 2 * weight * (edges - 1)
+    fewer = min(np.count_nonzero(kept), np.count_nonzero(~kept))
+    if not fewer or np.array_equal(sums, weight * ballot.astype(np.int64)):
+        return int(fewer)  # nothing to exchange, or nobody else votes
+    near = np.where(kept, sums <= sums[~kept].max() + reach, sums >= sums[kept].min() - reach)
+    numbers = np.flatnonzero(near)
+    keys = (sums[numbers] - weight * ballot[numbers].astype(np.int64)) * edges + numbers
+    above, below = np.sort(keys[kept[numbers]]), np.sort(keys[~kept[numbers]])[::-1]
+    most = min(len(above), len(below))
+    place = np.arange(1, most + 1)
+    step = weight * edges
+    lifted = np.minimum.accumulate(below[:most] + step * place) + step * (edges - 1 - place)
+    lowered = np.maximum.accumulate(above[:most] - step * place) + step * place
+    return int(np.count_nonzero(lifted > lowered))
+
+
+def influence(
+    ballots: Sequence[Ranking],
+    elected: Ranking,
+    keep: float,
+    incumbent: Ranking | None = None,
+    weights: tuple[int, int] = (0, 1),
+) -> dict[str, Any]:
+    """Return the largest share of kept edges, in percent, that one voter of a Borda count could
+    exchange: over the whole mask, and in each layer.
+
+    weights: of the incumbent and of a ballot.
+    """
+    exchanged, sizes = [], {}
+    for layer, first in ballots[0].items():
+        count = BordaCount(len(first))
+        for ballot in ballots:
+            count.add(ballot[layer], weights[1])
+        if incumbent is not None:
+            count.add(incumbent[layer], weights[0])
+        kept = mask_of(elected[layer], keep)
+        sizes[layer] = int(kept.sum())
+        exchanged.append(
+            [most_exchanged(count.sums, kept, ballot[layer], weights[1]) for ballot in ballots]
+        )
+    shares = {
+        layer: 100 * max(own) / sizes[layer] for layer, own in zip(sizes, exchanged, strict=True)
+    }
+    whole = 100 * max(map(sum, zip(*exchanged, strict=True))) / sum(sizes.values())
+    return {"ballots": len(ballots), "mask": whole, "layers": shares}

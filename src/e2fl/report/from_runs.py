@@ -7,11 +7,13 @@ loaded.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import tomli_w
+from safetensors import SafetensorError, safe_open
 
 from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 # Settings that do not tell two methods apart: they name a run, or never change a result.
 SAME = (
     *("name", "seed", "variants"),
-    *("threads", "runtime", "checkpoint_seconds", "keep_client_models"),
+    *("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots"),
 )
 HONEST = "none"  # the attack of a run in which those who would attack are honest
 PLACEMENT = ("place", "groups", "clients", "fraction")  # the settings that all attacks have
@@ -327,14 +329,15 @@ def _impacts(named: Mapping[str, Sequence["Run"]]) -> pd.DataFrame:
             elif attack:
                 clean[key] = label, run
     rows = [
-        {"method": clean[key][0], "attack": attack, **_impact(clean[key][1].summary, run.summary)}
+        {"method": clean[key][0], "attack": attack, **_impact(clean[key][1], run)}
         for key, attack, run in attacked
         if key in clean
     ]
     return pd.DataFrame(rows)
 
 
-def _impact(before: Json, after: Json) -> dict[str, float]:
+def _impact(clean: "Run", attacked: "Run") -> dict[str, float]:
+    before, after = clean.summary, attacked.summary
     level = "group" if before.get("group") and after.get("group") else "clients"
     accuracy = [
         pd.Series(
@@ -343,6 +346,7 @@ def _impact(before: Json, after: Json) -> dict[str, float]:
         for summary in (before, after)
     ]
     losses = (accuracy[0] - accuracy[1]).dropna()
+    lost = losses.clip(lower=0)
     inside = losses.index.isin((after.get("attack") or {}).get("groups", ()))
     return {
         "worst": before[level]["worst10"] - after[level]["worst10"],
@@ -350,4 +354,29 @@ def _impact(before: Json, after: Json) -> dict[str, float]:
         "outside": losses[~inside].mean(),
         "hardest": losses[~inside].max(),
         "clients": before["clients"]["mean"] - after["clients"]["mean"],
+        "contained": 100 * lost[inside].sum() / lost.sum() if inside.any() and lost.any() else nan,
+        "edges": _changed_edges(clean.folder, attacked.folder),
+        **{f"groups/{name}": loss for name, loss in losses.items()},
     }
+
+
+def _changed_edges(clean: Path | None, attacked: Path | None) -> float:
+    """Return the percentage of kept edges that the attacked run drops, over all its masks."""
+    if clean is None or attacked is None:
+        return nan
+    before, after = dict(_masks(clean)), dict(_masks(attacked))
+    names = before.keys() & after.keys()
+    kept = sum(int(before[name].sum()) for name in names)
+    lost = sum(int((before[name] & ~after[name]).sum()) for name in names)
+    return 100 * lost / kept if kept else nan
+
+
+def _masks(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the masks that a run stored; none if its models are weights, or not stored."""
+    try:
+        with safe_open(folder / "model.safetensors", framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118  (not a mapping)
+                if file.get_slice(name).get_dtype() == "BOOL":
+                    yield name, file.get_tensor(name)
+    except (OSError, SafetensorError):
+        return

@@ -4,17 +4,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from e2fl import metrics
+from e2fl.algorithms import Election
 from e2fl.codec import to_json
 from e2fl.data.federated import Client, ClientId, FederatedData, GroupId, Population
 from e2fl.errors import DataError, RunError
 from e2fl.evaluation import NO_GROUP, Score, Tally, total
 from e2fl.metrics.measures import spread_of
-from e2fl.rounds import Round, Traffic, UnseenScores
+from e2fl.rankings.order import Ranking
+from e2fl.rankings.votes import influence
+from e2fl.rounds import HELD, Round, Traffic, UnseenScores
 from e2fl.runs.records import Evaluation, GroupsAre, Json, Measures, View
 
 Groups = Mapping[ClientId, GroupId]
@@ -327,6 +331,30 @@ def attack_summary(malicious: Scores, data: FederatedData) -> Json:
         "groups": sorted({data.group_name(group) for group in groups if group is not None}),
         "accuracy": float(np.mean([tally.accuracy for tally in own])) if own else None,
     }
+
+
+def influence_of(election: Election, data: FederatedData) -> Json | None:
+    """Return the share of kept edges that a single voter could exchange, in percent.
+
+    `groups`: one client in the vote of its group; `global`: one group in the vote of all groups.
+    None for rules other than Borda, and for rounds with very many ballots.
+    """
+    ballots: dict[GroupId, list[Ranking]] = {}
+    if election.rules["vote"]["name"] == "borda":
+        for _, group, ranking in islice(election.ballots(), HELD + 1):
+            ballots.setdefault(group, []).append(ranking)
+    if not 0 < sum(map(len, ballots.values())) <= HELD:
+        return None
+    keep, incumbents = election.rules["keep"], election.rules["incumbents"]
+    named = data.group_name if data.population.declared_groups else found_name
+    groups = {
+        named(group): influence(
+            cast, election.elected[group], keep, election.before.get(group), incumbents
+        )
+        for group, cast in sorted(ballots.items())
+    }
+    whole = influence(list(election.voters.values()), election.global_ranking, keep)
+    return {"groups": groups, "global": whole}
 
 
 def byte_summary(traffic: Traffic) -> Json:

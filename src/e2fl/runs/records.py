@@ -53,6 +53,8 @@ class Evaluation(Measures):
     metadata: Mapping[str, Any]  # measures that the algorithm adds
     inference: Mapping[str, Any] | None = None  # how well groups were recovered, if inferred
     validation: Measures | None = None  # on validation examples, if the data has any
+    # The share of the mask that one voter could change, in each group and in the global vote.
+    influence: Mapping[str, Any] | None = None
     training_loss: float | None = None  # mean over the clients that trained in this round
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, types_of
+from e2fl.algorithms import ALGORITHMS, AnyAlgorithm, Election, types_of
 from e2fl.codec import to_json
 from e2fl.config.experiment import Experiment
 from e2fl.config.sections import completed
@@ -25,6 +25,7 @@ from e2fl.kernels import ENGINE_VERSION
 from e2fl.models import Model
 from e2fl.rounds import Federation, Round, Server, Traffic, UnseenScores, run
 from e2fl.runs import checkpoint, measure
+from e2fl.runs.chain import Chain
 from e2fl.runs.checkpoint import Checkpoint
 from e2fl.runs.data_files import write_data
 from e2fl.runs.measure import Totals
@@ -178,6 +179,8 @@ class _Runner:
             attack.attackers(data.population, experiment.seed) if attack else frozenset()
         )
         self.malicious: dict[ClientId, Score] = {}  # scores of malicious clients
+        self.chain = None if folder is None else Chain(folder.path, experiment.keep_ballots)
+        self.influence: Json | None = None  # of single voters, in the last evaluated election
         self.unevaluated = self.totals  # as if the last round had not been evaluated
         # Now: files may change while the run goes on.
         self.environment = environment() | {"engine": str(ENGINE_VERSION)}
@@ -187,7 +190,16 @@ class _Runner:
 
     def _server(self, resume: Round | None) -> Server:
         population = self.federation.population
-        return self.experiment.build_server(self.algorithm, self.model, population, resume)
+        server = self.experiment.build_server(self.algorithm, self.model, population, resume)
+        server.witness = self._witness
+        return server
+
+    def _witness(self, number: int, evaluated: bool, election: Election) -> None:
+        """Record an election, and what its voters could have changed."""
+        if self.chain is not None:
+            self.chain.add(number, election)
+        if evaluated:
+            self.influence = measure.influence_of(election, self.data)
 
     def run(self, stored: Experiment | None) -> Run:
         """Run to the end. stored: the configuration of the run to resume; None for a new run."""
@@ -211,6 +223,8 @@ class _Runner:
             self.folder.unfinish()
         self.folder.write("config.toml", self.experiment.to_toml())
         self.folder.write_history(self.history)
+        assert self.chain is not None
+        self.chain.begin(-1 if resumed is None else resumed.number)
         write_data(self.folder, self.data, self.watcher.warn)
         if self.data.encoding is not None:
             self.folder.write_json(ENCODING, self.data.encoding.to_json())
@@ -325,7 +339,8 @@ class _Runner:
         measured = None
         if done.scores is not None:
             metadata = finite(self.algorithm.describe(done.state).metadata)
-            measured = to_json(measure.evaluation(done, self.data, totals, metadata))
+            evaluation = measure.evaluation(done, self.data, totals, metadata)
+            measured = to_json(replace(evaluation, influence=self.influence))
             # Evaluating adds only the bytes served.
             served = self.totals.traffic.served
             self.unevaluated = replace(totals, traffic=replace(totals.traffic, served=served))
@@ -369,6 +384,8 @@ class _Runner:
         if self.folder is None:
             return
         self.folder.flush_history()
+        assert self.chain is not None
+        self.chain.flush()
         saved = Checkpoint(
             done.number,
             done.state,

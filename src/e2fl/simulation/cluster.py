@@ -94,7 +94,7 @@ class Worker:
 
         try:
             trained = federation.pool.submit(work).result()  # in a thread with one core
-            return trained._replace(memory=cast(Any, _packed(trained.memory)))
+            return trained._replace(memory=cast(Any, _packed(trained.memory)), reply=None)
         except Exception as error:  # a client that fails never stops the others
             return type(error).__name__, str(error)
 

@@ -52,6 +52,7 @@ class Trained(NamedTuple):
     meter: Meter
     examples: int  # for training
     memory: Memory  # what it keeps
+    reply: Message | None  # before encoding; None if it came from another process
 
 
 class SimulatedFederation:
@@ -148,7 +149,8 @@ class SimulatedFederation:
         learner = self._learner(client.id, round_number)
         reply = self._reply(message, client, learner)
         answer = expect_message(reply, self.types.up, spec, self.algorithm, "train")
-        return Trained(answer.to_bytes(spec), learner.meter, len(client.train), client.memory)
+        raw = answer.to_bytes(spec)
+        return Trained(raw, learner.meter, len(client.train), client.memory, answer)
 
     def _reply(self, message: Message, client: Client, learner: Learner) -> Message:
         """Return what a client replies; may be another message than it should be."""

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from e2fl.report.sections.clients import clients, gains
-from e2fl.report.sections.groups import attacks, groups, protected
+from e2fl.report.sections.groups import attacks, groups, influence, protected
 from e2fl.report.sections.outcome import data, outcome
 from e2fl.report.sections.section import Section
 from e2fl.report.sections.training import curves, recovery
@@ -11,7 +11,7 @@ from e2fl.report.study import Study
 
 QUESTIONS = (
     *(outcome, groups, protected, attacks, clients, gains),
-    *(curves, recovery, data),
+    *(curves, recovery, influence, data),
 )
 
 

@@ -1,6 +1,7 @@
-"""Groups: how each is served, protected groups, and what attacks cost them."""
+"""Groups: how each is served, protected groups, attacks, and what one voter could change."""
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ LOSSES = {
     "hardest": "of these, the most",
     "clients": "mean of clients",
 }
+SHARES = {"contained": "of it in attacked groups, %", "edges": "kept edges changed, %"}
 
 
 def groups(study: Study) -> Section | None:
@@ -118,7 +120,22 @@ def protected(study: Study) -> Section | None:
 def attacks(study: Study) -> Section | None:
     """What do malicious clients cost the honest ones?"""
     table = attack_table(study)
-    return None if table is None else Section.of("attacks", [table])
+    if table is None or study.attacked is None:
+        return None
+    pairs = {
+        f"{method}, {attack}": repeats
+        for (method, attack), repeats in study.attacked.groupby(["method", "attack"], sort=False)
+    }
+    columns = [Column("group", "group")]
+    columns += [Column(name, name, 2, "points lost", signed=True) for name in pairs]
+    rows = []
+    for path in study.attacked.filter(regex="^groups/"):
+        row: dict[str, Any] = {"group": str(path).removeprefix("groups/")}
+        for name, repeats in pairs.items():
+            row |= seed_cells(name, repeats[path])
+        rows.append(row)
+    behind = [Table.of("attack-groups", words("attacks", "groups"), columns, rows)] if rows else []
+    return Section.of("attacks", [table], (), behind)
 
 
 def attack_table(study: Study) -> Table | None:
@@ -127,10 +144,32 @@ def attack_table(study: Study) -> Table | None:
         return None
     columns = [METHOD, Column("attack", "attack")]
     columns += [Column(key, title, 2, "points lost", signed=True) for key, title in LOSSES.items()]
+    columns += [Column(key, title, 1) for key, title in SHARES.items()]
     rows = []
     for (method, attack), repeats in study.attacked.groupby(["method", "attack"], sort=False):
         row: dict[str, Any] = {"method": method, "attack": attack}
-        for key in LOSSES:
+        for key in (*LOSSES, *SHARES):
             row |= seed_cells(key, repeats[key])
         rows.append(row)
     return Table.of("attacks", words("attacks", "table"), columns, rows, words("attacks", "note"))
+
+
+def influence(study: Study) -> Section | None:
+    """How much of a mask could one voter change?"""
+    rows: list[dict[str, Any]] = []
+    layers: dict[str, str] = {}
+    for method in study.main:
+        final = method.final
+        names = names_in(final, "influence/groups", "mask")
+        votes = {f"influence/groups/{name}": name for name in names}
+        for path, vote in (votes | {"influence/global": words("influence", "all")}).items():
+            means = final.filter(regex=f"^{re.escape(path)}/").mean().dropna()
+            cells = {str(key).removeprefix(f"{path}/"): value for key, value in means.items()}
+            if cells:
+                rows.append({"method": method.label, "vote": vote, **cells})
+                layers |= {key: key.removeprefix("layers/") for key in cells if "layers/" in key}
+    columns = [METHOD, Column("vote", "vote"), Column("ballots", "ballots", 1)]
+    columns.append(Column("mask", "whole mask", 1, words("influence", "head")))
+    columns += [Column(key, title, 1, words("influence", "head")) for key, title in layers.items()]
+    table = Table.of("influence", words("influence", "table"), columns, rows)
+    return Section.of("influence", [table]) if rows else None

@@ -1,0 +1,159 @@
+"""The chain of elections: what was counted in every round, so that others can count it again.
+
+elections.jsonl has a line of rules, then a line for each round: the digest of every ballot with its
+client and group, of what each group elected, and of the global vote. A line ends with its own
+digest and holds that of the line before, so none can be changed, left out or added alone. With
+`keep_ballots`, the ballots of a round lie in ballots/, one after the other. recount.py checks both.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+
+from e2fl.algorithms import Election
+from e2fl.data.federated import ClientId, GroupId
+from e2fl.errors import RunError
+from e2fl.files import read_text, remove, replacing, write_text, writing
+from e2fl.rankings.order import Ranking
+from e2fl.runs.records import Json
+
+CHAIN = "elections.jsonl"
+BALLOTS = "ballots"
+RECEIPTS = "receipts.jsonl"  # what a client keeps of its ballots
+
+
+class MismatchError(RunError):
+    """A chain, a ballot, a result or a receipt that does not match the others."""
+
+
+def require(matches: bool, what: str) -> None:
+    """Raise `MismatchError` unless something matches."""
+    if not matches:
+        raise MismatchError(f"{what} does not match")
+
+
+def canonical(ranking: Ranking) -> bytes:
+    """Return the ranks of all layers, one after the other, as little-endian 32-bit integers."""
+    return b"".join(rank.astype("<i4", copy=False).tobytes() for rank in ranking.values())
+
+
+def digest_of(ranking: Ranking) -> str:
+    """Return the digest under which the chain knows a ranking."""
+    return hashlib.sha256(canonical(ranking)).hexdigest()
+
+
+def receipt(round_number: int, client: ClientId, rankings: tuple[Ranking, ...]) -> str:
+    """Return the line that a client keeps, to look for its ballots in the chain."""
+    digests = [digest_of(ranking) for ranking in rankings]
+    return json.dumps({"round": round_number, "client": client, "ballots": digests}) + "\n"
+
+
+def read_chain(folder: Path) -> list[Json]:
+    """Return the rules and the rounds, if no line was changed, left out or added."""
+    if not (folder / CHAIN).is_file():
+        raise RunError(f"{folder} holds no {CHAIN}: only runs of E2FL and FRL have elections")
+    lines: list[Json] = []
+    for number, text in enumerate((folder / CHAIN).read_bytes().splitlines(keepends=True)):
+        try:
+            line = json.loads(text)
+            body = {key: line[key] for key in line if key != "digest"}
+            written = json.dumps(line).encode() + b"\n" == text and line["round"] == number
+            linked = line["previous"] == (lines[-1]["digest"] if lines else "")
+            matches = written and linked and line["digest"] == _digest(body)
+        except (ValueError, KeyError, TypeError):
+            matches = False
+        require(matches, f"line {number + 1} of {CHAIN}")
+        lines.append(line)
+    require(len(lines) > 1, CHAIN)
+    return lines
+
+
+def check_receipts(folder: Path, receipts: Path) -> int:
+    """Return how many rounds of a client are in the chain with its ballots; all must be."""
+    _, *rounds = read_chain(folder)
+    kept = {line["round"]: line for line in map(json.loads, read_text(receipts).splitlines())}
+    for number, own in kept.items():
+        line = rounds[number - 1] if number <= len(rounds) else {"ballots": []}
+        counted = [known for client, _, known in line["ballots"] if client == own["client"]]
+        what = f"round {number}: the receipt of client {own['client']}"
+        require(sorted(counted) == sorted(own["ballots"]), what)
+    return len(kept)
+
+
+class Chain:
+    """The chain in the folder of a run."""
+
+    def __init__(self, folder: Path, keep_ballots: bool):
+        self.path, self.ballots = folder / CHAIN, folder / BALLOTS
+        self.keep_ballots = keep_ballots
+        self.head = ""  # the digest of the last line
+
+    def begin(self, after: int) -> None:
+        """Continue the chain after this round; what was recorded later is dropped."""
+        lines = []
+        if after >= 0 and self.path.is_file():
+            texts = read_text(self.path).splitlines(keepends=True)
+            lines = [json.loads(text) for text in texts if text.endswith("\n")]
+        kept = [line for line in lines if line["round"] <= after]
+        self.head = kept[-1]["digest"] if kept else ""
+        if kept:
+            write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        else:
+            remove(self.path)
+        for path in self.ballots.glob("round-*.bin"):
+            if int(path.stem.removeprefix("round-")) > after:
+                remove(path)
+
+    def add(self, number: int, election: Election) -> None:
+        """Record the election of a round."""
+        ballots = []
+        known: dict[GroupId, tuple[Ranking, str]] = {}  # the last ballot of each group
+        spool = replacing(self.ballots / f"round-{number:07d}.bin")
+        with (
+            spool if self.keep_ballots else nullcontext(Path(os.devnull)) as path,
+            path.open("wb") as file,
+        ):
+            for client, group, ranking in election.ballots():
+                raw = canonical(ranking)
+                file.write(raw)
+                known[group] = ranking, hashlib.sha256(raw).hexdigest()
+                ballots.append([client, group, known[group][1]])
+        if not self.head:
+            edges = {layer: len(rank) for layer, rank in election.global_ranking.items()}
+            self._append({"round": 0, "layers": edges, **election.rules})
+        elected = {
+            str(group): _digest_like(own, *known[group])
+            for group, own in sorted(election.elected.items())
+        }
+        voters, result = sorted(election.voters), digest_of(election.global_ranking)
+        results = {"elected": elected, "voters": voters, "global": result}
+        self._append({"round": number, "ballots": ballots, **results})
+
+    def flush(self) -> None:
+        """Make sure that the chain is on disk: a checkpoint must not be ahead of it."""
+        if not self.head:  # the algorithm does not elect
+            return
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+            os.fsync(file.fileno())
+
+    def _append(self, line: Json) -> None:
+        line = line | {"previous": self.head}
+        self.head = _digest(line)
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line | {"digest": self.head}) + "\n")
+
+
+def _digest_like(ranking: Ranking, other: Ranking, known: str) -> str:
+    """Return the digest of a ranking. known: that of another one, often the same: of a single
+    voter.
+    """
+    same = all(np.array_equal(ranking[layer], other[layer]) for layer in ranking)
+    return known if same else digest_of(ranking)
+
+
+def _digest(line: Json) -> str:
+    return hashlib.sha256(json.dumps(line).encode()).hexdigest()

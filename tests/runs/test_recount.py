@@ -1,0 +1,190 @@
+"""A recount of elections: an honest run passes, and one flipped bit anywhere is caught."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from e2fl.cli import main
+from e2fl.errors import RunError
+from e2fl.runs import recount as independent
+from e2fl.runs.chain import BALLOTS, CHAIN, MismatchError, check_receipts, receipt
+from e2fl.runs.recount import recount
+from e2fl.runs.runner import run_experiment
+
+ALGORITHMS = {
+    "steady": {"name": "e2fl_steady", "clients_per_round": 5},
+    "incumbents": {"name": "e2fl", "clients_per_round": 3, "incumbents": 0.7},
+    "present": {"name": "e2fl", "clients_per_round": 1, "absent": "present_only"},
+    "frl": {"name": "frl", "clients_per_round": 3},
+    "inferred": {
+        "name": "e2fl",
+        "clients_per_round": 3,
+        "absent": "members",
+        "grouping": {"name": "lowest_loss", "groups": 2, "warm": True},
+    },
+    "clustered": {"name": "e2fl", "grouping": {"name": "rank_clustering", "groups": 2}},
+    "coarse": {
+        "name": "e2fl",
+        "ballot": {"name": "moves"},
+        "downlink": {"name": "buckets", "buckets": 32},
+    },
+    "weights": {"name": "e2fl", "reading": "weights"},
+}
+
+
+@pytest.fixture
+def run(toy, tmp_path):
+    steady = replace(toy, algorithm=ALGORITHMS["steady"], keep_ballots=True)
+    run_experiment(steady, out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_honest_run_passes(toy, tmp_path, algorithm, inside):
+    if inside and "grouping" in algorithm:
+        pytest.skip("groups that are found are of whole clients")
+    data = toy.data | {"inside": inside}
+    run_experiment(replace(toy, data=data, algorithm=algorithm, keep_ballots=True), out=tmp_path)
+    assert "6 rounds" in recount(tmp_path)
+    assert "2 rounds" in recount(tmp_path, 2)
+
+
+def test_one_flipped_bit_anywhere_is_caught(run, capsys):
+    rng = np.random.default_rng(0)
+    files = [run / CHAIN, run / "model.safetensors", *sorted((run / BALLOTS).iterdir())]
+    assert main(["recount", str(run)]) == 0
+    for path in files:
+        whole = path.read_bytes()
+        first = whole.index(b"}}") + 30 if path.suffix == ".safetensors" else 0  # after its header
+        for position in rng.integers(first, len(whole), 12):
+            changed = bytearray(whole)
+            changed[position] ^= 1 << int(rng.integers(8))
+            path.write_bytes(changed)
+            assert main(["recount", str(run)]) == 1, (path.name, position)
+            assert "does not match" in capsys.readouterr().err
+        path.write_bytes(whole)
+    assert main(["recount", str(run)]) == 0
+
+
+def rewritten(run, change):
+    """Change the rounds of a chain, and link it again as a dishonest server would."""
+    lines = [json.loads(text) for text in (run / CHAIN).read_text().splitlines()]
+    change(lines)
+    previous, texts = "", []
+    for line in lines:
+        line = {key: line[key] for key in line if key != "digest"} | {"previous": previous}
+        previous = independent.hashlib.sha256(json.dumps(line).encode()).hexdigest()
+        texts.append(json.dumps(line | {"digest": previous}) + "\n")
+    (run / CHAIN).write_text("".join(texts))
+
+
+def counted_twice(lines):
+    lines[3]["ballots"][0][0] = lines[3]["ballots"][1][0]
+    lines[3]["ballots"][0][1] = lines[3]["ballots"][1][1]
+
+
+def in_another_group(lines):
+    lines[3]["ballots"][0][1] = 1 - lines[3]["ballots"][0][1]
+
+
+def one_group_left_out(lines):
+    lines[3]["voters"].pop()
+
+
+def one_group_votes_twice(lines):
+    lines[3]["voters"].append(lines[3]["voters"][-1])
+
+
+def another_result(lines):
+    lines[3]["global"] = lines[2]["global"]
+
+
+def other_smoothing(lines):
+    lines[0]["smoothing"] = [4, 1]
+
+
+def fewer_rounds(lines):
+    del lines[3]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (counted_twice, "round 3: the number of voters"),
+        (in_another_group, "round 3: what group"),
+        (one_group_left_out, "round 3: the voters"),
+        (one_group_votes_twice, "round 3: the voters"),
+        (another_result, "round 3: the global vote"),
+        (other_smoothing, "the mask"),
+        (fewer_rounds, "line 4"),
+    ],
+)
+def test_a_chain_that_was_written_anew_is_caught_by_the_votes(run, change, message):
+    rewritten(run, change)
+    with pytest.raises(MismatchError, match=message):
+        recount(run)
+
+
+def test_a_ballot_must_be_a_ranking(run):
+    path = run / BALLOTS / "round-0000003.bin"
+    raw = np.frombuffer(path.read_bytes(), "<i4").copy()
+    edges = len(raw) // len(json.loads((run / CHAIN).read_text().splitlines()[3])["ballots"])
+    raw[0] = raw[1]  # a ballot with more weight than others
+    path.write_bytes(raw.tobytes())
+    known = independent.digest(raw[:edges])
+    rewritten(run, lambda lines: lines[3]["ballots"][0].__setitem__(2, known))
+    with pytest.raises(MismatchError, match="round 3: ranks of client"):
+        recount(run)
+
+
+def test_a_resumed_run_has_the_chain_of_one_that_never_stopped(run, toy, tmp_path):
+    steady = replace(toy, algorithm=ALGORITHMS["steady"], keep_ballots=True)
+    run_experiment(replace(steady, rounds=3), out=tmp_path / "resumed")
+    # What a killed process wrote after its last checkpoint is dropped.
+    with (tmp_path / "resumed" / CHAIN).open("a") as file:
+        file.write('{"round": 4, "digest": "00"}\n{"rou')
+    run_experiment(steady, out=tmp_path / "resumed", resume=True)
+    assert (tmp_path / "resumed" / CHAIN).read_bytes() == (run / CHAIN).read_bytes()
+    assert recount(tmp_path / "resumed") == recount(run)
+
+
+def test_receipts_are_found_in_the_chain(run, tmp_path, capsys):
+    lines = [json.loads(text) for text in (run / CHAIN).read_text().splitlines()]
+    client, _, known = lines[2]["ballots"][1]
+    edges = sum(lines[0]["layers"].values())
+    ranks = np.fromfile(run / BALLOTS / "round-0000002.bin", "<i4")[edges : 2 * edges]
+    own = receipt(2, client, ({"all": ranks},))
+    assert json.loads(own) == {"round": 2, "client": client, "ballots": [known]}
+    path = tmp_path / "receipts.jsonl"
+    path.write_text(own)
+    assert check_receipts(run, path) == 1
+    path.write_text(own + receipt(3, client, ({"all": ranks},)))
+    assert main(["recount", str(run), "--receipt", str(path)]) == 1
+    assert f"round 3: the receipt of client {client}" in capsys.readouterr().err
+
+
+def test_what_cannot_be_recounted_is_refused(toy, tmp_path):
+    run_experiment(replace(toy, rounds=1), out=tmp_path / "dropped")
+    with pytest.raises(RunError, match="keep_ballots"):
+        recount(tmp_path / "dropped")
+    dense = replace(toy, rounds=1, algorithm={"name": "fedavg"})
+    run_experiment(dense, out=tmp_path / "dense")
+    with pytest.raises(RunError, match="only runs of E2FL"):
+        recount(tmp_path / "dense")
+    algorithm = {"name": "e2fl", "absent": "init_vote"}
+    run_experiment(
+        replace(toy, rounds=1, algorithm=algorithm, keep_ballots=True), out=tmp_path / "initial"
+    )
+    with pytest.raises(RunError, match="not recounted"):
+        recount(tmp_path / "initial")
+
+
+def test_the_independent_implementation_is_short_and_shares_no_vote():
+    text = Path(independent.__file__).read_text()
+    assert len(text.splitlines()) <= 100
+    assert "kernels" not in text
+    assert "e2fl.rankings" not in text
