@@ -250,8 +250,13 @@ def _difference(first: Method, second: Method, key: str) -> Interval | None:
     own, other = first.shares(key, seed), second.shares(key, seed)
     if interval.count > 1 or own is None or other is None:
         return interval
-    # A group that is the worst with one method only counts 0 for the other.
-    return _over_clients(interval, own.sub(other, fill_value=0.0).sort_index(), row_means)
+    # A group that is the worst with one method only counts 0 for the other; of a group of both
+    # methods, the clients count that both have.
+    both = own.index.get_level_values(0).intersection(other.index.get_level_values(0))
+    alone = (own - other).isna()
+    left_out = alone & alone.index.get_level_values(0).isin(both)
+    shares = own.sub(other, fill_value=0.0)[~left_out].sort_index()
+    return _over_clients(interval, shares, row_means)
 
 
 def _over_clients(
