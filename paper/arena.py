@@ -41,6 +41,7 @@ KEPT = ("group/", "clients/", "protected/", "gain/", "bytes/up_per", "bytes/down
 RIVALS = (
     *("local", "fedavg", "fedavg_finetuned", "fedprox", "qffl", "term", "propfair", "aaggff"),
     *("fedmgda", "fedfv", "afl", "ditto", "groupavg", "e2fl", "e2fl_steady", "groups_hidden"),
+    "groups_hidden_weights",
 )
 
 

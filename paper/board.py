@@ -16,7 +16,7 @@ DECLARED: Json = tomllib.loads((HERE / "arena.toml").read_text(encoding="utf-8")
 TUNED: dict[str, str] = DECLARED.pop("tuned")
 FIXED: dict[str, list[str]] = DECLARED.pop("fixed")
 VARIANTS: Json = DECLARED.pop("variants")
-OURS = ("e2fl_steady", "e2fl", "groups_hidden")
+OURS = ("e2fl_steady", "e2fl", "groups_hidden", "groups_hidden_weights")
 WORST = ("group/worst10", "clients/worst10")  # the page sorts by the first that there is
 # Titles, paths, digits and factors of the columns; "chance" follows a spread.
 COLUMNS = (

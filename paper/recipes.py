@@ -25,7 +25,7 @@ UNSAID = ("name", "device", "data.dir", *UNSAVED)  # of this machine, not of the
 LATER = tuple(
     f"algorithm.{name}"
     for name in (
-        *("vote", "own_vote", "served", "reading", "finetune_epochs"),
+        *("vote", "own_vote", "served", "reading", "finetune_epochs", "trim"),
         "grouping.clustered",
     )
 )

@@ -206,9 +206,9 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
         else:
             assert np.isnan(cost["contained"])
         # Weights have no mask, and rankings no scale.
-        assert np.isnan(cost["edges"]) is (run.label == "fedavg")
+        assert np.isnan(cost["edges"]) == (run.label == "fedavg")
         if run.label == "e2fl":
-            assert (cost["edges"] > 0) is (name == "boundary_swap")
+            assert (cost["edges"] > 0) == (name == "boundary_swap")
             assert name == "boundary_swap" or not any(lost.values())
         elif name == "boundary_swap":
             assert not any(lost.values())

@@ -4,6 +4,7 @@
 `run` drives it over a `Federation`, simulated or on Flower.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -261,7 +262,9 @@ class Server:
             if self.update_limit and (sent := self._sent(client)) is not None:
                 size = size_of(reply, self.algorithm.origin(sent, reply), sent)
                 sizes |= {} if size is None else {client: size}
-        far, loud = outliers(sizes, self.update_limit), overstated(sizes, self.update_limit)
+        far = outliers(sizes, self.update_limit)
+        weighed = self.algorithm.weighs_losses
+        loud = overstated(sizes, self.update_limit) if weighed else []
         most_loss = median([size.loss for size in sizes.values()]) if far or loud else 0.0
         for client, factor in far.items():
             faults[client] = f"clipped: its update is {factor:.3g} times the median of the round"
@@ -274,7 +277,8 @@ class Server:
             if client not in far:
                 return reply
             origin = self.algorithm.origin(self._sent(client), reply)
-            return scaled_down(reply, origin or {}, far[client], most_loss)
+            loss = most_loss if weighed else math.inf
+            return scaled_down(reply, origin or {}, far[client], loss)
 
         return Lazy(tuple(accepted), read), faults
 

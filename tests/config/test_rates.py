@@ -19,7 +19,7 @@ SHIPPED = {
     "table5": (0.01, 0.1, {}),
     "three_nodes": (0.01, 0.1, {}),
     "rotated_mnist": (0.1, 0.1, {}),
-    "femnist": (0.05, 0.05, {"local": 0.01}),
+    "femnist": (0.05, 0.05, {"local": 0.01, "ranked_weights": 0.02, "fedavg_tuned": 0.02}),
     "table6": (0.05, 0.05, {}),
     "adult": (0.01, 2.0, {"fedavg_rate2": 2.0}),
     "acs_income": (0.1, 1.0, {}),

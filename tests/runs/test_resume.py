@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from e2fl import codec
+import safetensors.torch
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.cli import main
 from e2fl.config.experiment import from_dict
@@ -193,7 +193,7 @@ def test_damage_sends_a_run_back_to_the_checkpoint_before(rare, tmp_path, name, 
 
 @pytest.mark.parametrize("name", ["0000004", "model"])
 def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, name):
-    real = codec.save_file
+    real = safetensors.torch.save_file
 
     def full(tensors, path, **more):
         if name in path.name:
@@ -202,7 +202,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, na
         real(tensors, path, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(codec, "save_file", full)
+        patch.setattr("safetensors.torch.save_file", full)
         with pytest.raises(StorageError, match="the disk is full; free some space"):
             run_experiment(toy, out=tmp_path / "run")
     assert not list(tmp_path.rglob("*.partial"))

@@ -109,6 +109,7 @@ class Algorithm(ABC, Generic[State, Down, Up, Served]):
     participation: ClassVar[Participation] = Uniform()
 
     trains_scores: ClassVar[bool] = False  # at learner.score_rate; otherwise weights
+    weighs_losses: ClassVar[bool] = True  # a high loss gains weight, so that of a liar is cut
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)

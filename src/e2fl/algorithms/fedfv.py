@@ -44,6 +44,7 @@ class FedFV(GradedModel[Remembered]):
 
     title: ClassVar[str] = "FedFV"
     paper: ClassVar[str] = "Wang et al., IJCAI 2021"
+    weighs_losses: ClassVar[bool] = False  # they decide an order
 
     alpha: Annotated[float, Doc("share of clients whose update stays as it is")] = 0.1
     tau: Annotated[int, Doc("rounds that updates of absent clients are remembered for")] = 1
