@@ -57,6 +57,8 @@ def data_show(options: argparse.Namespace) -> None:
     path = Path(options.name)
     named: dict[str, Any] = {"seed": 0, "data": {"name": options.name}}
     config = named | (read(path) if path.suffix == ".toml" else {})
+    if not isinstance(config["data"], dict) or "name" not in config["data"]:
+        raise ConfigError("section 'data' needs a name: data = { name = '...' }")
     section = lay(typed(options.changes), config["data"])
     print(commands.show(section, config["seed"], options.out or Path(f"{path.stem}.svg")))
 
