@@ -127,7 +127,7 @@ class TrainedRun:
         found = self.summary["membership"] == "found"
         names = [] if found else list(map(str, self.summary["inputs"]["group_names"]))
         known: dict[str, str] = {}
-        for model in self.models:
+        for model in sorted(self.models, key=lambda one: (one == "global", len(one), one)):
             number = model.removeprefix("group")
             named = number.isdecimal() and int(number) < len(names)
             known[names[int(number)] if named else number] = model
