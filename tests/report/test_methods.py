@@ -12,13 +12,16 @@ import pytest
 from e2fl.cli import main
 from e2fl.config.experiment import with_seed
 from e2fl.config.sections import completed
+from e2fl.data import from_arrays
 from e2fl.errors import ConfigError
 from e2fl.metrics import COLUMNS
 from e2fl.report.from_runs import labels_of, read_runs, study_of
+from e2fl.report.page import page
 from e2fl.report.table import summary_table
 from e2fl.report.verdict import verdict
 from e2fl.runs.runner import run_experiment
 from e2fl.runs.store import read_run
+from e2fl.testing.toy import Toy
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +178,30 @@ def test_the_table_fits_a_page_of_two_columns(study, columns, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert "Overfull" not in done.stdout
+
+
+@pytest.fixture(scope="module")
+def ungrouped():
+    """Clients of the toy problem that declare no group."""
+    clients = {str(number): Toy().client(number).train for number in range(4)}
+    return from_arrays({name: (rows.x, rows.y) for name, rows in clients.items()})
+
+
+def test_methods_with_found_groups_stand_beside_methods_without(toy, ungrouped):
+    warm = {"name": "lowest_loss", "groups": 2, "warm": True}
+    finding = {"name": "e2fl", "clients_per_round": 4, "grouping": warm}
+    runs = [
+        run_experiment(
+            replace(toy, algorithm=algorithm, rounds=2, evaluate_every=1), data=ungrouped
+        )
+        for algorithm in ({"name": "fedavg", "clients_per_round": 4}, finding)
+    ]
+    assert runs[1].summary["groups_are"] == "found"
+    assert "Worst found group" in page(study_of(runs))
+
+
+def test_a_single_found_group_is_no_group(toy, ungrouped):
+    alone = replace(toy, algorithm={"name": "frl", "clients_per_round": 4}, rounds=1)
+    run = run_experiment(alone, data=ungrouped)
+    assert run.summary["groups"] == {}
+    assert run.summary.get("groups_are") is None

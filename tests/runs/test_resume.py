@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, replace
 
 import pytest
-
 import safetensors.torch
+
 from e2fl.algorithms.fedavg import FedAvg
 from e2fl.cli import main
 from e2fl.config.experiment import from_dict

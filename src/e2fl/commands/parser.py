@@ -1,6 +1,7 @@
 """The parser of the command line, made from commands.toml; it imports no command."""
 
 import argparse
+import sys
 import tomllib
 from collections.abc import Mapping
 from functools import cache, partial
@@ -9,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from e2fl.commands import audit
 from e2fl.version import __version__
 
 DESCRIPTION = "Equal and equitable federated learning: run, compare and measure fair algorithms."
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     for name, command in _declared()["commands"].items():
         family, _, last = name.rpartition(" ")
         if name == "audit":
-            audit.add_parser(families[""])
+            _add_audit(families[""])
             continue
         about = command.get("description", command["help"][:1].upper() + command["help"][1:] + ".")
         own = families[family].add_parser(last, help=command["help"], description=about)
@@ -85,3 +85,31 @@ def _names(text: str) -> list[str]:
 
 
 TYPES = {"path": Path, "int": int, "float": float, "names": _names}
+
+
+def _add_audit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the sub-command; without the package it says what to install."""
+    about = "audit a table of scores or predictions"
+    try:
+        from e2fl_audit.command import DESCRIPTION, add_arguments
+    except ModuleNotFoundError:
+        # No prefix: any option is accepted, so that the answer is always what to install.
+        parser = commands.add_parser("audit", help=about, prefix_chars="\0", add_help=False)
+        parser.add_argument("arguments", nargs="*")
+        parser.set_defaults(act=_no_audit)
+        return
+    form = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser("audit", help=about, description=DESCRIPTION, formatter_class=form)
+    add_arguments(parser)
+    parser.set_defaults(act=_audit)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from e2fl_audit.command import run
+
+    return run(options, "e2fl", options.command)
+
+
+def _no_audit(_: argparse.Namespace) -> int:
+    print("e2fl: audits need the package e2fl-audit: pip install 'e2fl[audit]'", file=sys.stderr)
+    return 2

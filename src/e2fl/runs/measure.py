@@ -125,7 +125,10 @@ def _group(members: Sequence[Tally], two_classes: bool) -> dict[str, float]:
 def _by_group(
     tallies: Tallies, data: FederatedData, found: Groups
 ) -> tuple[GroupsAre | None, dict[str, list[Tally]]]:
-    """Return the tallies of each group: declared or, if the data declares none, found."""
+    """Return the tallies of each group: declared or, if the data declares none, found.
+
+    A single group that was found says nothing that clients do not.
+    """
     declared = _by_declared_group(tallies)
     declared.pop(NO_GROUP, None)
     if declared:
@@ -135,7 +138,7 @@ def _by_group(
         if client in found:
             served.setdefault(found[client], []).append(total(parts.values()))
     named = {found_name(group): served[group] for group in sorted(served)}
-    return ("found", named) if named else (None, {})
+    return ("found", named) if len(named) > 1 else (None, {})
 
 
 def _by_declared_group(tallies: Tallies) -> dict[GroupId, list[Tally]]:

@@ -66,7 +66,8 @@ def curve_rows(method: Method, keys: Iterable[str]) -> Iterator[Row]:
         if len(rows) == len(method.seeds):
             row: Row = {"method": method.label, "round": number, SENT: rows[SENT].mean()}
             for key in keys:
-                row |= seed_cells(key, rows[key])
+                # A method without groups has no measure of them.
+                row |= seed_cells(key, rows.get(key, pd.Series(dtype=float)))
             yield row
 
 
