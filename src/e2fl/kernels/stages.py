@@ -119,7 +119,7 @@ class Convolution:
         if not self._by_winograd:
             buffers = (where, aligned(size.pool_height * columns * size.outputs), chosen)
         self._pool_arguments = (*self._arguments, *buffers, self.outputs)
-        room = pooling.rows_at_once(size) * span + LANES
+        room = pooling.rows_at_once(size, 2) * span + LANES
         lists = (np.empty(room, np.int32), aligned(room), aligned(span))
         weights = (self.x, self.dx, self._w_back, self._dw, where)
         self._backward_arguments = (*weights, *lists, size, self.outputs, not self.first)
