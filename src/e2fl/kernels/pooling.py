@@ -288,8 +288,9 @@ def backward(
     if back:
         da[: batch * size.height * size.width * size.depth] = np.float32(0)
     arrays, slopes = (a, da, w, dw, places, deltas), (where, gradient, buffer)
-    # Rows of a kernel that is wider than a tile take turns, so that the order stays the same.
-    apart = WIDE and size.kernel_width * size.depth <= _MANY * LANES
+    # Rows of a kernel that takes several tiles take turns, so that the order stays the same.
+    vectors = -(-size.kernel_width * size.depth // LANES)
+    apart = WIDE and vectors in (1, _MANY)
     if not back or apart:
         _sweep(arrays, slopes, size, channels, strides, batch, _WEIGHTS)
     if back:
