@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from e2fl.data.federated import Examples
 from e2fl.errors import DataError
-from e2fl.kernels.plan import Plan
-from e2fl.kernels.stages import Convolution
+from e2fl.kernels.stages import Convolution, Plan
 from e2fl.kernels.vectors import WIDE
 from e2fl.learning import Learner, Settings
 from e2fl.learning.autograd import AutogradEngine, Batch
@@ -206,9 +205,9 @@ def test_convolutions_of_16_channels_use_winograd(name: str) -> None:
     network, shape, _, _ = NETWORKS[name]
     plan = Plan(blocks_of(network()) or [], shape, 1)
     first, *others = [stage for stage in plan.stages.values() if isinstance(stage, Convolution)]
-    assert not first._by_winograd
+    assert not first.by_winograd
     assert others
-    assert all(stage._by_winograd for stage in others)
+    assert all(stage.by_winograd for stage in others)
 
 
 @pytest.mark.parametrize("pool", [1, 2])
@@ -267,7 +266,7 @@ def test_the_edges_kept_are_those_of_the_ranking() -> None:
         work = made((103,), 97, (4,) * steps)
         scores = engine.fit_scores(supernet, supernet.scores(supernet.ranking), work)
         stage = engine._own.plans["training"].stages["1.weight"]
-        bits = np.unpackbits(stage._kept.view(np.uint8), bitorder="little")
+        bits = np.unpackbits(stage.kept.view(np.uint8), bitorder="little")
         expected = reference.top_mask(scores["1.weight"], dropped(103 * 97, 0.5))
         assert (bits.reshape(97, -1)[:, :103].reshape(-1) == expected).all()
 

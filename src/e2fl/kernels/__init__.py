@@ -13,9 +13,9 @@ that returns the same bits.
 - `packing.py`: integers in a fixed number of bits;
 - `symbols.py`: rankings as buckets of places or as moves;
 - `coding.py`: the entropy coder and its frequency tables;
-- `plan.py`: local training of a network; `stages.py`: its layers; `linear.py`, `convolution.py`,
-  `winograd.py` and `pooling.py`: their loops, with the vector code of `vectors.py`;
-  `score_step.py`: steps.
+- `stages.py`: local training of a network, and its layers; `network.py`: all steps of a fit in one
+  call; `linear.py`, `convolution.py`, `winograd.py` and `pooling.py`: the loops of layers,
+  with the vector code of `vectors.py`; `score_step.py`: steps.
 """
 
 from e2fl.kernels.coding import count_symbols, frequencies, rans_decode, rans_encode

@@ -1,9 +1,10 @@
 """A convolution fused with the max-pool after it: only the selected outputs are written and
 propagated back.
 
-After a ReLU and a max-pool most outputs have no gradient.  For each output that has one, `_run`
-adds its contribution to the gradients of the weights and of the inputs, one row of the kernel at a
-time.
+After a ReLU and a max-pool many outputs have no gradient.  For each output that has one, `_run`
+adds its contribution to the gradients of the weights and of the inputs: with AVX-512 in two passes
+that keep all rows of a kernel in registers, else in one pass, a row at a time.  The order of
+additions is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from e2fl.kernels import winograd
 from e2fl.kernels.convolution import Geometry, Strides, row_of_outputs
 from e2fl.kernels.machine_code import Float32, Int32, compiled
-from e2fl.kernels.vectors import LANES, Emit, vector_code
+from e2fl.kernels.vectors import LANES, WIDE, Emit, vector_code
 
 _NEAR = 6144  # floats: with as many of the gradient, they fill the L1 cache of most machines
 
@@ -185,16 +186,18 @@ def forward_winograd(
 
 
 def _pick(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> tuple[Any, Any]:
-    """Emit code that lists the outputs of a row that have a gradient: their places and their
+    """Emit code that lists the outputs of a row whose places are in a range: their places and their
     gradients.
     """
     build = emit.builder
     where, gradient, places, deltas = arrays
-    at_where, at_gradient, span, before = integers
+    at_where, at_gradient, span, low, high, before = integers
+    low, high = (emit.spread(emit.narrow(end)) for end in (low, high))
     listed = emit.variable(before)
     with emit.loop(0, build.sdiv(span, span.type(LANES))) as v:
         place = emit.load_integers(where, emit.index(at_where, (v, LANES)))
-        alive = build.icmp_signed(">=", place, emit.integers(0))
+        from_low, to_high = build.icmp_signed(">=", place, low), build.icmp_signed("<", place, high)
+        alive = build.and_(from_low, to_high)
         so_far = emit.get(listed)
         slope = emit.load(gradient, emit.index(at_gradient, (v, LANES)))
         emit.compress(place, alive, places, so_far)
@@ -209,42 +212,52 @@ _picked = vector_code(_pick)
 _MANY = 6  # vectors together; another number would add to the inputs' gradient in another order
 
 
-def _run(*, back: bool) -> Any:
-    """Return code for one row of the kernel, over a list of outputs: dw += d * a and, if `back`, da
-    += d * w.
+def _run(*, weights: bool, inputs: bool) -> Any:
+    """Return code for some rows of the kernel, over a list of outputs: dw += d * a if `weights`, da
+    += d * w if `inputs`.
     """
+
+    tall = 1 if weights and inputs else 3
 
     def write(emit: Emit, arrays: list[Any], integers: list[Any], floats: list[Any]) -> None:
         a, da, w, dw, places, deltas = arrays
-        count, base, at_w, length = integers
-        for k, vectors in emit.tiles(0, length, _MANY * LANES, LANES):
-            columns = [emit.index(at_w, k, v) for v in range(0, vectors, LANES)]
-            weights = [emit.load(w, column) for column in columns] if back else []
-            sums = [emit.variable(emit.load(dw, column)) for column in columns]
-            with emit.loop(0, count) as n:
-                d = emit.spread(emit.scalar(deltas, n))
-                start = emit.index(base, k, emit.wide(emit.scalar(places, n)))
-                for v, total in enumerate(sums):
-                    at = emit.index(start, LANES * v)
-                    emit.set(total, emit.fused(d, emit.load(a, at), emit.get(total)))
-                    if back:
-                        emit.store(emit.fused(d, weights[v], emit.load(da, at)), da, at)
-            for column, total in zip(columns, sums, strict=True):
-                emit.store(emit.get(total), dw, column)
+        count, base, line, at_w, length, height = integers
+        for ky, rows in emit.tiles(0, height, tall, 1):
+            for k, vectors in emit.tiles(0, length, _MANY * LANES, LANES):
+                grid = [(r, v) for r in range(rows) for v in range(0, vectors, LANES)]
+                columns = [emit.index(at_w, (emit.index(ky, r), length), k, v) for r, v in grid]
+                used = [emit.load(w, column) for column in columns] if inputs else []
+                sums = [emit.variable(emit.load(dw, at)) for at in columns] if weights else []
+                with emit.loop(0, count) as n:
+                    d = emit.spread(emit.scalar(deltas, n))
+                    start = emit.index(base, k, (ky, line), emit.wide(emit.scalar(places, n)))
+                    for i, (r, v) in enumerate(grid):
+                        at = emit.index(start, (line, r), v)
+                        if weights:
+                            total = emit.fused(d, emit.load(a, at), emit.get(sums[i]))
+                            emit.set(sums[i], total)
+                        if inputs:
+                            emit.store(emit.fused(d, used[i], emit.load(da, at)), da, at)
+                for column, total in zip(columns, sums, strict=False):
+                    emit.store(emit.get(total), dw, column)
 
     return vector_code(write)
 
 
-_run_back, _run_first = _run(back=True), _run(back=False)
+_run_both = _run(weights=True, inputs=True)
+_run_weights, _run_inputs = _run(weights=True, inputs=False), _run(weights=False, inputs=True)
 
 
 @compiled
-def rows_at_once(size: Geometry) -> int:
-    """Return how many rows of pool windows to process together, so that their inputs stay in the L1
-    cache.
+def rows_at_once(size: Geometry, passes: int = 1) -> int:
+    """Return how many rows of pool windows to process together, so that their inputs, with their
+    gradient or in a pass of their own, stay in the L1 cache.
     """
-    lines = _NEAR // (size.width * size.depth)
+    lines = passes * _NEAR // (size.width * size.depth)
     return max(1, (lines - size.kernel_height + 1) // size.pool_height)
+
+
+_WEIGHTS, _INPUTS, _BOTH = 1, 2, 3  # what a pass computes the gradient of
 
 
 @compiled
@@ -256,7 +269,7 @@ def backward(
     where: Int32,
     places: Int32,
     deltas: Float32,
-    line: Float32,
+    buffer: Float32,
     size: Geometry,
     channels: int,
     back: bool,
@@ -268,41 +281,75 @@ def backward(
     pool's output.
 
     w, dw: [outputs, kernel_height, kernel_width * depth in whole vectors].
-    places, deltas: buffers for the outputs of `rows_at_once(size)` rows.
-    line: a buffer for the gradients of a row, if they are not contiguous.
+    places, deltas: buffers for the outputs of `rows_at_once(size, 2)` rows.
+    buffer: for the gradients of a row, if they are not contiguous.
     """
+    dw[:] = np.float32(0)
+    if back:
+        da[: batch * size.height * size.width * size.depth] = np.float32(0)
+    arrays, slopes = (a, da, w, dw, places, deltas), (where, gradient, buffer)
+    # Rows of a kernel that takes several tiles take turns, so that the order stays the same.
+    vectors = -(-size.kernel_width * size.depth // LANES)
+    apart = WIDE and vectors in (1, _MANY)
+    if not back or apart:
+        _sweep(arrays, slopes, size, channels, strides, batch, _WEIGHTS)
+    if back:
+        _sweep(arrays, slopes, size, channels, strides, batch, _INPUTS if apart else _BOTH)
+
+
+@compiled
+def _sweep(
+    arrays: Any,
+    slopes: tuple[Int32, Float32, Float32],
+    size: Geometry,
+    channels: int,
+    strides: Strides,
+    batch: int,
+    what: int,
+) -> None:
+    """Make one pass over the outputs with a gradient; arguments as in `backward`."""
     pooled_height = (size.height - size.kernel_height + 1) // size.pool_height
     pooled_width = (size.width - size.kernel_width + 1) // size.pool_width
     span = -(-pooled_width // LANES) * LANES
     length = -(-size.kernel_width * size.depth // LANES) * LANES
     by_example, by_channel, by_row, by_column, first = strides
-    image = size.height * size.width * size.depth
-    strip = rows_at_once(size)
-    dw[:] = np.float32(0)
-    if back:
-        da[: batch * image] = np.float32(0)
+    line = size.width * size.depth
+    image = size.height * line
+    strip = rows_at_once(size, 2 if what == _WEIGHTS else 1)
+    where, gradient, buffer = slopes
     # Built outside the loops, because building a tuple counts references to each of its arrays.
-    arrays = (a, da, w, dw, places, deltas)
-    direct, gathered = (where, gradient, places, deltas), (where, line, places, deltas)
+    direct, gathered = (where, gradient, *arrays[4:]), (where, buffer, *arrays[4:])
     for b in range(batch):
         for top in range(0, pooled_height, strip):
+            stop = min(top + strip, pooled_height)
             for o in range(channels):
                 count = 0
-                for py in range(top, min(top + strip, pooled_height)):
+                for row in range(top, stop):
+                    # All rows of a kernel together: lower windows first, as with one row at a time.
+                    py = top + stop - 1 - row if what == _INPUTS else row
                     at_where = ((b * pooled_height + py) * size.outputs + o) * span
                     at = first + b * by_example + py * by_row + o * by_channel
-                    if by_column == 1:
-                        count, _ = _picked(direct, (at_where, at, span, count), ())
-                    else:
+                    if by_column != 1:
                         for px in range(pooled_width):
-                            line[px] = gradient[at + px * by_column]
-                        count, _ = _picked(gathered, (at_where, 0, span, count), ())
+                            buffer[px] = gradient[at + px * by_column]
+                    low, high = 0, image
+                    for y in range(size.pool_height if what == _INPUTS else 1):
+                        if what == _INPUTS:
+                            low = ((py + 1) * size.pool_height - 1 - y) * line
+                            high = low + line
+                        if by_column == 1:
+                            window = (at_where, at, span, low, high, count)
+                            count, _ = _picked(direct, window, ())
+                        else:
+                            window = (at_where, 0, span, low, high, count)
+                            count, _ = _picked(gathered, window, ())
                 if count == 0:
                     continue
-                for ky in range(size.kernel_height):
-                    base = b * image + ky * size.width * size.depth
-                    at_w = (o * size.kernel_height + ky) * length
-                    if back:
-                        _run_back(arrays, (count, base, at_w, length), ())
-                    else:
-                        _run_first(arrays, (count, base, at_w, length), ())
+                at_w = o * size.kernel_height * length
+                integers = (count, b * image, line, at_w, length, size.kernel_height)
+                if what == _WEIGHTS:
+                    _run_weights(arrays, integers, ())
+                elif what == _INPUTS:
+                    _run_inputs(arrays, integers, ())
+                else:
+                    _run_both(arrays, integers, ())

@@ -15,12 +15,12 @@ A step is, in float32 and in this order of operations (never contracted into fus
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from e2fl.kernels.machine_code import Bool, Float32, Int32, UInt16, UInt32, compiled, scratch
-from e2fl.kernels.sorting import first_kept, float_key, kept_edges, threshold_of
+from e2fl.kernels.machine_code import Float32, Int32, UInt16, UInt32, compiled
+from e2fl.kernels.sorting import first_kept, float_key, threshold_of
 
 # Edges updated before they are counted, so that their values are still in the L1 cache.
 _STRETCH = 4096
@@ -101,109 +101,143 @@ def _update_and_look(
     return below, found
 
 
-@compiled
-def _choose(
-    bits: UInt32, window: Int32, place: int, keys: UInt32, spare: UInt32
-) -> tuple[np.uint32, int]:
-    """Return the key at a place among the edges of a window, and how many edges with the same key
-    come before it.
-    """
-    for i in range(window.size):
-        keys[i] = float_key(bits[window[i]])
-    key, below = threshold_of(keys, place, spare)
-    return key, place - below
+# The threshold of a layer: the key of the lowest kept score and, among edges tied with it, the
+# first kept edge; then the window around it, and how many edges the window should list.
+LIMITS = np.dtype(
+    [
+        ("key", np.uint32),
+        ("first_tied", np.int64),
+        ("low", np.float32),
+        ("high", np.float32),
+        ("edges", np.int64),
+        ("dropped", np.int64),
+        ("wanted", np.int64),
+    ]
+)
 
 
 class Threshold:
-    """The threshold of a layer: the key of the lowest kept score and, among edges tied with it, the
-    first kept edge.
+    """The threshold of a layer, and buffers to find the next one.
 
     scores: padding between the `edges` scores is NaN, which is never selected or counted.
     """
 
     def __init__(self, scores: Float32, edges: int, dropped: int):
         self.bits: UInt32 = scores.view(np.uint32)
-        self.edges, self.dropped = edges, dropped
-        self.key, self.first_tied = _NAN, scores.size
         # Edges in a window: few, but enough to contain the threshold most of the time.
-        self.wanted = max(256, edges // 1024)
-        self.window: Int32 = np.empty(min(edges, 32 * self.wanted) + _PIECE, np.int32)
-        self._keys: UInt32 = np.empty((2, self.window.size), np.uint32)
-        self.low, self.high = np.float32(-np.inf), np.float32(np.inf)
+        wanted = max(256, edges // 1024)
+        self.window: Int32 = np.empty(min(edges, 32 * wanted) + _PIECE, np.int32)
+        self.keys: UInt32 = np.empty(2 * self.window.size, np.uint32)
+        low, high = np.float32(-np.inf), np.float32(np.inf)
         if dropped >= edges:
-            self.low = np.float32(np.inf)
-            return
-        if edges > _SMALL:
+            low = high
+        elif edges > _SMALL:
             sample = np.sort(scores[:: max(1, scores.size // _SAMPLE)])
             place = dropped * (sample.size - 1) // scores.size
             reach = sample.size // 100
-            self.low = sample[max(0, place - reach)]
-            self.high = sample[min(sample.size - 1, place + reach)]
-        self.locate(*look(scores, 0, self.low, self.high, self.window, 0))
-
-    @property
-    def mask(self) -> Bool:
-        """The edges kept; true for padding."""
-        return kept_edges(self.bits, self.key, self.first_tied)
-
-    def locate(self, below: int, found: int) -> bool:
-        """Find the threshold, given the number of scores below the window and of edges listed in
-        it.
-
-        Return whether the threshold is in the window; if not, the list is of no use.
-        """
-        if self.dropped >= self.edges:
-            return True
-        place = self.dropped - below
-        full = found >= self.window.size
-        missed = full or not 0 <= place < found
-        if missed:
-            size = self.bits.size
-            pairs, _ = scratch.of(size)
-            words = pairs.view(np.uint32)
-            key, first_tied = first_kept(self.bits, self.dropped, words[:size], words[size:])
-        else:
-            window, keys, spare = self.window[:found], self._keys[0, :found], self._keys[1, :found]
-            key, tied = _choose(self.bits, window, place, keys, spare)
-            # The edges of a window are listed in the order of the loops, not by number.
-            first_tied = np.sort(window[keys == key])[tied - 1] + 1 if tied else 0
-        self.key, self.first_tied = np.uint32(key), int(first_tied)
-        if self.edges > _SMALL:
-            self._aim(4.0 if missed and not full else min(4.0, max(0.5, self.wanted / found)))
-        return not missed
-
-    def _aim(self, factor: float) -> None:
-        """Center the next window on the threshold, wider than the last by this factor."""
-        middle = _score_of(self.key)
-        reach = max(factor * (float(self.high) - float(self.low)) / 2, abs(middle) * 1e-6)
-        if reach < 1e30:
-            self.low, self.high = np.float32(middle - reach), np.float32(middle + reach)
+            low = sample[max(0, place - reach)]
+            high = sample[min(sample.size - 1, place + reach)]
+        row = (_NAN, scores.size, low, high, edges, dropped, wanted)
+        self.limits: Any = np.array([row], LIMITS)
+        if dropped < edges:
+            below, found = look(scores, 0, low, high, self.window, 0)
+            locate(self.limits, self.bits, self.window, self.keys, below, found)
 
 
 @compiled
-def clear_dropped(
-    bits: UInt32, window: Int32, key: np.uint32, first_tied: int, kept: UInt16
-) -> None:
+def locate(limits: Any, bits: UInt32, window: Int32, keys: UInt32, below: int, found: int) -> bool:
+    """Find the threshold, given the number of scores below the window and of edges listed in it.
+
+    limits: one row of LIMITS.  keys: a buffer, twice as large as the window.  Returns whether the
+    threshold is in the window; if not, the list is of no use.
+    """
+    own = limits[0]
+    if own.dropped >= own.edges:
+        return True
+    place = own.dropped - below
+    full = found >= window.size
+    missed = full or not 0 <= place < found
+    if missed:
+        words = np.empty(2 * bits.size, np.uint32)
+        key, first_tied = first_kept(bits, own.dropped, words[: bits.size], words[bits.size :])
+    else:
+        some, spare = keys[:found], keys[window.size : window.size + found]
+        for i in range(found):
+            some[i] = float_key(bits[window[i]])
+        key, under = threshold_of(some, place, spare)
+        first_tied, equal = 0, 0
+        if place > under:
+            # The edges of a window are listed in the order of the loops, not by number.
+            for i in range(found):
+                spare[equal] = window[i]
+                equal += some[i] == key
+            last, _ = threshold_of(spare[:equal], place - under - 1, some)
+            first_tied = int(last) + 1
+    own.key, own.first_tied = key, first_tied
+    if own.edges > _SMALL:
+        usual = min(4.0, max(0.5, own.wanted / max(1, found)))
+        _aim(limits, 4.0 if missed and not full else usual)
+    return not missed
+
+
+@compiled
+def _aim(limits: Any, factor: float) -> None:
+    """Center the next window on the threshold, wider than the last by this factor."""
+    own = limits[0]
+    middle = np.float64(_score_of(own.key))
+    width = np.float64(own.high) - np.float64(own.low)
+    reach = max(factor * width / 2, abs(middle) * 1e-6)
+    if reach < 1e30:
+        own.low, own.high = np.float32(middle - reach), np.float32(middle + reach)
+
+
+@compiled
+def _score_of(key: np.uint32) -> np.float32:
+    """Return the score that a key encodes."""
+    bits = np.empty(1, np.uint32)
+    bits[0] = key & np.uint32(0x7FFFFFFF) if key >> np.uint32(31) else ~key
+    return np.float32(bits.view(np.float32)[0])
+
+
+@compiled
+def _is_kept(bits: UInt32, edge: int, key: np.uint32, first_tied: int) -> bool:
+    own = float_key(bits[edge])
+    return bool(own > key or (own == key and edge >= first_tied))
+
+
+@compiled
+def pack_kept(limits: Any, bits: UInt32, kept: UInt16) -> None:
+    """Set the bit of every edge that is kept; true for padding."""
+    key, first_tied = limits[0].key, limits[0].first_tied
+    for word in range(kept.size):
+        packed = np.uint16(0)
+        for i in range(16):
+            edge = 16 * word + i
+            packed |= np.uint16(_is_kept(bits, edge, key, first_tied)) << np.uint16(i)
+        kept[word] = packed
+
+
+@compiled
+def clear_dropped(limits: Any, bits: UInt32, window: Int32, kept: UInt16) -> None:
     """Clear the bits of the edges in a window that are below the threshold."""
+    key, first_tied = limits[0].key, limits[0].first_tied
     for i in range(window.size):
         edge = window[i]
-        own = float_key(bits[edge])
-        if own < key or (own == key and edge < first_tied):
+        if not _is_kept(bits, edge, key, first_tied):
             kept[edge >> 4] &= ~np.uint16(1 << (edge & 15))
 
 
-def _score_of(key: np.uint32) -> float:
-    """Return the score that a key encodes."""
-    bits = int(key) & 0x7FFFFFFF if int(key) >> 31 else ~int(key) & 0xFFFFFFFF
-    return float(np.array(bits, np.uint32).view(np.float32))
-
-
 @compiled
-def _keep_from(
-    lowest: np.float32, first_tied: int, scores: Float32, weights: Float32, out: Float32
-) -> None:
-    """Copy the weights whose score is at least the lowest kept one, and zero for the others."""
+def _select(limits: Any, scores: Float32, weights: Float32, out: Float32) -> None:
+    """Copy the weights of the edges that are kept, and zero for the others."""
+    key, first_tied = limits[0].key, limits[0].first_tied
     zero = np.float32(0)
+    if key == _NAN:  # no score orders against it
+        bits = scores.view(np.uint32)
+        for e in range(out.size):
+            out[e] = weights[e] if _is_kept(bits, e, key, first_tied) else zero
+        return
+    lowest = _score_of(key)
     s, w, tied = scores[:first_tied], weights[:first_tied], out[:first_tied]
     for e in range(tied.size):
         tied[e] = zero if s[e] <= lowest else w[e]
@@ -212,36 +246,48 @@ def _keep_from(
         rest[e] = zero if s[e] < lowest else w[e]
 
 
+@compiled
+def advance_scores(
+    edges: tuple[Float32, Float32, Float32, Float32],
+    gradient: Float32,
+    limits: Any,
+    lists: tuple[Int32, UInt32],
+    rates: Rates,
+) -> None:
+    """Take one step on scores and select the weights they keep.
+
+    edges: scores, velocity, weights, selected weights.  gradient: with respect to the selected
+    weights.  lists: of a `Threshold`, its window and keys.
+    """
+    scores, velocity, weights, effective = edges
+    window, keys = lists
+    low, high = limits[0].low, limits[0].high
+    arrays = (scores, velocity, weights, gradient)
+    below, found = _update_and_look(*arrays, rates, low, high, window)
+    locate(limits, scores.view(np.uint32), window, keys, below, found)
+    _select(limits, scores, weights, effective)
+
+
 class ScoreStep:
     """The scores of one layer under SGD with momentum, and the weights they select."""
 
     def __init__(self, scores: Float32, weights: Float32, dropped: int):
-        self.scores, self.weights = scores, weights
+        self.scores = scores
         # Not +0.0: momentum * -0.0 + g equals g also for g = -0.0.
         self.velocity: Float32 = np.full_like(scores, -0.0)
         self.threshold = Threshold(scores, scores.size, dropped)
         self.effective: Float32 = np.empty_like(weights)
-        self._select()
+        self.edges = (scores, self.velocity, weights, self.effective)
+        _select(self.threshold.limits, scores, weights, self.effective)
 
     def advance(self, gradient: Float32, rates: Rates) -> None:
         """Take one step in place; gradient: with respect to the masked weights."""
-        limits = self.threshold
-        arrays = (self.scores, self.velocity, self.weights, gradient)
-        window = (limits.low, limits.high, limits.window)
-        limits.locate(*_update_and_look(*arrays, rates, *window))
-        self._select()
-
-    def _select(self) -> None:
-        limits = self.threshold
-        if limits.key == _NAN:  # no score orders against it
-            self.effective[:] = np.where(limits.mask, self.weights, np.float32(0))
-            return
-        lowest = np.float32(_score_of(limits.key))
-        _keep_from(lowest, limits.first_tied, self.scores, self.weights, self.effective)
+        own = self.threshold
+        advance_scores(self.edges, gradient, own.limits, (own.window, own.keys), rates)
 
 
 @compiled
-def _update_weights(
+def advance_weights(
     weights: Float32,
     velocity: Float32,
     gradient: Float32,
@@ -249,21 +295,10 @@ def _update_weights(
     rates: Rates,
     proximal: np.float32,
 ) -> None:
+    """Take one step on weights, with a proximal term toward an anchor."""
     rate, momentum, decay = rates
     for e in range(weights.size):
         pulled = gradient[e] + decay * weights[e] + proximal * (weights[e] - anchor[e])
         change = momentum * velocity[e] + pulled
         velocity[e] = change
         weights[e] = weights[e] - rate * change
-
-
-class WeightStep:
-    """The weights of one layer under SGD with momentum and a proximal term toward an anchor."""
-
-    def __init__(self, weights: Float32, anchor: Float32, proximal: float):
-        self.effective, self.anchor, self.proximal = weights, anchor, np.float32(proximal)
-        self.velocity: Float32 = np.full_like(weights, -0.0)
-
-    def advance(self, gradient: Float32, rates: Rates) -> None:
-        """Take one step in place."""
-        _update_weights(self.effective, self.velocity, gradient, self.anchor, rates, self.proximal)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from e2fl.kernels.machine_code import Bool, Float32, Int32, Int64, UInt32, UInt64, compiled, scratch
+from e2fl.kernels.machine_code import Float32, Int32, Int64, UInt32, UInt64, compiled, scratch
 
 _NAN = np.uint32(0xFFFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -311,19 +311,6 @@ def first_kept(bits: UInt32, dropped: int, keys: UInt32, spare: UInt32) -> tuple
         tied -= keys[e] == key
         e += 1
     return key, e
-
-
-@compiled
-def kept_edges(bits: UInt32, key: np.uint32, first_tied: int) -> Bool:
-    """Return the mask, given the threshold key and the first edge that is kept among those with
-    exactly this key.
-    """
-    out = np.empty(bits.size, np.bool_)
-    for e in range(first_tied):
-        out[e] = float_key(bits[e]) > key
-    for e in range(first_tied, bits.size):
-        out[e] = float_key(bits[e]) >= key
-    return out
 
 
 @compiled

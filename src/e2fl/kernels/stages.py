@@ -1,23 +1,25 @@
-"""The layers of a network as stages of a plan, each with its own reusable buffers.
+"""Plan: a network as a chain of stages, its layers, each with its own reusable buffers.
 
 A stage holds its input, writes its output into the input of the next stage, and in the backward
 pass reads the gradient from there.  Its edges, scores or weights, are set before a fit and copied
-out after it.
+out after it.  `network.py` has the loops; a stage tells them its sizes and buffers in a row of a
+table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from e2fl.errors import DataError
-from e2fl.kernels import convolution, linear, pooling, winograd
+from e2fl.kernels import linear, network, pooling, winograd
 from e2fl.kernels.convolution import Geometry
 from e2fl.kernels.machine_code import Float32, Int32, Int64, UInt16
-from e2fl.kernels.score_step import Rates, ScoreStep, Threshold, WeightStep, clear_dropped
-from e2fl.kernels.sorting import gather, scatter_into
+from e2fl.kernels.score_step import LIMITS, Rates, ScoreStep, Threshold, pack_kept
 from e2fl.kernels.vectors import LANES, aligned, padded, row_length
 
 
@@ -61,185 +63,192 @@ def frozen(weights: Float32) -> Frozen | None:
     return Frozen(weights.reshape(-1), np.float32(magnitude), signs)
 
 
-class Convolution:
+class _Stage:
+    """A row of the table, which knows buffers by their address, and the arrays behind it."""
+
+    def __init__(self, table: Any, number: int, **values: Any):
+        self.table, self.number = table, number
+        self._arrays: dict[str, Any] = {}
+        self.put(**values)
+
+    def put(self, **values: Any) -> None:
+        """Write numbers and buffers into the row, and keep the buffers alive."""
+        network.put(self.table.stages[self.number], **values)
+        self._arrays |= {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+
+    def put_threshold(self, threshold: Threshold) -> None:
+        """Hand over the threshold of scores."""
+        self.table.limits[self.number] = threshold.limits[0]
+        self.put(scored=True, window=threshold.window, keys=threshold.keys)
+
+
+class Table(NamedTuple):
+    """What the loops of `network.py` read: the rows of all stages, and their thresholds."""
+
+    stages: Any
+    limits: Any
+
+    @classmethod
+    def of(cls, stages: int) -> Table:
+        return cls(np.zeros(stages, network.STAGE), np.zeros(stages, LIMITS))
+
+
+class Convolution(_Stage):
     """A convolution, its ReLU and its max-pool."""
 
-    def __init__(self, block: Block, image: Shape, batch: int, *, first: bool):
+    def __init__(self, block: Block, image: Shape, batch: int, table: Table, number: int):
         assert block.kernel is not None
-        self.relu, self.first, self.padding = block.relu, first, block.padding
-        self.pooled, self.outputs = block.pool is not None, block.outputs
-        above, beside = block.padding
+        first, (above, beside) = number == 0, block.padding
         depth = image.depth if first else padded(image.depth)
         height, width = image.height + 2 * above, image.width + 2 * beside
-        outputs = padded(block.outputs)
-        self.size = Geometry(height, width, depth, *block.kernel, outputs, *(block.pool or (1, 1)))
-        self._by_winograd = winograd.pays(self.size, block.inputs)
+        size = Geometry(
+            height, width, depth, *block.kernel, padded(block.outputs), *(block.pool or (1, 1))
+        )
         rows, columns = height - block.kernel[0] + 1, width - block.kernel[1] + 1
-        pool_height, pool_width = self.size[-2:]
-        self.output = Shape(block.outputs, rows // pool_height, columns // pool_width)
+        self.output = Shape(block.outputs, rows // size.pool_height, columns // size.pool_width)
+        self.by_winograd = winograd.pays(size, block.inputs)
         line = width * depth
-        self.strides = (height * line, 1, line, depth, above * line + beside * depth)
-        self.x = aligned(batch * height * line)
-        self.dx = aligned(0 if first else batch * height * line)
-        self._lay_out_weights(block.inputs)
-        if self.pooled:
-            self._make_room_for_pool(batch, columns)
+        super().__init__(
+            table,
+            number,
+            **size._asdict(),
+            **{"channels": block.outputs, "above": above, "beside": beside, "first": first},
+            **{"relu": block.relu, "pooled": block.pool is not None, "winograd": self.by_winograd},
+            **{"by_example": height * line, "by_channel": 1, "by_row": line, "by_column": depth},
+            start=above * line + beside * depth,
+            x=aligned(batch * height * line),
+            dx=aligned(0 if first else batch * height * line),
+        )
+        self._lay_out_weights(block, size)
+        if block.pool:
+            self._make_room_for_pool(batch, size, columns)
         else:
-            self._make_room_for_outputs(batch, rows, columns)
+            self._make_room_for_outputs(batch, size, rows, columns)
 
-    def _lay_out_weights(self, inputs: int) -> None:
+    def _lay_out_weights(self, block: Block, size: Geometry) -> None:
         """Compute where the loops expect each edge [o, c, y, x]."""
-        _, _, depth, height, width, outputs, *_ = self.size
-        shape = (self.outputs, inputs, height, width)
+        _, _, depth, height, width, outputs, *_ = size
+        shape = (block.outputs, block.inputs, height, width)
         o, c, y, x = (axis.reshape(-1) for axis in np.indices(shape, np.int32))
         run, length = width * depth, padded(width * depth)
-        self._forward: Int32 = (y * run + x * depth + c) * outputs + o
-        self._w = aligned(height * run * outputs)
-        if self.pooled:
-            self._back: Int32 = (o * height + y) * length + x * depth + c
-            self._w_back = aligned(outputs * height * length)
-            self._dw, self._dw_at = aligned(outputs * height * length), self._back
+        at_w = (y * run + x * depth + c) * outputs + o
+        if block.pool:
+            at_back = at_dw = (o * height + y) * length + x * depth + c
+            back = gradient = outputs * height * length
         else:
             turned = (height - 1 - y) * width * outputs + (width - 1 - x) * outputs + o
-            self._back = turned * depth + c
-            self._w_back = aligned(height * width * outputs * depth)
-            self._dw, self._dw_at = aligned(height * run * outputs), self._forward
-        self._transforms = winograd.buffers(self.size) if self._by_winograd else None
-        how = (self._w, _lists(self.size)) if self._transforms is None else (self._transforms,)
-        self._arguments = (self.x, *how, self.size, self.relu)
+            at_back, at_dw = turned * depth + c, at_w
+            back = gradient = height * run * outputs
+        self.put(w=aligned(height * run * outputs), w_back=aligned(back), dw=aligned(gradient))
+        self.put(at_w=at_w, at_back=at_back, at_dw=at_dw)
+        if self.by_winograd:
+            kernels, tiles, products = winograd.buffers(size)
+            self.put(kernels=kernels, tiles=tiles, products=products)
+        else:
+            self.put(list_a=_steps(size), list_w=_steps(size))
 
-    def _make_room_for_pool(self, batch: int, columns: int) -> None:
-        size, span = self.size, padded(self.output.width)
-        where = np.full(batch * self.output.height * size.outputs * span, -1, np.int32)
+    def _make_room_for_pool(self, batch: int, size: Geometry, columns: int) -> None:
+        _, height, width = self.output
+        span = padded(width)
         # Of a row of windows, or of all of them; whole vectors are read from each row.
-        points = (self.output.height if self._by_winograd else 1) * self.output.width + span
-        best = aligned(points * size.outputs)
-        chosen = (best, np.empty(best.size, np.int32))
-        buffers: tuple[Any, ...] = (where, chosen)
-        if not self._by_winograd:
-            buffers = (where, aligned(size.pool_height * columns * size.outputs), chosen)
-        self._pool_arguments = (*self._arguments, *buffers, self.outputs)
-        room = pooling.rows_at_once(size) * span + LANES
-        lists = (np.empty(room, np.int32), aligned(room), aligned(span))
-        weights = (self.x, self.dx, self._w_back, self._dw, where)
-        self._backward_arguments = (*weights, *lists, size, self.outputs, not self.first)
+        points = (height if self.by_winograd else 1) * width + span
+        room = pooling.rows_at_once(size, 2) * span + LANES
+        self.put(
+            where=np.full(batch * height * size.outputs * span, -1, np.int32),
+            best=aligned(points * size.outputs),
+            place=np.empty(points * size.outputs, np.int32),
+            rows=aligned(size.pool_height * columns * size.outputs),
+            places=np.empty(room, np.int32),
+            deltas=aligned(room),
+            line=aligned(span),
+        )
 
-    def _make_room_for_outputs(self, batch: int, rows: int, columns: int) -> None:
-        _, _, depth, kernel_height, kernel_width, outputs, *_ = self.size
-        tall, wide = rows + 2 * (kernel_height - 1), columns + 2 * (kernel_width - 1)
-        line = wide * outputs
-        start = (kernel_height - 1) * line + (kernel_width - 1) * outputs
-        self._dz = aligned(batch * tall * line)
-        self._dz_strides = (tall * line, 1, line, outputs, start)
-        # The gradient of the inputs, border included, is a convolution of dz with the kernel
-        # rotated by 180 degrees.
-        turn = Geometry(tall, wide, outputs, kernel_height, kernel_width, depth)
-        self._turn_arguments = (self._dz, self._w_back, _lists(turn), turn, False, self.dx, (0, 0))
-        self._inner = (rows, columns, self.outputs)
-        self._out = aligned(batch * rows * columns * outputs)
-        self._out_strides = (rows * columns * outputs, 1, columns * outputs, outputs, 0)
+    def _make_room_for_outputs(self, batch: int, size: Geometry, rows: int, columns: int) -> None:
+        tall, wide = rows + 2 * (size.kernel_height - 1), columns + 2 * (size.kernel_width - 1)
+        turned = size._replace(depth=size.outputs)
+        self.put(
+            dz=aligned(batch * tall * wide * size.outputs),
+            out=aligned(batch * rows * columns * size.outputs),
+            turn_a=_steps(turned),
+            turn_w=_steps(turned),
+        )
 
     def put_scores(self, scores: Float32, weights: Frozen, dropped: int) -> None:
         """Set the scores to train, which change in place."""
-        self._put(ScoreStep(scores, weights.weights, dropped))
+        step = ScoreStep(scores, weights.weights, dropped)
+        self.put_threshold(step.threshold)
+        self.put(values=scores, velocity=step.velocity, frozen=weights.weights)
+        self._show(step.effective)
 
     def put_weights(self, weights: Float32, anchor: Float32 | None, proximal: float) -> None:
         """Set the weights to train, which change in place, and the anchor of the proximal term."""
-        self._put(WeightStep(weights, weights if anchor is None else anchor, proximal))
+        self.put(scored=False, velocity=np.full_like(weights, -0.0), proximal=proximal)
+        self.put(anchor=weights if anchor is None else anchor)
+        self._show(weights)
 
-    def _put(self, edges: ScoreStep | WeightStep) -> None:
-        self._edges = edges
-        self._show()
-
-    def _show(self) -> None:
-        """Copy the effective weights into the layouts of the loops."""
-        scatter_into(self._edges.effective, self._forward, self._w)
-        if self._transforms is not None:
-            winograd.transform_kernels(self._w, self._transforms[0], self.size)
-        if not self.first:
-            scatter_into(self._edges.effective, self._back, self._w_back)
+    def _show(self, effective: Float32) -> None:
+        self.put(effective=effective)
+        network.show(self.table.stages, self.number)
 
     def take(self, out: Float32) -> None:
         """Do nothing: the trained values were changed in place."""
 
     def take_velocity(self, out: Float32) -> None:
         """Copy out the velocity."""
-        out[:] = self._edges.velocity
-
-    def forward(self, batch: int, after: Stage | None) -> None:
-        assert after is not None
-        pool: Any = pooling.forward_winograd if self._by_winograd else pooling.forward
-        convolve: Any = winograd.forward if self._by_winograd else convolution.forward
-        if self.pooled:
-            pool(*self._pool_arguments, after.x, after.strides, batch)
-        elif isinstance(after, Convolution):
-            convolve(*self._arguments, after.x, after.padding, batch)
-        else:
-            convolve(*self._arguments, self._out, (0, 0), batch)
-            outputs = (self._out, self._out, self._out_strides)
-            convolution.copy_slopes(*outputs, after.x, after.strides, self._inner, False, batch)
-
-    def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
-        assert after is not None
-        if self.pooled:
-            pooling.backward(*self._backward_arguments, after.dx, after.strides, batch)
-        else:
-            slopes = (after.x, after.dx, after.strides, self._dz, self._dz_strides)
-            convolution.copy_slopes(*slopes, self._inner, self.relu, batch)
-            convolution.backward_weights(self.x, self._dz, self._dw, self.size, batch)
-            if not self.first:
-                convolution.forward(*self._turn_arguments, batch)
-        self._edges.advance(gather(self._dw, self._dw_at), rates)
-        self._show()
+        out[:] = self._arrays["velocity"]
 
 
-def _lists(size: Geometry) -> tuple[Int32, Int32]:
-    """Return buffers for the steps of a kernel's window."""
+def _steps(size: Geometry) -> Int32:
+    """Return a buffer for the steps of a kernel's window."""
     room = size.kernel_height * padded(size.kernel_width * size.depth) + LANES
-    return np.empty(room, np.int32), np.empty(room, np.int32)
+    return np.empty(room, np.int32)
 
 
-class Linear:
+class Linear(_Stage):
     """A linear layer and its ReLU; its edges are either scores or weights."""
 
-    def __init__(self, block: Block, image: Shape, batch: int, *, first: bool):
-        self.inputs, self.outputs, self.relu = block.inputs, block.outputs, block.relu
+    def __init__(self, block: Block, image: Shape, batch: int, table: Table, number: int):
+        self.inputs, self.outputs = block.inputs, block.outputs
         self.output = Shape(block.outputs, 1, 1)
-        self.first = first
-        self.stride = stride = row_length(self.inputs)
-        self.pitch = row_length(self.outputs)
-        self.strides = (stride, image.height * image.width, image.width, 1, 0)
-        self.x, self.dx = aligned(batch * stride), aligned(batch * stride)
+        self.stride, self.pitch = row_length(self.inputs), row_length(self.outputs)
+        edges = self.outputs * self.stride
+        self.x = aligned(batch * self.stride)
         self.y, self.delta = aligned(batch * self.pitch), aligned(batch * self.pitch)
-        self._values = aligned(self.outputs * stride)
-        self._velocity = aligned(self.outputs * stride)
-        self._kept: UInt16 = np.empty(self.outputs * stride // LANES, np.uint16)
-        self._scratch = aligned(linear.SCRATCH)
-        self._threshold: Threshold | None = None
+        self._values, self._velocity = aligned(edges), aligned(edges)
+        self.kept: UInt16 = np.empty(edges // LANES, np.uint16)
+        pixels = image.height * image.width
+        super().__init__(
+            table,
+            number,
+            **{"linear": True, "first": number == 0, "relu": block.relu},
+            **{"outputs": self.outputs, "pitch": self.pitch},
+            **{"by_example": self.stride, "by_channel": pixels, "by_row": image.width},
+            **{"by_column": 1, "x": self.x, "y": self.y, "delta": self.delta},
+            dx=aligned(batch * self.stride),
+            values=self._values,
+            velocity=self._velocity,
+            kept=self.kept,
+            scratch=aligned(linear.SCRATCH),
+        )
 
     def put_scores(self, scores: Float32, weights: Frozen, dropped: int) -> None:
         """Set the scores to train."""
         self._fill(self._values, scores, np.nan)
         self._velocity.fill(-0.0)
-        self._magnitude = weights.magnitude
-        self._threshold = Threshold(self._values, scores.size, dropped)
-        self._masked = (self._kept, weights.signs, self._scratch)
-        own = (self._values, self._velocity, self._kept, weights.signs, self._threshold.window)
-        self._edges: tuple[Any, ...] = own
-        self._pack_kept(self._threshold)
+        threshold = Threshold(self._values, scores.size, dropped)
+        self.put_threshold(threshold)
+        self.put(signs=weights.signs, magnitude=weights.magnitude)
+        pack_kept(threshold.limits, threshold.bits, self.kept)
 
     def put_weights(self, weights: Float32, anchor: Float32 | None, proximal: float) -> None:
         """Set the weights to train, and the anchor of the proximal term."""
         self._fill(self._values, weights, 0.0)
         self._velocity.fill(-0.0)
-        self._threshold = None
-        self._edges = (self._values, self._velocity, self._values)
-        self._proximal = np.float32(0)
+        copied = self._values
         if anchor is not None:
             copied = aligned(self._values.size)
             self._fill(copied, anchor, 0.0)
-            self._edges = (self._values, self._velocity, copied)
-            self._proximal = np.float32(proximal)
+        self.put(scored=False, anchor=copied, proximal=0.0 if anchor is None else proximal)
 
     def take(self, out: Float32) -> None:
         """Copy the trained values out of the padded rows."""
@@ -258,55 +267,99 @@ class Linear:
         table[:, : self.inputs] = values.reshape(self.outputs, self.inputs)
         table[:, self.inputs :] = rest
 
-    def _pack_kept(self, threshold: Threshold) -> None:
-        self._kept[:] = np.packbits(threshold.mask, bitorder="little").view(np.uint16)
-
-    def forward(self, batch: int, after: Stage | None) -> None:
-        sizes = (self.stride, self.outputs, self.pitch)
-        if self._threshold is None:
-            linear.forward(self.x, self._values, None, np.float32(0), self.y, batch, sizes)
-        else:
-            edges = (self._values, self._masked, self._magnitude)
-            linear.forward(self.x, *edges, self.y, batch, sizes)
-        if after is not None:
-            copied = (self.outputs, self.pitch, after.strides[0])
-            linear.pass_on(self.y, after.x, batch, copied, self.relu)
-
-    def backward(self, batch: int, after: Stage | None, rates: Rates) -> None:
-        if after is not None:
-            copied = (self.outputs, self.pitch, after.strides[0])
-            linear.pass_back(after.x, after.dx, self.delta, batch, copied, self.relu)
-        sizes = (batch, self.stride, self.outputs, self.pitch, not self.first)
-        slopes = (self.x, self.dx, self.delta, self._edges)
-        limits = self._threshold
-        if limits is None:
-            linear.backward(*slopes, None, 0, sizes, (*rates, self._proximal))
-            return
-        constants = (self._magnitude, *rates, limits.low, limits.high)
-        room = limits.window.size - LANES
-        below, listed = linear.backward(*slopes, self._masked, room, sizes, constants)
-        if limits.locate(below, listed):
-            window = limits.window[:listed]
-            clear_dropped(limits.bits, window, limits.key, limits.first_tied, self._kept)
-        else:
-            self._pack_kept(limits)
-
-    def slope_of_loss(self, labels: Int64, shares: Float32) -> float:
-        """Set the gradient of the loss at the outputs of this layer, the last of the network.
-
-        Return the loss.
-        """
-        if not 0 <= labels.min() <= labels.max() < self.outputs:
-            raise DataError(
-                f"labels must be 0 to {self.outputs - 1}, not {labels.min()} to {labels.max()}"
-            )
-        return float(
-            linear.loss_gradient(self.y, labels, shares, self.delta, self.outputs, self.pitch)
-        )
-
-    def table(self, rows: Float32, examples: int) -> Float32:
+    def rows(self, buffer: Float32, examples: int) -> Float32:
         """Return a view [examples, outputs] of the outputs `y` or of their gradient `delta`."""
-        return rows[: examples * self.pitch].reshape(examples, self.pitch)[:, : self.outputs]
+        return buffer[: examples * self.pitch].reshape(examples, self.pitch)[:, : self.outputs]
 
 
 Stage = Convolution | Linear
+
+# Steps that only add up gradients, in the velocity.
+_ACCUMULATE = Rates(np.float32(0), np.float32(1), np.float32(0))
+
+
+class Plan:
+    """The stages of a network for inputs of one shape, with buffers for batches of at most `batch`
+    examples.
+    """
+
+    def __init__(self, blocks: list[Block], shape: tuple[int, ...], batch: int):
+        self.batch = batch
+        self.input = shape
+        image = Shape(*shape) if len(shape) == 3 else Shape(int(np.prod(shape)), 1, 1)
+        self._image = image
+        self.table = Table.of(len(blocks))
+        self.stages: dict[str, Stage] = {}
+        for number, block in enumerate(blocks):
+            kind = Linear if block.kernel is None else Convolution
+            stage = self.stages[block.name] = kind(block, image, batch, self.table, number)
+            image = stage.output
+        assert isinstance(stage, Linear)
+        self.last = stage
+
+    def put_scores(
+        self,
+        scores: Mapping[str, Float32],
+        weights: Mapping[str, Frozen],
+        dropped: Mapping[str, int],
+    ) -> None:
+        """Set scores to train; those of convolutions change in place, `take` copies the others."""
+        for name, stage in self.stages.items():
+            stage.put_scores(scores[name], weights[name], dropped[name])
+
+    def put_weights(
+        self,
+        params: Mapping[str, Float32],
+        toward: Mapping[str, Float32] | None = None,
+        proximal: float = 0.0,
+    ) -> None:
+        """Set dense weights, one-dimensional for each layer; they change as scores do."""
+        for name, stage in self.stages.items():
+            anchor = toward[name] if toward and proximal else None
+            stage.put_weights(params[name], anchor, proximal)
+
+    def take(self, trained: Mapping[str, Float32]) -> None:
+        """Copy out the trained scores or weights of the linear layers."""
+        for name, stage in self.stages.items():
+            stage.take(trained[name])
+
+    def take_gradient(self, gradient: Mapping[str, Float32]) -> None:
+        """Copy out the gradients accumulated since `put_weights`."""
+        for name, stage in self.stages.items():
+            stage.take_velocity(gradient[name])
+
+    def fit(
+        self, x: Float32, y: Int64, ends: Int64, rates: Float32, shares: Float32 | None = None
+    ) -> NDArray[np.float64]:
+        """Take one step on each batch of these examples; return the losses.
+
+        ends: of the batches.  rates: of each batch.  shares: the weight of each example.
+        """
+        self._require_room(int(np.diff(ends, prepend=0).max()))
+        if not 0 <= y.min() <= y.max() < self.last.outputs:
+            raise DataError(
+                f"labels must be 0 to {self.last.outputs - 1}, not {y.min()} to {y.max()}"
+            )
+        weight = np.ones(len(y), np.float32) if shares is None else shares
+        return network.fit(*self.table, self._images(x), y, weight, ends, rates)
+
+    def outputs(self, x: Float32) -> Float32:
+        """Return the logits [examples, classes] of at most one batch."""
+        self._require_room(len(x))
+        network.outputs(self.table.stages, self._images(x))
+        return self.last.rows(self.last.y, len(x))
+
+    def backward(self, slope: Float32, rates: Rates = _ACCUMULATE) -> None:
+        """Take a step from this derivative at the outputs; by default, accumulate gradients."""
+        self.last.rows(self.last.delta, len(slope))[:] = slope
+        network.backward(*self.table, len(slope), rates)
+
+    def _images(self, x: Float32) -> Float32:
+        return np.ascontiguousarray(x).reshape(len(x), *self._image)
+
+    def _require_room(self, examples: int) -> None:
+        if examples > self.batch:
+            raise ValueError(
+                f"a batch of {examples} after a first one of {self.batch}: "
+                "the first must be the largest"
+            )

@@ -17,12 +17,12 @@ from typing import Any  # Numba and llvmlite have hardly any type annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from e2fl.kernels.machine_code import Float32
+from e2fl.kernels.machine_code import Float32, Int32, UInt16, UInt32, compiled
 
 LANES = 16
 # Whether the registers hold 32 vectors of sixteen lanes (AVX-512), not 8 (AVX2, NEON).  Tiles are
@@ -57,6 +57,47 @@ def aligned(size: int, fill: float = 0.0) -> Float32:
     array = raw[start : start + 4 * (size + LANES)].view(np.float32)
     array.fill(fill)
     return array[:size]
+
+
+def _pointer(kind: Any) -> Any:
+    """Return a function that turns an address into a pointer to values of this kind."""
+
+    @intrinsic
+    def function(_: Any, address: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(kind)(types.int64), code
+
+    return function
+
+
+_to_floats, _to_int32, _to_uint16, _to_uint32 = map(
+    _pointer, (types.float32, types.int32, types.uint16, types.uint32)
+)
+
+
+# Arrays from their address and size: compiled code reads them from a table of any length.
+
+
+@compiled
+def floats(place: Any) -> Float32:
+    return carray(_to_floats(place[0]), (place[1],))
+
+
+@compiled
+def int32s(place: Any) -> Int32:
+    return carray(_to_int32(place[0]), (place[1],))
+
+
+@compiled
+def uint16s(place: Any) -> UInt16:
+    return carray(_to_uint16(place[0]), (place[1],))
+
+
+@compiled
+def uint32s(place: Any) -> UInt32:
+    return carray(_to_uint32(place[0]), (place[1],))
 
 
 class Emit:

@@ -1,16 +1,19 @@
 """Local training of any network with torch's autograd."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from e2fl import kernels
+from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError
 from e2fl.kernels.score_step import Rates, ScoreStep
 from e2fl.models import Model, Params, Supernet
@@ -72,6 +75,60 @@ class Batch(NamedTuple):
     def rates(self) -> Rates:
         """Learning rate, momentum and weight decay in the precision of the compiled loops."""
         return Rates(*map(np.float32, (self.learning_rate, self.momentum, self.weight_decay)))
+
+
+ROWS = 2048  # examples that a span holds in memory as the network reads them
+
+
+class Span(NamedTuple):
+    """Examples of several steps in a row."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None
+    ends: NDArray[np.int64]  # of the batches
+    rates: NDArray[np.float32]  # of each batch: learning rate, momentum, weight decay
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The batches of a whole fit: iterated one at a time, or as spans."""
+
+    examples: Examples
+    epochs: Sequence[tuple[NDArray[np.int64], float]]  # the order of the examples, and the rate
+    batch_size: int
+    momentum: float
+    weight_decay: float
+    weight: NDArray[np.float32] | None = None
+    noise: TorchStream | None = None
+    loss: Loss | None = None
+    losses: Losses | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        constant = (self.momentum, self.weight_decay)
+        for rows, rate in self._steps():
+            x, y = self.examples.inputs(rows), self.examples.labels(rows)
+            yield Batch(
+                x, y, rate, *constant, self._weight(rows), self.noise, self.loss, self.losses
+            )
+
+    def spans(self) -> Iterator[Span]:
+        """Yield the same batches, many of them together."""
+        left = self._steps()
+        while steps := list(islice(left, max(1, ROWS // self.batch_size))):
+            rows = np.concatenate([rows for rows, _ in steps])
+            ends = np.cumsum([len(rows) for rows, _ in steps])
+            rates = [(rate, self.momentum, self.weight_decay) for _, rate in steps]
+            x, y = self.examples.inputs(rows), self.examples.labels(rows)
+            yield Span(x, y, self._weight(rows), ends, np.array(rates, np.float32))
+
+    def _steps(self) -> Iterator[tuple[NDArray[np.int64], float]]:
+        for order, rate in self.epochs:
+            for start in range(0, len(order), self.batch_size):
+                yield order[start : start + self.batch_size], rate
+
+    def _weight(self, rows: NDArray[np.int64]) -> Tensor | None:
+        return None if self.weight is None else torch.from_numpy(self.weight[rows])
 
 
 class AutogradEngine:

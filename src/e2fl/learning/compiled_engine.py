@@ -8,7 +8,7 @@ results of both differ only by rounding.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from e2fl.kernels import Float32, one_process
-from e2fl.kernels.plan import Plan
-from e2fl.kernels.stages import Block, Frozen, frozen
-from e2fl.learning.autograd import AutogradEngine, Batch, Slope, custom_loss
+from e2fl.kernels.stages import Block, Frozen, Plan, frozen
+from e2fl.learning.autograd import (
+    AutogradEngine,
+    Batch,
+    Losses,
+    Schedule,
+    Slope,
+    Span,
+    custom_loss,
+)
 from e2fl.models import Model, Params, Supernet
 from e2fl.rankings.order import Floats, dropped
 
@@ -114,14 +121,11 @@ class CompiledEngine(AutogradEngine):
         if weights is None:
             return super().fit_scores(supernet, scores, batches)
         drops = {name: dropped(score.size, self.model.keep) for name, score in scores.items()}
-        plan: Plan | None = None
-        for batch in batches:
-            if plan is None:
-                plan = self._plan("training", batch.x.shape[1:], len(batch.y))
-                plan.put_scores(scores, weights, drops)
-            _step(plan, batch)
-        if plan is not None:
-            plan.take(scores)
+
+        def put(plan: Plan) -> None:
+            plan.put_scores(scores, weights, drops)
+
+        self._train(batches, put, scores)
         return scores
 
     def fit(
@@ -137,15 +141,37 @@ class CompiledEngine(AutogradEngine):
         `proximal` keeps them close to `toward`.
         """
         trained = _copied(params)
-        plan: Plan | None = None
-        for batch in batches:
-            if plan is None:
-                plan = self._plan("training", batch.x.shape[1:], len(batch.y))
-                plan.put_weights(_flat(trained), _flat(toward or {}), proximal)
-            _step(plan, batch)
-        if plan is not None:
-            plan.take(_flat(trained))
+        flat = _flat(trained)
+
+        def put(plan: Plan) -> None:
+            plan.put_weights(flat, _flat(toward or {}), proximal)
+
+        self._train(batches, put, flat)
         return trained
+
+    def _train(
+        self,
+        batches: Iterable[Batch],
+        put: Callable[[Plan], None],
+        trained: dict[str, Float32],
+    ) -> None:
+        """Take all steps: those of a schedule without a loss of its own in one compiled call."""
+        work: Iterable[Batch | Span] = batches
+        losses, largest = None, 0
+        if isinstance(batches, Schedule) and batches.loss is None:
+            work, losses, largest = batches.spans(), batches.losses, batches.batch_size
+        plan: Plan | None = None
+        for part in work:
+            if plan is None:
+                batch = min(largest or len(part.y), len(part.y))
+                plan = self._plan("training", part.x.shape[1:], batch)
+                put(plan)
+            if isinstance(part, Batch):
+                _step(plan, part)
+            else:
+                _fit(plan, part, losses)
+        if plan is not None:
+            plan.take(trained)
 
     def outputs_of(self, params: Params, inputs: Iterable[Tensor]) -> list[Tensor]:
         """Return the logits; those of an example do not depend on how many examples are passed."""
@@ -215,17 +241,23 @@ def _flat(params: Params) -> dict[str, Float32]:
     return {name: weight.contiguous().numpy().reshape(-1) for name, weight in params.items()}
 
 
+def _fit(plan: Plan, span: Span, losses: Losses | None) -> None:
+    """Take a step on each batch of a span, and count the losses."""
+    shares = None if span.weight is None else span.weight.numpy()
+    values = plan.fit(span.x.numpy(), span.y.numpy(), span.ends, span.rates, shares)
+    if losses is not None:
+        for loss, examples in zip(values, np.diff(span.ends, prepend=0), strict=True):
+            losses.add(float(loss), int(examples))
+
+
 def _step(plan: Plan, batch: Batch) -> None:
     """Take one step on a batch, and count its loss."""
-
-    def own_loss(outputs: Float32) -> tuple[Tensor, Float32]:
-        assert batch.loss is not None
-        leaf = torch.from_numpy(outputs).requires_grad_()
-        loss = custom_loss(batch.loss, leaf, batch.y)
-        return loss, torch.autograd.grad(loss, leaf)[0].numpy()
-
-    shares = None if batch.weight is None else batch.weight.numpy()
-    own = None if batch.loss is None else own_loss
-    loss = plan.step(batch.x.numpy(), batch.y.numpy(), batch.rates, shares, own)
+    if batch.loss is None:
+        ends, rates = np.array([len(batch.y)]), np.array([batch.rates], np.float32)
+        _fit(plan, Span(batch.x, batch.y, batch.weight, ends, rates), batch.losses)
+        return
+    leaf = torch.from_numpy(plan.outputs(batch.x.numpy()).copy()).requires_grad_()
+    loss = custom_loss(batch.loss, leaf, batch.y)
+    plan.backward(torch.autograd.grad(loss, leaf)[0].numpy(), batch.rates)
     if batch.losses is not None:
         batch.losses.add(loss, len(batch.y))

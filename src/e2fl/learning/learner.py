@@ -15,7 +15,7 @@ from typing_extensions import Doc
 from e2fl.data.federated import Examples
 from e2fl.errors import ConfigError, DataError
 from e2fl.evaluation import Tally, total
-from e2fl.learning.autograd import AutogradEngine, Batch, Loss, Losses, Slope
+from e2fl.learning.autograd import AutogradEngine, Loss, Losses, Schedule, Slope
 from e2fl.learning.compiled_engine import engine_for
 from e2fl.metrics.measures import OwnMeasure
 from e2fl.models import Model, Params, Supernet
@@ -145,8 +145,8 @@ class Learner:
         batches = self._batches(examples, epochs, purpose, 0, weight, loss)
         return self.engine.fit(params, batches, toward=toward, proximal=proximal)
 
-    def batches(self, examples: Examples, *, scores: bool = False) -> Iterator[Batch]:
-        """Yield the batches of a client's local epochs, for algorithms with their own training
+    def batches(self, examples: Examples, *, scores: bool = False) -> Schedule:
+        """Return the batches of a client's local epochs, for algorithms with their own training
         loop.
 
         scores: the batches carry the rate of scores, not that of weights.
@@ -258,7 +258,7 @@ class Learner:
         weight: NDArray[np.float32] | None = None,
         loss: Loss | None = None,
         scores: bool = False,
-    ) -> Iterator[Batch]:
+    ) -> Schedule:
         place = (self.round_number, self.client_id, part)
         rng = stream(self.seed, purpose, *place)
         noise = None
@@ -266,16 +266,16 @@ class Learner:
             draws = stream(self.seed, f"dropout in {purpose}", *place)
             noise = TorchStream(draws, self.engine.device)
         settings = self.settings
-        constant = (settings.momentum, settings.weight_decay)
         self.meter.examples += epochs * len(examples)
-        for epoch in range(epochs):
-            rate = settings.rate(self.round_number, epoch, epochs, scores=scores)
-            order = rng.permutation(len(examples))
-            for start in range(0, len(examples), settings.batch_size):
-                rows = order[start : start + settings.batch_size]
-                shares = None if weight is None else torch.from_numpy(weight[rows])
-                x, y = examples.inputs(rows), examples.labels(rows)
-                yield Batch(x, y, rate, *constant, shares, noise, loss, self.meter.losses)
+        orders = [
+            (
+                rng.permutation(len(examples)),
+                settings.rate(self.round_number, epoch, epochs, scores=scores),
+            )
+            for epoch in range(epochs)
+        ]
+        constant = (settings.batch_size, settings.momentum, settings.weight_decay)
+        return Schedule(examples, orders, *constant, weight, noise, loss, self.meter.losses)
 
 
 def diverged(what: str) -> DataError:
