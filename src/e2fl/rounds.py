@@ -255,7 +255,7 @@ class Server:
                 faults[client] = f"refused: {error}"
                 continue
             accepted.append(client)
-            if len(decoded) < HELD and reply is not replies.answers[client]:
+            if len(decoded) < HELD:
                 decoded[client] = reply
             if note:
                 faults[client] = f"clipped: {note}"

@@ -164,3 +164,9 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, name, raw, reason):
 def test_a_table_needs_a_path_or_a_frame():
     with pytest.raises(ConfigError, match=r"either data\.path or, in Python, a DataFrame"):
         table(**ROLES)
+
+
+def test_a_table_of_empty_cells_has_no_rows(tmp_path):
+    (tmp_path / "t.csv").write_text(",,\n,,\n")
+    with pytest.raises(DataError, match="has no rows"):
+        open_sheet(tmp_path / "t.csv")

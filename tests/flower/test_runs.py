@@ -67,7 +67,7 @@ def test_clients_find_their_ballots_in_the_chain_of_a_resumed_run(toy, tmp_path,
     with pytest.raises(KilledError):
         on_flower(experiment, tmp_path, config, watcher=killed_at(4))
     on_flower(experiment, tmp_path, replace(config, resume=True))
-    assert "6 rounds and 18 ballots" in recount(out)
+    assert "6 rounds, 18 ballots" in recount(out)
     receipts = sorted((tmp_path / "memory").rglob(RECEIPTS))
     assert sum(check_receipts(out, path) for path in receipts) == 18
     text = receipts[0].read_text()

@@ -167,6 +167,36 @@ def test_receipts_are_found_in_the_chain(run, tmp_path, capsys):
     assert f"round 3: the receipt of client {client}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["", "garbage", '{"round": "x"}', '{"round": 0, "client": 0}'])
+def test_a_file_without_receipts_is_refused(run, tmp_path, text):
+    (tmp_path / "receipts.jsonl").write_text(text)
+    with pytest.raises(RunError, match="receipt"):
+        check_receipts(run, tmp_path / "receipts.jsonl")
+
+
+@pytest.mark.parametrize("number", [-1, 0, 7])
+def test_a_round_that_the_chain_does_not_have_is_refused(run, number):
+    with pytest.raises(MismatchError, match="the length of the chain"):
+        recount(run, number)
+
+
+@pytest.mark.parametrize("damage", ["line", "end"])
+def test_a_run_with_a_damaged_chain_is_not_resumed(toy, tmp_path, damage):
+    steady = replace(toy, algorithm=ALGORITHMS["steady"])
+    run_experiment(replace(steady, rounds=3), out=tmp_path)
+    lines = (tmp_path / CHAIN).read_text().splitlines(keepends=True)
+    lines = [lines[0], "garbage\n", *lines[2:]] if damage == "line" else lines[:2]
+    (tmp_path / CHAIN).write_text("".join(lines))
+    with pytest.raises(MismatchError, match=CHAIN):
+        run_experiment(steady, out=tmp_path, resume=True)
+
+
+def test_a_chain_with_other_rules_ends_in_one_line(run, monkeypatch, capsys):
+    monkeypatch.setattr(independent, "read_chain", lambda folder: [{"vote": 5}, {"round": 1}])
+    assert main(["recount", str(run)]) == 1
+    assert "not one that a run writes" in capsys.readouterr().err
+
+
 def test_what_cannot_be_recounted_is_refused(toy, tmp_path):
     run_experiment(replace(toy, rounds=1), out=tmp_path / "dropped")
     with pytest.raises(RunError, match="keep_ballots"):

@@ -191,6 +191,31 @@ def test_damage_sends_a_run_back_to_the_checkpoint_before(rare, tmp_path, name, 
     assert f"round-0000004 {words}" in noting.warnings[0]
 
 
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_started_again(rare, tmp_path):
+    folder = stopped(replace(rare, evaluate_every=100), tmp_path / "run", 5)
+    paths = list((folder / "checkpoint").iterdir())
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(RunError, match=r"is damaged.*would erase"):
+        run_experiment(replace(rare, evaluate_every=100), out=folder, resume=True)
+    assert all(path.is_file() for path in paths)
+
+
+def test_a_run_that_goes_back_drops_the_checkpoints_after_that(rare, tmp_path):
+    folder = stopped(rare, tmp_path / "run", 5)
+    newest = folder / "checkpoint" / "round-0000004.safetensors"
+    newest.write_bytes(b"")
+    stopped(rare, folder, 2, resume=True)
+    assert not newest.exists()
+    assert checkpoint.rounds(folder / "checkpoint")
+
+
+def test_a_run_is_not_resumed_with_fewer_rounds_than_it_has(rare, tmp_path):
+    folder = stopped(replace(rare, evaluate_every=100), tmp_path / "run", 5)
+    with pytest.raises(RunError, match="has reached round 4, beyond round 3"):
+        run_experiment(replace(rare, evaluate_every=100, rounds=3), out=folder, resume=True)
+
+
 @pytest.mark.parametrize("name", ["0000004", "model"])
 def test_a_full_disk_loses_nothing_that_was_saved(toy, tmp_path, monkeypatch, name):
     real = safetensors.torch.save_file

@@ -60,4 +60,8 @@ def recount(options: argparse.Namespace) -> int:
     except MismatchError as error:
         print(f"e2fl: {options.run}: {error}", file=sys.stderr)
         return 1
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        what = "elections.jsonl is not one that a run writes"
+        print(f"e2fl: {options.run}: {what} ({error!r})", file=sys.stderr)
+        return 1
     return 0

@@ -183,6 +183,8 @@ def _read(path: Path) -> Sheet:
         cells = cells[(cells != "").any(axis=1)]
     except Exception as error:  # whatever a reader does with a damaged file
         raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
+    if cells.empty:
+        raise DataError(f"{path} has no rows")
     shown = cells.index[1:] + 1
     frame = cells.iloc[1:].set_axis([as_text(name) for name in cells.iloc[0]], axis=1)
     return Sheet(

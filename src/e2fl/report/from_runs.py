@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import tomli_w
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from e2fl.config.overrides import flattened
 from e2fl.errors import RunError
@@ -374,9 +375,7 @@ def _changed_edges(clean: Path | None, attacked: Path | None) -> float:
 def _masks(folder: Path) -> Iterator[tuple[str, Any]]:
     """Yield the masks that a run stored; none if its models are weights, or not stored."""
     try:
-        with safe_open(folder / "model.safetensors", framework="numpy") as file:
-            for name in file.keys():  # noqa: SIM118  (not a mapping)
-                if file.get_slice(name).get_dtype() == "BOOL":
-                    yield name, file.get_tensor(name)
+        stored = load(read_bytes(folder / "model.safetensors"))
     except (OSError, SafetensorError):
         return
+    yield from ((name, mask) for name, mask in stored.items() if mask.dtype == bool)

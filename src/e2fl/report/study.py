@@ -332,6 +332,11 @@ class Study:
         """All groups, in the order in which they first occur."""
         return list(dict.fromkeys(name for method in self.methods for name in method.groups))
 
+    def size_of(self, group: str) -> float | None:
+        """Return the number of clients of a group, from the first method that has it."""
+        sizes = (method.mean(f"groups/{group}/clients") for method in self.methods)
+        return next((size for size in sizes if size is not None), None)
+
     @property
     def seeds(self) -> list[int]:
         return sorted({seed for method in self.methods for seed in method.seeds})

@@ -17,7 +17,7 @@ import numpy as np
 from e2fl.algorithms import Election
 from e2fl.data.federated import ClientId, GroupId
 from e2fl.errors import RunError
-from e2fl.files import read_text, remove, replacing, write_text, writing
+from e2fl.files import read_bytes, read_text, remove, replacing, write_text, writing
 from e2fl.rankings.order import Ranking
 from e2fl.runs.records import Json
 
@@ -56,8 +56,15 @@ def read_chain(folder: Path) -> list[Json]:
     """Return the rules and the rounds, if no line was changed, left out or added."""
     if not (folder / CHAIN).is_file():
         raise RunError(f"{folder} holds no {CHAIN}: only runs of E2FL and FRL have elections")
+    lines = _linked(read_bytes(folder / CHAIN))
+    require(len(lines) > 1, CHAIN)
+    return lines
+
+
+def _linked(raw: bytes) -> list[Json]:
+    """Return the lines of a chain; `MismatchError` names the first that does not belong there."""
     lines: list[Json] = []
-    for number, text in enumerate((folder / CHAIN).read_bytes().splitlines(keepends=True)):
+    for number, text in enumerate(raw.splitlines(keepends=True)):
         try:
             line = json.loads(text)
             body = {key: line[key] for key in line if key != "digest"}
@@ -68,19 +75,22 @@ def read_chain(folder: Path) -> list[Json]:
             matches = False
         require(matches, f"line {number + 1} of {CHAIN}")
         lines.append(line)
-    require(len(lines) > 1, CHAIN)
     return lines
 
 
 def check_receipts(folder: Path, receipts: Path) -> int:
     """Return how many rounds of a client are in the chain with its ballots; all must be."""
     _, *rounds = read_chain(folder)
-    kept = {line["round"]: line for line in map(json.loads, read_text(receipts).splitlines())}
-    for number, own in kept.items():
-        line = rounds[number - 1] if number <= len(rounds) else {"ballots": []}
-        counted = [known for client, _, known in line["ballots"] if client == own["client"]]
-        what = f"round {number}: the receipt of client {own['client']}"
-        require(sorted(counted) == sorted(own["ballots"]), what)
+    try:
+        kept = {line["round"]: line for line in map(json.loads, read_text(receipts).splitlines())}
+        for number, own in kept.items():
+            ballots = rounds[number - 1]["ballots"] if 1 <= number <= len(rounds) else []
+            counted = [known for client, _, known in ballots if client == own["client"]]
+            what = f"round {number}: the receipt of client {own['client']}"
+            require(counted != [] and sorted(counted) == sorted(own["ballots"]), what)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{receipts} holds no receipts of a client ({error!r})") from error
+    require(bool(kept), f"{receipts}, which is empty,")
     return len(kept)
 
 
@@ -94,18 +104,19 @@ class Chain:
 
     def begin(self, after: int) -> None:
         """Continue the chain after this round; what was recorded later is dropped."""
-        lines = []
-        if after >= 0 and self.path.is_file():
-            texts = read_text(self.path).splitlines(keepends=True)
-            lines = [json.loads(text) for text in texts if text.endswith("\n")]
-        kept = [line for line in lines if line["round"] <= after]
+        texts = []
+        if after >= 1 and self.path.is_file():
+            # The rules and a line for each round; a line that was being written comes later.
+            texts = read_bytes(self.path).splitlines(keepends=True)[: after + 1]
+        kept = _linked(b"".join(texts))
+        require(not texts or len(kept) == after + 1, CHAIN)
         self.head = kept[-1]["digest"] if kept else ""
         if kept:
-            write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+            write_text(self.path, b"".join(texts).decode())
         else:
             remove(self.path)
-        for path in self.ballots.glob("round-*.bin"):
-            if int(path.stem.removeprefix("round-")) > after:
+        for path in self.ballots.glob("round-???????.bin"):
+            if path.stem > f"round-{max(after, 0):07d}":
                 remove(path)
 
     def add(self, number: int, election: Election) -> None:

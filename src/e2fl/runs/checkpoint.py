@@ -48,6 +48,13 @@ def keep_newest(folder: Path, count: int) -> None:
         old.unlink(missing_ok=True)
 
 
+def drop_after(folder: Path, number: int) -> None:
+    """Delete the checkpoints of later rounds, which a run that goes back will write again."""
+    for later, path in _files(folder).items():
+        if later > number:
+            path.unlink(missing_ok=True)
+
+
 def latest(
     folder: Path,
     kind: type[Any],

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from e2fl.errors import RunError
+from e2fl.files import read_bytes
 from e2fl.runs.chain import read_chain, require
 
 
 def recount(folder: Path, last: int | None = None) -> str:
     """Count every round, up to `last`, and say what was counted; or raise `MismatchError`."""
     rules, *rounds = read_chain(folder)
+    require(last is None or 1 <= last <= len(rounds), f"round {last}: the length of the chain")
     if rules["vote"]["name"] != "borda" or rules["absent"] == "init_vote":
         raise RunError(f"this vote ({rules['vote']['name']}, {rules['absent']}) is not recounted")
     layers, (own, every), count = rules["layers"].values(), rules["incumbents"], 0
@@ -46,10 +48,11 @@ def recount(folder: Path, last: int | None = None) -> str:
         before, newest = rules["smoothing"]
         for key, ranks in [*((group, groups[group]) for group in present), ("global", whole)]:
             served[key] = vote([(ranks, newest), (served.get(key), before)], layers)
-    if last is None and rules["masks"] and (folder / "model.safetensors").is_file():
+    stored = last is None and rules["masks"] and (folder / "model.safetensors").is_file()
+    if stored:
         check_masks(folder / "model.safetensors", served, rules)
-    head = (rounds[:last] or [rules])[-1]["digest"]
-    return f"{len(rounds[:last])} rounds and {count} ballots match; the last digest is {head}"
+    masks, head = "" if stored else " (no stored masks were checked)", rounds[:last][-1]["digest"]
+    return f"{len(rounds[:last])} rounds, {count} ballots match{masks}; the last digest is {head}"
 
 
 def digest(ranks: Any) -> str:
@@ -71,7 +74,7 @@ def read_ballots(folder: Path, line: Any, layers: Any) -> list[tuple[int, Any]]:
     path = folder / "ballots" / f"round-{line['round']:07d}.bin"
     if not path.is_file():
         raise RunError(f"{where}: its ballots were not kept; the setting keep_ballots keeps them")
-    raw, edges = path.read_bytes(), sum(layers)
+    raw, edges = read_bytes(path), sum(layers)
     require(len(raw) == 4 * edges * len(ballots), f"{where}: the number of ballots")
     voters = {(client, group) for client, group, _ in ballots}
     require(len(voters) == len(ballots), f"{where}: the number of voters")
@@ -85,7 +88,7 @@ def read_ballots(folder: Path, line: Any, layers: Any) -> list[tuple[int, Any]]:
 def check_masks(path: Path, served: Any, rules: Any) -> None:
     """Require that the stored masks are those of the rankings that were elected."""
     try:
-        stored = {name: mask.view(np.uint8) for name, mask in load_file(path).items()}
+        stored = {name: mask.view(np.uint8) for name, mask in load(read_bytes(path)).items()}
     except SafetensorError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
     cuts = np.cumsum([*rules["layers"].values()])[:-1]

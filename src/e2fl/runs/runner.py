@@ -240,7 +240,12 @@ class _Runner:
         if folder.finished():
             self._require_more_rounds(folder, stored.rounds)
         folder.clean()
-        history = folder.read_history()
+        history, reached = folder.read_history(), checkpoint.rounds(folder.checkpoints)
+        if reached and reached[0] > self.last:
+            raise RunError(
+                f"{folder.path} has reached round {reached[0]}, beyond round {self.last}: resume "
+                "it with as many rounds, or start a new run with --out"
+            )
         unusable: list[str] = []
         saved = checkpoint.latest(
             folder.checkpoints,
@@ -251,15 +256,17 @@ class _Runner:
             below=self.last,  # a run stopped before its summary must have a round left to repeat
             warn=unusable.append,
         )
-        if saved is None and history:
+        if saved is None and (history or any(number > self.fresh.number for number in reached)):
             reason = "; ".join(unusable) or "its checkpoints are gone"
             raise RunError(
-                f"{folder.path} cannot be resumed: {reason}; starting again would erase its "
-                "history: start a new run with --out"
+                f"{folder.path} cannot be resumed: {reason}; starting again would erase what it "
+                "has: start a new run with --out"
             )
         for reason in unusable:
             self.watcher.warn(f"{reason}; trying the one before")
-        self.federation.rewind(self.fresh.number if saved is None else saved.round_number)
+        begin = self.fresh.number if saved is None else saved.round_number
+        checkpoint.drop_after(folder.checkpoints, begin)
+        self.federation.rewind(begin)
         if saved is None:
             return None
         self.totals = saved.totals

@@ -36,7 +36,7 @@ def group_dots(study: Study) -> Plot:
     """Return a plot of every group, sorted by accuracy with the method of the verdict."""
     known = {name: study.subject.mean(f"groups/{name}/accuracy") for name in study.group_names}
     accuracy = {name: math.inf if value is None else value for name, value in known.items()}
-    sizes = {name: study.methods[0].mean(f"groups/{name}/clients") or 0 for name in accuracy}
+    sizes = {name: study.size_of(name) or 0 for name in accuracy}
     names = {"clients/mean": f"All clients ({sum(sizes.values()):,.0f})"}
     for name in sorted(accuracy, key=accuracy.__getitem__):
         names[f"groups/{name}/accuracy"] = f"{name} ({sizes[name]:,.0f})"
@@ -72,8 +72,7 @@ def group_table(study: Study) -> Table:
     """Return a table of every group: its clients, and its accuracy and loss with each method."""
     columns = [Column("group", _group(study)), Column("clients", "clients", 0)]
     rows: list[dict[str, Any]] = [
-        {"group": name, "clients": study.methods[0].mean(f"groups/{name}/clients")}
-        for name in study.group_names
+        {"group": name, "clients": study.size_of(name)} for name in study.group_names
     ]
     for kind, digits in (("accuracy", 2), ("gain", 2), ("loss", 3)):
         for method in study.methods:
