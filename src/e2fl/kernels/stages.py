@@ -291,6 +291,12 @@ class Plan:
         self.table = Table.of(len(blocks))
         self.stages: dict[str, Stage] = {}
         for number, block in enumerate(blocks):
+            given = image.depth * (1 if block.kernel else image.height * image.width)
+            if given != block.inputs:  # the loops would read beyond the inputs
+                raise DataError(
+                    f"inputs of the shape {shape} do not fit the network: its layer '{block.name}' "
+                    f"reads {block.inputs} values, not {given}"
+                )
             kind = Linear if block.kernel is None else Convolution
             stage = self.stages[block.name] = kind(block, image, batch, self.table, number)
             image = stage.output
