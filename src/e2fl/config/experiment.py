@@ -67,7 +67,9 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 COMMON = {name: setting for name, setting in settings_of(Model).items() if name != "build"}
 # Settings that never change a result.
 UNSAVED = ("threads", "runtime", "checkpoint_seconds", "keep_client_models", "keep_ballots")
-LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1, "evaluate_clients": 0, "examples_limit": 0}
+LEAST = {"rounds": 1, "evaluate_every": 1, "threads": 1} | dict.fromkeys(
+    ("seed", "evaluate_clients", "examples_limit"), 0
+)
 NAMING = (("algorithm",), ("algorithm", "name"))  # settings that choose the algorithm
 
 

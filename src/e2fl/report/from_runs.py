@@ -188,6 +188,7 @@ def _methods(label: str, repeats: Sequence["Run"]) -> list[Method]:
             alone=not view and _alone(repeats[0]),
             view=bool(view),
             recovers=not view and any(summary.get("inference") for summary in found),
+            attacked=(repeats[0].config.get("attack") or {}).get("name", HONEST) != HONEST,
         )
         for view in ("", *views[0])
         if not view or all(view in known for known in views)

@@ -101,6 +101,7 @@ class Method:
     alone: bool = False  # every client trains on its own: nothing is sent
     view: bool = False  # not a run of its own: other models of the same run
     recovers: bool = False  # finds the groups of clients
+    attacked: bool = False  # some clients are malicious
     _intervals: dict[Any, Interval | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -306,7 +307,8 @@ class Study:
             worst, mean = (-math.inf if value is None else value for value in values)
             return not method.alone, worst, mean
 
-        ranked = sorted(self.main, key=rank, reverse=True)
+        honest = [method for method in self.main if not method.attacked] or self.main
+        ranked = sorted(honest, key=rank, reverse=True)
         return (ranked[0], ranked[1]) if len(ranked) > 1 else None
 
     @property
@@ -343,8 +345,9 @@ class Study:
 
     @property
     def worst(self) -> str:
-        """The measure of equity: the worst group, or the worst clients if there are no groups."""
-        return "group/worst10" if self.group_names else "clients/worst10"
+        """The measure of equity: the worst group; the worst clients if a method has no groups."""
+        grouped = self.group_names and all(method.groups for method in self.main)
+        return "group/worst10" if grouped else "clients/worst10"
 
     @property
     def best(self) -> str:
@@ -354,7 +357,7 @@ class Study:
     @property
     def worst_label(self) -> str:
         """The name of the measure of equity."""
-        if not self.group_names:
+        if self.worst == "clients/worst10":
             return "worst tenth of clients"
         found = "found " if self.groups_found else ""
         single = metrics.tenth(len(self.group_names)) == 1
