@@ -183,6 +183,7 @@ def test_a_comparison_shows_what_an_attack_costs_each_group(toy, tmp_path):
     )
     study = study_of([run.record for run in both])
     by_name = {(one["method"], one["attack"]): one for _, one in study.attacked.iterrows()}
+    assert {method.label for method in study.pair} == {"FedAvg", "E2FL"}  # as honest runs
     assert len(study.attacked) == 8
     assert len(by_name) == 4
     last = [run for run in both if run.record.seed == 1]

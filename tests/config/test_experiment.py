@@ -43,6 +43,7 @@ def test_defaults_are_written_out_and_left_out(toy):
     [
         (["roundz=3"], "did you mean 'rounds'"),
         (["rounds=0"], "at least 1"),
+        (["seed=-1"], "at least 0"),
         (["rounds=many"], "an integer"),
         (["rounds=true"], "an integer"),
         (["threads=0"], "at least 1"),

@@ -236,6 +236,20 @@ def test_weights_may_be_views_of_others() -> None:
     assert learner.tally(turned, examples) == learner.tally(params, examples)
 
 
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [
+        (nn.Sequential(nn.Flatten(), linear(16, 3)), (5,)),
+        (nn.Sequential(conv(2, 4, 3), nn.ReLU(), nn.Flatten(), linear(16, 3)), (1, 4, 4)),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(network: nn.Module, shape: tuple[int, ...]) -> None:
+    blocks = blocks_of(network)
+    assert blocks is not None
+    with pytest.raises(DataError, match="do not fit the network"):
+        Plan(blocks, shape, 2)
+
+
 def test_labels_that_are_no_class_have_no_gradient() -> None:
     model = Model(nn.Sequential(nn.Flatten(), linear(4, 3)))
     examples = Examples(np.zeros((2, 4), np.float32), np.array([0, 3]))
